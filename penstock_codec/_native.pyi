@@ -1,6 +1,6 @@
 # The types of the C module. src/module.c has what each function does.
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
@@ -14,6 +14,7 @@ Row: TypeAlias = tuple[int, bytes | None, bytes | None, list[Header]]  # timesta
 BatchRows: TypeAlias = tuple[list[Row], Header | None, tuple[int, int, int]]  # an entry, and the producer
 
 Request: TypeAlias = tuple[tuple[Any, ...], int, int]  # the entry of a request in a batch, its first record, how many
+_R = TypeVar("_R", bound=tuple[Any, ...])  # a NamedTuple
 
 class HpackDecoder(Protocol):
     @property
@@ -94,6 +95,9 @@ class Native(Protocol):
     def latest_keep(
         self, slots: bytearray, key: bytes, batch: Buffer, expired_below: int, keeps_first: bool, /
     ) -> tuple[bytes, int, bool] | None: ...
+    def read_records(
+        self, batch: Buffer, position: int, count: int, record: type[_R], /
+    ) -> tuple[list[_R], int] | None: ...
     def check_records(self, batch: Buffer, record_bytes_max: int, /) -> bool: ...
     def render(
         self,

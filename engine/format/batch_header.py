@@ -139,6 +139,11 @@ def _is_compressed_plainly(batches: Buffer) -> bool:
     return any(header.attributes & CODEC_MASK for _, header in walk(batches))
 
 
+def has_append_time(header: Header) -> bool:
+    """True if the leader's time, which is the header's latest, is that of every record."""
+    return bool(header.attributes & _LOG_APPEND_TIME)
+
+
 def has_no_records(batches: Buffer) -> bool:
     """True if a run of whole batches has nothing for consumers: control batches, and what compaction left empty.
 
@@ -323,15 +328,6 @@ def set_crc(batch: bytearray) -> None:
     _U32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
-def copy_position(batch: bytearray, replaced: Header) -> None:
-    """Give a rebuilt batch the offsets, attributes and latest time of the batch that it replaces."""
-    _I16.pack_into(batch, _ATTRIBUTES_AT, replaced.attributes)
-    _I32.pack_into(batch, _LAST_DELTA_AT, replaced.last_offset_delta)
-    _I64.pack_into(batch, _MAX_TIMESTAMP_AT, replaced.max_timestamp)
-    set_crc(batch)
-    stamp(batch, replaced.base_offset, replaced.leader_epoch)
-
-
 def mark_compressed(batch: bytearray, codec: Codec) -> None:
     """Mark the records of an uncompressed batch as compressed, and set its length. Invalidates its checksum."""
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
@@ -357,6 +353,16 @@ def with_records(batch: Buffer, records: Buffer, codec: int, count: int, produce
         _I64.pack_into(data, PRODUCER_ID_AT, producer_id)
     _I32.pack_into(data, _COUNT_AT, count)
     set_crc(data)
+    return data
+
+
+def new_batch(
+    records: Buffer, count: int, base_timestamp: int, max_timestamp: int, producer: tuple[int, int, int]
+) -> bytearray:
+    """Return an uncompressed batch at offset 0, without a valid checksum. `producer`: its id, epoch and sequence."""
+    fields = (0, HEADER_BYTES - PREFIX_BYTES + len(records), -1, MAGIC, 0, 0, count - 1, base_timestamp, max_timestamp)
+    data = bytearray(_HEADER.pack(*fields, *producer, count))
+    data += records
     return data
 
 

@@ -26,7 +26,6 @@ Buffer = bytes | bytearray | memoryview
 
 # enough for most batches; a larger text is decompressed again, which wastes at most this much
 FIRST_ROOM_BYTES = 256 * 1024
-SLACK_BYTES = 64  # behind every text: a reader of varints that overruns stays within our memory
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16  # the magic, a version and the oldest version that can read it
 _XERIAL_BLOCKS_MAX = 65_536  # a block holds 32 KiB in every implementation; empty blocks only cost time
@@ -48,11 +47,11 @@ class Broken(Exception):
 def unpack(kind: str, packed: Buffer, bytes_max: int, head: Buffer = b"") -> memoryview:
     """Return the head, followed by the decompressed bytes, at most `bytes_max`. Raises DoesNotFit, Broken."""
     if bytes_max <= FIRST_ROOM_BYTES:
-        return _unpack_into(bytearray(len(head) + bytes_max + SLACK_BYTES), kind, packed, bytes_max, head)
+        return _unpack_into(bytearray(len(head) + bytes_max), kind, packed, bytes_max, head)
     try:
         return unpack(kind, packed, FIRST_ROOM_BYTES, head)
     except DoesNotFit:  # memory that is zeroed only where it is touched
-        return _unpack_into(mmap.mmap(-1, len(head) + bytes_max + SLACK_BYTES), kind, packed, bytes_max, head)
+        return _unpack_into(mmap.mmap(-1, len(head) + bytes_max), kind, packed, bytes_max, head)
 
 
 def _unpack_into(memory: bytearray | mmap.mmap, kind: str, packed: Buffer, bytes_max: int, head: Buffer) -> memoryview:

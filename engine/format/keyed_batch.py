@@ -22,6 +22,7 @@ import penstock_codec
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import (
+    DECODED_BYTES_MAX,
     HEADER_BYTES,
     KEYED_PRODUCER,
     NOT_SEQUENCED,
@@ -31,6 +32,9 @@ from engine.format.batch import (
     Header,
     StoredHeader,
 )
+from engine.format.batch_header import set_length
+from engine.format.compiled_batch import finished
+from engine.format.records import read_varint, varint
 
 HASH_BYTES = 16
 ENTRY_BYTES = 40
@@ -46,10 +50,8 @@ _ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sH6sII")
 _SEQUENCE_ROW = struct.Struct(">qhi2xq8xH6xII")
 _STORED_NAME = bytes([2 * len(NAME)]) + NAME.encode()  # with its length, as a varint
 _STORED_BYTES = len(_STORED_NAME) + 1 + ENTRY_BYTES
-_NULL = b"\x01"  # a length of -1, as a varint
 _PEEK = struct.Struct(">8xi31xq")  # batch length and producer id
 _PATTERN = struct.pack(">q", KEYED_PRODUCER)
-_BATCH_LENGTH_AT = 8
 _LOOK = 32  # batches to walk before considering a search
 _SEARCH_BELOW_BYTES = 1024  # of an average batch: walking costs 0.3 us a batch, searching 0.03 us a kB, 0.6 if binary
 
@@ -153,7 +155,7 @@ def read_entries(batch: Buffer) -> list[RequestEntry]:
 
 def first_record_end(start: Buffer) -> int:
     """Return where the first record of an uncompressed batch ends, from its first bytes. Raises IndexError."""
-    length, position = _varint(start, HEADER_BYTES)
+    length, position = read_varint(start, HEADER_BYTES)
     return position + length
 
 
@@ -162,14 +164,14 @@ def tail_bytes(header: Header) -> int:
     if header.base_sequence < 0:
         return _STORED_BYTES
     size_bytes = ROW_BYTES * header.base_sequence
-    return len(_STORED_NAME) + len(_as_varint(size_bytes)) + size_bytes
+    return len(_STORED_NAME) + len(varint(size_bytes)) + size_bytes
 
 
 def entries_in(header: Header, tail: bytes) -> list[RequestEntry]:
     """Return the entries in the last `tail_bytes` of the first record of a keyed batch; none in another form."""
     count, record_count = header.base_sequence, header.last_offset_delta + 1
     size_bytes = ENTRY_BYTES if count < 0 else ROW_BYTES * count
-    if len(tail) != tail_bytes(header) or not size_bytes or not tail.startswith(_STORED_NAME + _as_varint(size_bytes)):
+    if len(tail) != tail_bytes(header) or not size_bytes or not tail.startswith(_STORED_NAME + varint(size_bytes)):
         return []
     if count < 0:
         return [RequestEntry(_as_entry(*_ENTRY.unpack(tail[-ENTRY_BYTES:])), 0, record_count)]
@@ -243,27 +245,26 @@ def shown(batches: bytes | bytearray) -> bytes | bytearray:
 
 def _without_entry(batch: memoryview, header: Header) -> Buffer:
     try:
-        if header.codec != Codec.NONE:
-            return record_batch.re_encode(header, record_batch.decode_one(batch))
-        return _spliced(batch, header)
+        data = _spliced(record_batch.unpacked(batch), header)
+        return data if header.codec == Codec.NONE else finished(data, Codec(header.codec), DECODED_BYTES_MAX)
     except (InvalidBatch, IndexError):
         return batch
 
 
 def _spliced(batch: memoryview, header: Header) -> bytearray:
     """Copies all but the first record without decoding. Raises IndexError."""
-    length, begin = _varint(batch, HEADER_BYTES)
+    length, begin = read_varint(batch, HEADER_BYTES)
     end = begin + length
     kept_end = end - tail_bytes(header)
     if not entries_in(header, bytes(batch[max(begin, kept_end) : end])):
         raise IndexError("no entry")
     count_at = _header_count_at(batch, begin)
-    header_count, headers_at = _varint(batch, count_at)
-    body = bytes(batch[begin:count_at]) + _as_varint(header_count - 1) + bytes(batch[headers_at:kept_end])
+    header_count, headers_at = read_varint(batch, count_at)
+    body = bytes(batch[begin:count_at]) + varint(header_count - 1) + bytes(batch[headers_at:kept_end])
     data = bytearray(batch[:HEADER_BYTES])
-    data += _as_varint(len(body)) + body
+    data += varint(len(body)) + body
     data += batch[end:]
-    struct.pack_into(">i", data, _BATCH_LENGTH_AT, len(data) - record_batch.PREFIX_BYTES)
+    set_length(data)
     record_batch.stamp_sequence(data, *NOT_SEQUENCED)
     return data
 
@@ -273,47 +274,25 @@ def first_without_value(batch: memoryview) -> Buffer:
 
     The same bytes if its value is null.
     """
-    length, begin = _varint(batch, HEADER_BYTES)
+    length, begin = read_varint(batch, HEADER_BYTES)
     end = begin + length
     value_at = _value_at(batch, begin)
-    value_bytes, value_begin = _varint(batch, value_at)
+    value_bytes, value_begin = read_varint(batch, value_at)
     if value_bytes < 0:
         return batch[HEADER_BYTES:end]
-    body = bytes(batch[begin:value_at]) + _NULL + bytes(batch[value_begin + value_bytes : end])
-    return _as_varint(len(body)) + body
+    body = bytes(batch[begin:value_at]) + varint(-1) + bytes(batch[value_begin + value_bytes : end])
+    return varint(len(body)) + body
 
 
 def _value_at(batch: memoryview, begin: int) -> int:
     """Skips attributes, two deltas and key of the record whose body begins here."""
-    _, position = _varint(batch, begin + 1)
-    _, position = _varint(batch, position)
-    length, position = _varint(batch, position)
+    _, position = read_varint(batch, begin + 1)
+    _, position = read_varint(batch, position)
+    length, position = read_varint(batch, position)
     return position + max(length, 0)
 
 
 def _header_count_at(batch: memoryview, begin: int) -> int:
     """Skips attributes, two deltas, key and value of the record whose body begins here."""
-    length, position = _varint(batch, _value_at(batch, begin))
+    length, position = read_varint(batch, _value_at(batch, begin))
     return position + max(length, 0)
-
-
-def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Returns a zig-zag varint, and the position behind it. Raises IndexError."""
-    raw = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), position
-        shift += 7
-
-
-def _as_varint(number: int) -> bytes:
-    """Encodes a number that is not negative."""
-    raw, encoded = number << 1, bytearray()
-    while raw > 0x7F:
-        encoded.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    encoded.append(raw)
-    return bytes(encoded)

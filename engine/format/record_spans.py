@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.errors import InvalidBatch
 from engine.format.batch import HEADER_BYTES, Buffer, read_header, unpacked
+from engine.format.records import read_varint
 
 
 class RecordSpan(NamedTuple):
@@ -28,20 +29,20 @@ def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
     try:
         for _ in range(count):
             begin = position
-            length, position = _varint(batch, position)
+            length, position = read_varint(batch, position)
             behind = position + length
             if length < 1 or behind > end:
                 raise InvalidBatch(f"a record at byte {begin} of a batch ends at {behind}, the batch at {end}")
-            _, position = _varint(batch, position + 1)  # attributes and timestamp delta
-            offset_delta, position = _varint(batch, position)
+            _, position = read_varint(batch, position + 1)  # attributes and timestamp delta
+            offset_delta, position = read_varint(batch, position)
             if not 0 <= offset_delta <= last_delta:
                 raise InvalidBatch(f"a record at byte {begin} of a batch is not within its offsets")
-            key_bytes, position = _varint(batch, position)
+            key_bytes, position = read_varint(batch, position)
             key = None
             if key_bytes >= 0:
                 key = bytes(batch[position : position + key_bytes])
                 position += key_bytes
-            value_bytes, position = _varint(batch, position)
+            value_bytes, position = read_varint(batch, position)
             if position + max(value_bytes, 0) > behind:
                 raise InvalidBatch(f"the key and the value of a record at byte {begin} are longer than the record")
             yield RecordSpan(begin, behind, offset_delta, key, value_bytes < 0)
@@ -57,20 +58,3 @@ def first_without_key(batch: Buffer, decoded_bytes_max: int) -> int | None:
     count = read_header(batch).record_count
     spans = record_spans(unpacked(batch, decoded_bytes_max), count)
     return next((number for number, span in enumerate(spans) if span.key is None), None)
-
-
-def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a zig-zag varint, and the position behind it. Raises IndexError, InvalidBatch."""
-    byte = buffer[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    raw, shift = byte & 0x7F, 7
-    while True:
-        position += 1
-        byte = buffer[position]
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), position + 1
-        shift += 7
-        if shift > 63:
-            raise InvalidBatch(f"a number at byte {position} of a batch has more than ten bytes")

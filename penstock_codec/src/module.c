@@ -12,6 +12,7 @@ static PyMethodDef methods[] = {
     {"find_objects", codec_find_objects, METH_VARARGS, codec_find_objects_doc},
     {"group_objects", codec_group_objects, METH_VARARGS, codec_group_objects_doc},
     {"encode_objects", codec_encode_objects, METH_VARARGS, codec_encode_objects_doc},
+    {"read_records", codec_read_records, METH_VARARGS, codec_read_records_doc},
     {"check_records", codec_check_records, METH_VARARGS, codec_check_records_doc},
     {"render", codec_render, METH_VARARGS, codec_render_doc},
     {"valid_batches", codec_valid_batches, METH_VARARGS, codec_valid_batches_doc},
@@ -41,7 +42,7 @@ static int prepare(PyObject *module)
     if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 11); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 12); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

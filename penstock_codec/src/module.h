@@ -85,6 +85,8 @@ extern const char codec_record_at_doc[];
 PyObject *codec_record_at(PyObject *module, PyObject *arguments);
 extern const char codec_latest_keep_doc[];
 PyObject *codec_latest_keep(PyObject *module, PyObject *arguments);
+extern const char codec_read_records_doc[];
+PyObject *codec_read_records(PyObject *module, PyObject *arguments);
 extern const char codec_encode_batches_doc[];
 PyObject *codec_encode_batches(PyObject *module, PyObject *batches);
 extern const char codec_match_head_doc[];

@@ -1,4 +1,4 @@
-/* The boundary to Python of batches made of Python's records: those of the small requests of a turn. */
+/* The boundary to Python of batches whose records are its objects: makes such batches, and reads their records. */
 #include "module.h"
 
 #include "encode_records.h"
@@ -161,4 +161,105 @@ PyObject *codec_encode_batches(PyObject *module, PyObject *batches)
     }
     PyErr_Clear(); /* the twin says what is wrong */
     return Py_NewRef(Py_None);
+}
+
+static PyObject *bytes_or_none(struct text text)
+{
+    return text.length == SPAN_NULL ? Py_NewRef(Py_None)
+                                    : PyBytes_FromStringAndSize((const char *)text.begin, text.length);
+}
+
+/* Puts new references into a tuple, or an object of a type derived from it. Returns NULL if one of them is missing. */
+static PyObject *filled(PyObject *tuple, PyObject *const *items, Py_ssize_t count)
+{
+    bool is_whole = tuple != NULL;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        is_whole = is_whole && items[index];
+    }
+    for (Py_ssize_t index = 0; index < count; index++) {
+        if (is_whole) {
+            PyTuple_SetItem(tuple, index, items[index]);
+        } else {
+            Py_XDECREF(items[index]);
+        }
+    }
+    if (!is_whole) {
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* Returns the headers of a record as a list of (name, value). */
+static PyObject *headers_as_list(const struct record *record)
+{
+    PyObject *headers = PyList_New(record->header_count);
+    const uint8_t *at = record->headers;
+    for (int32_t index = 0; headers && index < record->header_count; index++) {
+        struct header header;
+        at = header_read(at, record->end, &header);
+        PyObject *name = PyUnicode_DecodeUTF8((const char *)header.name.begin, header.name.length, NULL);
+        PyObject *pair = filled(PyTuple_New(2), (PyObject *[]){name, bytes_or_none(header.value)}, 2);
+        if (!pair || PyList_SetItem(headers, index, pair) < 0) {
+            Py_CLEAR(headers);
+        }
+    }
+    return headers;
+}
+
+/* Appends the record at `at` to a list. Returns where it ends; NULL if it is unusual, or with an exception set. */
+static const uint8_t *append_record(
+    PyObject *records, PyTypeObject *type, const struct batch_header *header, const uint8_t *at, const uint8_t *end)
+{
+    struct record record;
+    int64_t offset, timestamp;
+    at = record_read(at, end, &record);
+    if (!at || __builtin_add_overflow(header->base_offset, record.offset_delta, &offset) ||
+        !record_timestamp(header, &record, &timestamp)) {
+        return NULL;
+    }
+    PyObject *items[] = {PyLong_FromLongLong(offset), PyLong_FromLongLong(timestamp), bytes_or_none(record.key),
+        bytes_or_none(record.value), headers_as_list(&record)};
+    PyObject *fields = filled(PyType_GenericAlloc(type, 5), items, 5);
+    bool is_added = fields && PyList_Append(records, fields) == 0;
+    Py_XDECREF(fields);
+    return is_added ? at : NULL;
+}
+
+const char codec_read_records_doc[] = PyDoc_STR(
+    "read_records(batch, position, count, type) -> (records, position) | None\n\n"
+    "Reads this many records of an uncompressed batch from a position on, and returns the position behind them. The\n"
+    "type is a NamedTuple of offset, timestamp, key, value and headers. None if a record is malformed.");
+
+PyObject *codec_read_records(PyObject *module, PyObject *arguments)
+{
+    Py_buffer batch;
+    Py_ssize_t position, count;
+    PyObject *type;
+    struct batch_header header;
+    const uint8_t *at = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*nnO!", &batch, &position, &count, &PyType_Type, &type)) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "records are tuples");
+        release(&batch);
+        return NULL;
+    }
+    PyObject *records = PyList_New(0), *result = NULL;
+    if (batch.len >= BATCH_HEADER_BYTES && position >= BATCH_HEADER_BYTES && position <= batch.len) {
+        batch_fields_read(batch.buf, &header);
+        at = (const uint8_t *)batch.buf + position;
+    }
+    for (Py_ssize_t index = 0; records && at && index < count; index++) {
+        at = append_record(records, (PyTypeObject *)type, &header, at, (const uint8_t *)batch.buf + batch.len);
+    }
+    if (records && at) {
+        result = Py_BuildValue("(On)", records, (Py_ssize_t)(at - (const uint8_t *)batch.buf));
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(records);
+    release(&batch);
+    return result;
 }

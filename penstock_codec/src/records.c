@@ -48,15 +48,15 @@ enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_
     return NEXT_FOUND;
 }
 
-/* Reads a length and that many bytes; -1 means null. */
+/* Reads a length and that many bytes; a negative length means null. */
 static inline const uint8_t *text_read(const uint8_t *at, const uint8_t *end, struct text *text)
 {
     int64_t length;
     at = get_varint(at, end, &length);
-    if (!at || length < SPAN_NULL || length > end - at || length > INT32_MAX) {
+    if (!at || length > end - at || length > INT32_MAX) {
         return NULL;
     }
-    *text = (struct text){at, (int32_t)length};
+    *text = (struct text){at, length < 0 ? SPAN_NULL : (int32_t)length};
     return length > 0 ? at + length : at;
 }
 
@@ -87,11 +87,11 @@ const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record 
 {
     int64_t length, count;
     at = get_varint(at, end, &length);
-    if (!at || length < 1 || length > end - at || *at >= 0x80) { /* attributes: all readers skip one byte */
+    if (!at || length < 1 || length > end - at) {
         return NULL;
     }
     record->end = at + length;
-    at = get_varint(at + 1, record->end, &record->timestamp_delta);
+    at = get_varint(at + 1, record->end, &record->timestamp_delta); /* behind the attributes, which are unused */
     at = at ? get_varint(at, record->end, &record->offset_delta) : NULL;
     at = at ? text_read(at, record->end, &record->key) : NULL;
     at = at ? text_read(at, record->end, &record->value) : NULL;

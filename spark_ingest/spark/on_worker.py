@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-LIBRARIES = ("aiokafka", "boto3", "cramjam", "crc32c", "msgspec", "numpy", "pyarrow")
+LIBRARIES = ("boto3", "cramjam", "crc32c", "msgspec", "numpy", "pyarrow")
 
 
 class WorkerNote(NamedTuple):

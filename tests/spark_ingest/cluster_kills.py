@@ -127,7 +127,7 @@ def names_what_is_missing(cluster: StandaloneCluster, place: Path) -> list[str]:
     output, _ = run.communicate(timeout=END_S)
     last = output.splitlines()[-1] if output else ""
     print(f"without the environment: {last}")
-    is_right = run.returncode == 2 and "lacks aiokafka" in last and "pyarrow" in last and "Traceback" not in output
+    is_right = run.returncode == 2 and "lacks boto3" in last and "pyarrow" in last and "Traceback" not in output
     return [] if is_right else [f"the run without libraries ended with {run.returncode}: {output}"]
 
 

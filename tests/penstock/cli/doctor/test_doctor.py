@@ -35,7 +35,7 @@ FIT = Machine(
     clock_jump_s=0.0,
     newest_file_ahead_s=0.0,
     python="3.11.7",
-    libraries={"aiokafka": ("0.14.0", "0.14.0")},
+    libraries={"penstock": ("0.1.0", "0.1.0")},
     codec_lack="",
 )
 
@@ -70,8 +70,8 @@ DANGERS = [
     ("dirty pages", "warn", {"dirty_background_bytes": 25 << 30}),
     ("huge pages", "warn", {"huge_pages": "always"}),
     ("Python", "fail", {"python": "3.10.2"}),
-    ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", "0.15.0")}}),
-    ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", None)}}),
+    ("penstock", "fail", {"libraries": {"penstock": ("0.1.0", "0.2.0")}}),
+    ("penstock", "fail", {"libraries": {"penstock": ("0.1.0", None)}}),
     ("record codec", "warn", {"codec_lack": "it is not compiled here"}),
 ]
 
@@ -100,7 +100,7 @@ def test_this_machine_is_read_and_nothing_stays(tmp_path: Path) -> None:
     points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     above = [str(path) for path in (tmp_path, *tmp_path.parents) if str(path) in points]
     assert (machine.mount and machine.mount.point) == (above[0] if above else None)  # none: in a chroot
-    assert machine.libraries.keys() == {"penstock", "penstock-codec", "aiokafka"}
+    assert machine.libraries.keys() == {"penstock", "penstock-codec"}
     assert machine.codec_lack == report.lack()
     assert 0 < machine.free_bytes < machine.size_bytes
 
