@@ -9,18 +9,9 @@ import sys
 from collections.abc import Sequence
 
 import penstock_codec
-from penstock_codec.report import REMEDY, lack, missing
+from penstock_codec.report import line
 
 MEASURED = "--measured"
-
-
-def line() -> str:
-    """Returns the line."""
-    reason = lack()
-    if not reason:
-        return "codec: compiled"
-    advice = f": {REMEDY}" if missing() else ""
-    return f"codec: plain Python, at several times the processor time: {reason}{advice}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,6 +10,16 @@ from pathlib import Path
 import penstock_codec
 
 REMEDY = "on Debian apt-get install gcc python3-dev, then make setup"
+COST = "about 25 times the processor time for records"  # the median of the ratios of make codec-bench
+
+
+def line() -> str:
+    """Returns one line: which codec runs and, if it is plain Python, why, what that costs and what to do."""
+    reason = lack()
+    if not reason:
+        return "codec: compiled"
+    advice = f": {REMEDY}" if missing() else ""
+    return f"codec: plain Python, at {COST}: {reason}{advice}"
 
 
 def lack() -> str:

@@ -14,9 +14,11 @@ from typing import Any
 import click
 import uvloop
 
+import penstock_codec
 from engine.errors import EngineError
 from engine.settings import Rule
 from gateway.connections.memory import configure_allocators
+from penstock_codec import report
 
 configure_allocators()  # before threads are started
 
@@ -139,6 +141,8 @@ def serve(config_file: str | None, **flags: Any) -> None:
         settings = load_settings(flags, os.environ, config_file, _warn)
         for reason, names in ignored_variables(os.environ).items():
             _warn(f"{', '.join(names)} ignored: {reason}")
+        if penstock_codec.native is None:
+            _warn(report.line())
         uvloop.run(_serving(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""

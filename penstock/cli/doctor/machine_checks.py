@@ -165,7 +165,7 @@ def _software(machine: Machine) -> Iterator[Finding]:
         found = ", ".join(f"{name} {wanted}" for name, (wanted, _) in sorted(machine.libraries.items()))
         yield Finding("libraries", OK, found)
     if machine.codec_lack:
-        todo = "apt-get install gcc python3-dev, then install again: without it JSON takes several times as long"
+        todo = "apt-get install gcc python3-dev, then install again: records take about 25 times the processor time"
         yield Finding("record codec", WARN, f"plain Python: {machine.codec_lack}", todo)
     elif machine.codec_lack is not None:
         yield Finding("record codec", OK, "compiled")

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.runtime.histogram import Histogram
 from gateway.metrics.metrics import merged
+from tests.codecs import COMPILED, plain_codec
 from tests.scenarios.gateways import in_process
 
 
@@ -94,6 +95,12 @@ async def test_requests_in_flight_and_waiting_are_counted(gateway):
     assert (await poll).json["next_offset"] == 1
     found = await scrape(gateway)
     assert (found["penstock_requests_in_flight",], found["penstock_delayed_produces",]) == (1, 0)
+
+
+async def test_the_codec_that_runs_is_a_metric(gateway):
+    assert (await scrape(gateway))["penstock_codec_compiled",] == (COMPILED is not None)
+    with plain_codec():
+        assert (await scrape(gateway))["penstock_codec_compiled",] == 0
 
 
 async def test_the_process_and_its_loop_are_measured(gateway):

@@ -7,10 +7,13 @@ from pathlib import Path
 import click
 import pytest
 
+import penstock_codec
 from engine.errors import StartRefused
 from gateway.settings import NODE_RULES
+from node.commands import serve as command
 from node.commands.serve import GROUPS, serve
 from node.setup.setting_sources import load_settings
+from tests.codecs import needs_compiled, plain_codec
 from tests.penstock.cli.conftest import Run
 
 
@@ -50,3 +53,23 @@ def test_a_former_flag_is_accepted_and_hidden(run: Run) -> None:
     flags = serve.make_context("serve", ["--shutdown-deadline-ms", "30s"]).params
     assert load_settings(flags, {}).shutdown_timeout_ms == 30_000
     assert "--shutdown-deadline-ms" not in run("serve", "--help").out
+
+
+@needs_compiled
+def test_a_start_without_the_compiled_codec_says_what_that_costs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(settings: object) -> None:
+        raise StartRefused("as the test wants")
+
+    def errors() -> str:
+        with pytest.raises(SystemExit):
+            serve.main([], standalone_mode=False)
+        return capfd.readouterr().err
+
+    monkeypatch.setattr(command, "_serving", refuse)
+    monkeypatch.setattr(penstock_codec, "why_not", penstock_codec.CHOSEN)
+    assert errors() == "penstock: as the test wants\n"
+    with plain_codec():
+        warning = "codec: plain Python, at about 25 times the processor time for records: PENSTOCK_CODEC=python"
+        assert errors() == f"penstock: warning: {warning}\npenstock: as the test wants\n"
