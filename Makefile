@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year minimal-debian
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year minimal-debian golden
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -184,6 +184,9 @@ catalog-tests: $(VENV)/.all ## Spark reads the Iceberg and Delta tables of a job
 
 airflow-tests: $(VENV)/.all ## The DAGs of docs/ingest-operate.md run in Airflow, which is installed into build/airflow (minutes)
 	@$(BIN)/python -m tests.spark_ingest.airflow_runs
+
+golden: $(VENV)/.all ## Compare what nodes answer with tests/golden/exchanges, byte for byte (ARGS=--write records it)
+	@$(BIN)/python -m tests.golden $(ARGS)
 
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
 	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)
