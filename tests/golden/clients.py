@@ -22,7 +22,7 @@ from h2.events import (
 
 from tests.golden.exchange_files import Request
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0  # generous: the machine may be busy with other tests
 
 
 @dataclass

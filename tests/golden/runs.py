@@ -13,7 +13,8 @@ import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +33,22 @@ RIGHTS = {
     "member": 'read = [""]\nwrite = []\nadmin = []\ngroup = [""]',
     "narrow": 'read = ["a-"]\nwrite = ["a-"]\nadmin = ["a-"]\ngroup = ["a-"]',
 }
-TOKENS = {f"{name}_token": f"penstock_{at:08x}_{'golden' * 8}" for at, name in enumerate(RIGHTS)}
+TOKENS = {f"{name}_token": f"penstock_{at:08x}_{'golden' * 7}g" for at, name in enumerate(RIGHTS)}
 RUNS = ("http1", "http2")
 SETTINGS: dict[str, dict[str, object]] = {
-    "open": {"request_body_bytes_max": "256KiB", "cors_origins": "https://app.example.org"},
+    "open": {
+        "request_body_bytes_max": "256KiB",
+        "cors_origins": "https://app.example.org",
+        "push_targets": "127.0.0.0/8",
+        "push_http": True,
+        "push_unconfirmed": True,
+    },
     "tokens": {},
 }
 COUNTERS = re.compile(
     r"penstock_(?:requests|produce|fetch|forwarded|idempotency|duplicate|fenced|sequence|source)\w*_total"
 )
+COUNTED = re.compile(r"(?m)\n(penstock_\w+_total\S*) \+(\d+)$")
 SETTLE_S = 60.0
 
 
@@ -49,7 +57,7 @@ class Target:
     """The process that gets the requests, and the log of its node."""
 
     port: int
-    log: Callable[[], str]
+    log: Path
     connect: type[Http1Connections | Http2Connection]
 
 
@@ -59,78 +67,112 @@ class Watch:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._numbers = itertools.count()
-        self._read_chars = 0
-        self._counters: dict[str, float] = {}
+        self._log = target.log.open()
+        self._log.seek(0, 2)
+        self._counters: Counter[str] = Counter()
         self.moved()
 
-    def moved(self) -> list[str]:
-        """Wait until no request is in progress, and return what the log and the counters gained."""
+    def lines(self) -> list[str]:
+        """Return the log lines since the last call. The request that ends them is cheap, but waits for no other."""
+        return self._lines_until(self._get("/healthz")[0])
+
+    def moved(self) -> tuple[list[str], dict[str, int]]:
+        """Wait until no request is in progress. Return what the log and the counters gained."""
         deadline = time.monotonic() + SETTLE_S
+        lines: list[str] = []
         while True:
-            own_id = f"golden-{next(self._numbers)}"
-            samples = self._samples(own_id)
-            lines = self._lines(own_id, deadline)
-            if samples["penstock_requests_in_flight"] <= 1 or time.monotonic() > deadline:
+            own_id, text = self._get("/metrics")
+            lines += self._lines_until(own_id)
+            counters, in_flight = _counters_in(text)
+            if in_flight <= 1:
                 break
-            self._read_chars -= sum(len(line) + 1 for line in lines)
+            assert time.monotonic() < deadline, "a request does not end"
             time.sleep(0.01)
-        counters = {name: value for name, value in samples.items() if COUNTERS.match(name) and '"metrics"' not in name}
-        grown = {name: value - self._counters.get(name, 0) for name, value in counters.items()}
+        grown = counters - self._counters
         self._counters = counters
-        logged = [line for line in lines if '"request_id":"golden-' not in line]
-        return logged + [f"{name} +{grown[name]:.0f}" for name in sorted(grown) if grown[name]]
+        return lines, dict(grown)
 
-    def _samples(self, own_id: str) -> dict[str, float]:
+    def _get(self, path: str) -> tuple[str, str]:
+        own_id = f"golden-{next(self._numbers)}"
         headers = {"X-Request-Id": own_id, "Authorization": f"Bearer {TOKENS['all_token']}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self._target.port}/metrics", headers=headers)
-        samples: dict[str, float] = {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self._target.port}{path}", headers=headers)
         with urllib.request.urlopen(request, timeout=SETTLE_S) as answer:
-            for line in answer.read().decode().splitlines():
-                name, _, value = line.rpartition(" ")
-                if not line.startswith("#"):
-                    name = re.sub(r'shard="\d+",?', "", name).replace("{}", "")
-                    samples[name] = samples.get(name, 0.0) + float(value)
-        return samples
+            return own_id, answer.read().decode()
 
-    def _lines(self, own_id: str, deadline: float) -> list[str]:
-        """Return the log lines up to the one of this request: it was logged after those before it."""
+    def _lines_until(self, own_id: str) -> list[str]:
+        """Return the log lines before that of an own request, which are those of earlier requests."""
+        deadline = time.monotonic() + SETTLE_S
+        lines = []
+        text = ""
         while True:
-            lines = self._target.log()[self._read_chars :].split("\n")[:-1]
-            if any(f'"{own_id}"' in line for line in lines):
-                self._read_chars += sum(len(line) + 1 for line in lines)
+            text += self._log.readline()
+            if not text.endswith("\n"):
+                assert time.monotonic() < deadline, "the node logs no requests"
+                time.sleep(0.001)
+            elif f'"{own_id}"' in text:
                 return lines
-            assert time.monotonic() < deadline, "the node logs no requests"
-            time.sleep(0.002)
+            else:
+                if '"logger":"penstock.requests"' in text:
+                    lines.append(text.rstrip("\n"))
+                text = ""
 
 
-def play(form: str, directory: Path, *, is_recording: bool = False) -> list[str]:
-    """Returns the differences to the recorded exchanges of a form; records instead of comparing with `is_recording`."""
+def _counters_in(text: str) -> tuple[Counter[str], float]:
+    """Returns the counters of requests, of all shards together, and the number of requests in progress."""
+    counters: Counter[str] = Counter()
+    in_flight = 0.0
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if line.startswith("penstock_requests_in_flight"):
+            in_flight += float(value)
+        elif COUNTERS.match(line) and 'operation="metrics"' not in line and 'operation="healthz"' not in line:
+            counters[re.sub(r'shard="\d+",?', "", name).replace("{}", "")] += int(float(value))
+    return counters, in_flight
+
+
+def play(form: str, directory: Path, *, is_recording: bool = False, is_quick: bool = False) -> list[str]:
+    """Returns the differences to the recorded exchanges of a form; records instead of comparing with `is_recording`.
+
+    A quick comparison reads the counters once for each file, and compares them with the sum of those recorded.
+    """
     differences = []
     files = [read_exchanges(path) for path in sorted(EXCHANGES.glob("*.http"))]
     for name in SETTINGS:
         of_node = [file for file in files if file.options.get("node", "open") == name]
         with targets(form, directory / name, name) as target:
             for file in of_node:
-                found = play_file(file, form, target)
+                differences += play_file(file, form, target, is_quick=is_quick)
                 if is_recording:
                     file.path.write_text(file.text())
-                else:
-                    differences += found
-    return differences
+    return [] if is_recording else differences
 
 
-def play_file(file: ExchangeFile, form: str, target: Target) -> list[str]:
+def play_file(file: ExchangeFile, form: str, target: Target, *, is_quick: bool = False) -> list[str]:
     """Replaces the answers of a form by those of the node. Returns how they differ."""
     client, watch = target.connect(target.port), Watch(target)
-    known: dict[str, str] = dict(TOKENS)
+    known: dict[str, str] = TOKENS | {"port": str(target.port)}
     differences = []
+    expected: Counter[str] = Counter()
     for exchange in file.exchanges:
         recorded = exchange.answers.pop(form, "")
+        if is_quick:
+            expected.update({name: int(count) for name, count in COUNTED.findall(recorded)})
+            recorded = COUNTED.sub("", recorded)
         if exchange.takes(form) and form in file.options.get("only", form).split():
-            answers = client.exchange(exchange.request(known), exchange.options)
+            try:
+                answers = client.exchange(exchange.request(known), exchange.options)
+            except (TimeoutError, KeyError) as error:
+                raise AssertionError(f"{file.path.name}: {exchange.title}: {error!r}") from error
             known |= values_of(answers[-1])
-            exchange.answers[form] = rendered(exchange, answers, watch.moved())
+            is_counted = not is_quick or "until" in exchange.options  # a stream ends after the client has left
+            lines, grown = watch.moved() if is_counted else (watch.lines(), {})
+            expected.subtract(grown)
+            counted = [] if is_quick else [f"{name} +{grown[name]}" for name in sorted(grown)]
+            exchange.answers[form] = rendered(exchange, answers, [*lines, *counted])
         differences += difference(file, exchange, form, recorded)
+    if is_quick:
+        expected.subtract(watch.moved()[1])
+        differences += [f"{file.path.name} ({form}): {name} moved {-n:+} more" for name, n in expected.items() if n]
     client.close()
     return differences
 
@@ -231,4 +273,4 @@ def _token_entry(name: str) -> str:
 def _one_node(form: str, directory: Path, settings: dict[str, object]) -> Iterator[Target]:
     with running_process(directory, **settings) as node:
         connect = Http2Connection if form == "http2" else Http1Connections
-        yield Target(node.port, lambda: node.errors, connect)
+        yield Target(node.port, next(directory.glob("*.err")), connect)
