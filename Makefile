@@ -101,10 +101,6 @@ bench: $(VENV)/.all ### Measure against a bare server in the same run
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
 
-bench-servers: $(VENV)/.all ## Measure HTTP servers around the same bare function
-	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.http_servers granian aiohttp hypercorn httptools h2 penstock $(ARGS)
-
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
