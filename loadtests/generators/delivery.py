@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from loadtests.generators.bodies import NDJSON_TYPE
@@ -34,6 +36,46 @@ def numbered_request(host: str, target: str, number: int) -> bytes:
     return request_bytes("POST", host, target, numbered_value(number) + b"\n", (("Content-Type", NDJSON_TYPE),))
 
 
+class Arrivals:
+    """The records that a consumer got, each with its time, and what was wrong with them."""
+
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
+        self.times: dict[int, float] = {}
+        self.polls = 0
+        self.problems: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.times) >= self._expected
+
+    def take(self, numbers: list[int]) -> None:
+        now = time.perf_counter()
+        for number in numbers:
+            if number in self.times:
+                self.problems.append(f"record {number} arrived twice")
+            self.times[number] = now
+
+
+async def deliver_all(
+    loop: OpenLoop[Any], arrivals: Arrivals, consume: Coroutine[Any, Any, None], schedule: Schedule
+) -> DeliveryOutcome:
+    """Run the loop while a consumer reads what it produces. The consumer ends when all has arrived."""
+    consuming = asyncio.create_task(consume)
+    try:
+        produced = await loop.run()
+        await asyncio.wait([consuming], timeout=GRACE_S)
+        if consuming.done() and (error := consuming.exception()) is not None:
+            arrivals.problems.append(f"the consumer failed: {error!r}")
+    finally:
+        consuming.cancel()
+    missing = schedule.count - produced.bad - len(arrivals.times)
+    if missing > 0:
+        arrivals.problems.append(f"{missing} records had not arrived {GRACE_S:.0f} s after the last answer")
+    delivered_us = [round((moment - loop.scheduled_at(n)) * 1e6) for n, moment in arrivals.times.items()]
+    return DeliveryOutcome(produced, delivered_us, arrivals.polls, "; ".join(arrivals.problems[:3]))
+
+
 async def deliver(url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
     """Produce on a schedule into partition 0 of an empty topic while long-polling it."""
     parts = urlsplit(url)
@@ -41,50 +83,28 @@ async def deliver(url: str, topic: str, acks: str, schedule: Schedule) -> Delive
     template = numbered_request(parts.netloc, f"{target}?acks={acks}", 0)
     before, _, after = template.rpartition(b"%010d" % 0)
     loop = OpenLoop(connector(url), schedule, lambda number: before + b"%010d" % number + after)
-    consumer = _Consumer(parts.netloc, target, schedule.count)
+    arrivals = Arrivals(schedule.count)
     connection = await connector(url)()
-    consuming = asyncio.create_task(consumer.run(connection))
     try:
-        produced = await loop.run()
-        await asyncio.wait([consuming], timeout=GRACE_S)
+        return await deliver_all(loop, arrivals, _long_poll(connection, parts.netloc, target, arrivals), schedule)
     finally:
-        consuming.cancel()
         connection.close()
-    missing = schedule.count - produced.bad - len(consumer.arrivals)
-    if missing > 0:
-        consumer.problems.append(f"{missing} records had not arrived {GRACE_S:.0f} s after the last answer")
-    delivered_us = [round((moment - loop.scheduled_at(n)) * 1e6) for n, moment in consumer.arrivals.items()]
-    return DeliveryOutcome(produced, delivered_us, consumer.polls, "; ".join(consumer.problems[:3]))
 
 
-class _Consumer:
-    """Long-polls one partition until every number has arrived."""
-
-    def __init__(self, host: str, target: str, expected: int) -> None:
-        self._host = host
-        self._target = target
-        self.expected = expected
-        self._offset = 0
-        self.arrivals: dict[int, float] = {}
-        self.polls = 0
-        self.problems: list[str] = []
-
-    async def run(self, connection: Connection) -> None:
-        while len(self.arrivals) < self.expected:
-            target = f"{self._target}?offset={self._offset}&wait_ms={WAIT_MS}&ndjson=values"
-            answer = await connection.send(request_bytes("GET", self._host, target, b"", (("Accept", NDJSON_TYPE),)))
-            if not answer.is_good:
-                self.problems.append(f"a long poll got {answer.status}: {answer.body[:200].decode(errors='replace')}")
-                return
-            self.polls += 1
-            self._take(numbers_in(answer.body), answer.next_offset)
-
-    def _take(self, numbers: list[int], next_offset: int) -> None:
-        now = time.perf_counter()
-        for number in numbers:
-            if number in self.arrivals:
-                self.problems.append(f"record {number} arrived twice")
-            self.arrivals[number] = now
-        if next_offset - self._offset != len(numbers):
-            self.problems.append(f"{len(numbers)} records came between the offsets {self._offset} and {next_offset}")
-        self._offset = next_offset
+async def _long_poll(connection: Connection, host: str, path: str, arrivals: Arrivals) -> None:
+    """Long-poll one partition until every number has arrived."""
+    offset = 0
+    while not arrivals.is_complete:
+        target = f"{path}?offset={offset}&wait_ms={WAIT_MS}&ndjson=values"
+        answer = await connection.send(request_bytes("GET", host, target, b"", (("Accept", NDJSON_TYPE),)))
+        if not answer.is_good:
+            arrivals.problems.append(f"a long poll got {answer.error}")
+            return
+        arrivals.polls += 1
+        numbers = numbers_in(answer.body)
+        arrivals.take(numbers)
+        if answer.next_offset - offset != len(numbers):
+            arrivals.problems.append(
+                f"{len(numbers)} records came between the offsets {offset} and {answer.next_offset}"
+            )
+        offset = answer.next_offset

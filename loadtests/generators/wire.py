@@ -1,7 +1,7 @@
-"""The protocol of one connection as values: bytes to send, replies found in the bytes that came. No I/O.
+"""A delivery's protocol as values: bytes to send, replies found in the bytes that came. No I/O.
 
-A server other than Penstock is measured by a `Wire` of its protocol, which a closed or an open loop drives. Replies
-come in the order of the requests on a connection; all protocols measured here promise this.
+No tool of NATS or Redis sends on a schedule and times each record until a consumer holds it, so that their deliveries
+have wires of ours. Replies come in the order of the requests on a connection; all protocols measured here promise this.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from typing import NamedTuple, Protocol
 
 
 class Reply(NamedTuple):
-    """The reply to one request: the records that it acknowledges or carries. `error` is empty if it succeeded."""
+    """The reply to one request. `error` is empty if it succeeded."""
 
-    records: int
-    size_bytes: int
     error: str = ""
 
 
 class Wire(Protocol):
-    """Requests of one kind on one connection."""
+    """Produces of one record each on one connection."""
 
     def hello(self) -> bytes:
         """Returns what is sent first. It has no reply."""
@@ -46,23 +44,8 @@ class Tail(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WireLoad:
-    """A closed loop of `connections`, each with `depth` requests in flight, until `requests` have been answered.
-
-    `make_wire` takes the number of the connection. It is pickled, since the loop runs in another process. A connection
-    sends at most `requests_max_each`: it may read a log that ends.
-    """
-
-    address: tuple[str, int]
-    make_wire: Callable[[int], Wire]
-    connections: int
-    depth: int
-    requests_max_each: int = 1 << 40
-
-
-@dataclass(frozen=True, slots=True)
 class WireDelivery:
-    """Producers and a consumer of one log."""
+    """Producers and a consumer of one log. `make_wire` takes the number of the connection."""
 
     address: tuple[str, int]
     make_wire: Callable[[int], Wire]

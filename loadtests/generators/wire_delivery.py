@@ -1,26 +1,22 @@
-"""From produce to delivery through any `Wire`: the counterpart of delivery.py for servers without HTTP.
-
-Every record carries its number, and its time runs from its scheduled time to its arrival at the consumer. Every number
-must arrive exactly once.
-"""
+"""From produce to delivery through any `Wire`: the counterpart of delivery.py for servers without HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import cast
 
-from loadtests.generators.delivery import DeliveryOutcome
-from loadtests.generators.open_loop import GRACE_S, OpenLoop, Schedule
+from loadtests.generators.delivery import Arrivals, DeliveryOutcome, deliver_all
+from loadtests.generators.open_loop import OpenLoop, Schedule
 from loadtests.generators.wire import Reply, Tail, Wire, WireDelivery
 
 
 async def deliver_over(delivery: WireDelivery, schedule: Schedule) -> DeliveryOutcome:
     """Produce on a schedule into an empty log while a consumer reads it."""
     event_loop = asyncio.get_running_loop()
+    arrivals = Arrivals(schedule.count)
     _, consumer = await event_loop.create_connection(
-        lambda: _Consumer(delivery.make_tail(), schedule.count), *delivery.address
+        lambda: _Consumer(delivery.make_tail(), arrivals), *delivery.address
     )
     senders: list[_Sender] = []
 
@@ -30,17 +26,11 @@ async def deliver_over(delivery: WireDelivery, schedule: Schedule) -> DeliveryOu
         senders.append(sender)
         return sender
 
-    loop = OpenLoop(connect, schedule, lambda number: number)
     try:
-        produced = await loop.run()
-        await asyncio.wait([consumer.finished], timeout=GRACE_S)
+        loop = OpenLoop(connect, schedule, lambda number: number)
+        return await deliver_all(loop, arrivals, consumer.wait_finished(), schedule)
     finally:
         consumer.close()
-    missing = schedule.count - produced.bad - len(consumer.arrivals)
-    if missing > 0:
-        consumer.problems.append(f"{missing} records had not arrived {GRACE_S:.0f} s after the last answer")
-    delivered_us = [round((moment - loop.scheduled_at(n)) * 1e6) for n, moment in consumer.arrivals.items()]
-    return DeliveryOutcome(produced, delivered_us, consumer.polls, "; ".join(consumer.problems[:3]))
 
 
 class _Sender(asyncio.Protocol):
@@ -81,14 +71,14 @@ class _Sender(asyncio.Protocol):
 class _Consumer(asyncio.Protocol):
     """Reads until every number has arrived."""
 
-    def __init__(self, tail: Tail, expected: int) -> None:
+    def __init__(self, tail: Tail, arrivals: Arrivals) -> None:
         self._tail = tail
-        self._expected = expected
+        self._arrivals = arrivals
         self._transport: asyncio.Transport | None = None
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.arrivals: dict[int, float] = {}
-        self.polls = 0
-        self.problems: list[str] = []
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait_finished(self) -> None:
+        await self._finished
 
     def close(self) -> None:
         if self._transport is not None:
@@ -104,23 +94,19 @@ class _Consumer(asyncio.Protocol):
         except ValueError as error:
             self._end(str(error))
             return
-        now = time.perf_counter()
-        for number in numbers:
-            if number in self.arrivals:
-                self.problems.append(f"record {number} arrived twice")
-            self.arrivals[number] = now
-        self.polls += bool(answer)
-        if len(self.arrivals) >= self._expected:
+        self._arrivals.take(numbers)
+        self._arrivals.polls += bool(answer)
+        if self._arrivals.is_complete:
             self._end()
         elif answer:
             assert self._transport is not None
             self._transport.write(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end("" if self.finished.done() else f"the consumer's connection ended: {exc}")
+        self._end("" if self._finished.done() else f"the consumer's connection ended: {exc}")
 
     def _end(self, problem: str = "") -> None:
         if problem:
-            self.problems.append(problem)
-        if not self.finished.done():
-            self.finished.set_result(None)
+            self._arrivals.problems.append(problem)
+        if not self._finished.done():
+            self._finished.set_result(None)

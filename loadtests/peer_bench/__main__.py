@@ -175,11 +175,11 @@ def _entrants(
     if KAFKA in names and programs.kafka_jars is not None:
         broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
         entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators, directory)
-    if NATS in names and programs.nats_server is not None:
-        program = programs.nats_server
+    if NATS in names and programs.nats_server is not None and programs.nats_cli is not None:
+        program, cli = programs.nats_server, programs.nats_cli
         one = stack.enter_context(nats(program, directory / NATS, is_fsync=False))
         other = stack.enter_context(nats(program, directory / f"{NATS}-fsync", is_fsync=True))
-        entrants[NATS] = NatsEntrant(one, other, nats_version(program), plan, generators)
+        entrants[NATS] = NatsEntrant(one, other, nats_version(program), cli, plan, generators, directory)
     if REDIS in names and programs.redis_server is not None:
         server = stack.enter_context(redis(programs.redis_server, directory / REDIS))
         entrants[REDIS] = RedisEntrant(server, redis_version(programs.redis_server), plan, generators)

@@ -17,11 +17,10 @@ from loadtests.host import proc
 from loadtests.peer_bench.entrants.session import Entrant, Session
 from loadtests.peer_bench.figures import COMPILER_SHARE_MAX, Round
 from loadtests.peer_bench.works import Cell, Plan
-from loadtests.peers.kafka_codec import KafkaError
 from loadtests.peers.processes import PeerFailed
 
 ROUND_BYTES_MAX = 1 << 29  # that a round leaves on the disk or in memory
-FAILURES = (GeneratorFailed, PeerFailed, KafkaError, RuntimeError, OSError)  # of a generator, of a server's answer
+FAILURES = (GeneratorFailed, PeerFailed, RuntimeError, OSError)  # of a generator, of a server's answer
 WARM_UP_RECORDS, WARM_UP_REQUESTS_MIN = 64, 4  # of the first run, which shows how long a longer one takes
 WARM_UP_GROWTH = 3
 WARM_UP_RUN_S = 1.0
@@ -130,7 +129,7 @@ class Rounds:
         others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - own)
         elapsed = time.perf_counter() - started
         outcome = counted.outcome
-        latency = latency_of(outcome.durations_us)
+        latency = counted.latency or latency_of(outcome.durations_us)
         self._rates[cell.key] = max(1, outcome.good) / outcome.seconds
         return Round(
             records=counted.records,

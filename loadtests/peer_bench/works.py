@@ -22,7 +22,6 @@ TITLES = {
 PEERS = (KAFKA, NATS, REDIS)
 SINGLE_RECORDS_MAX = 60_000
 PLAIN, KEYED, SEQUENCED = "without", "Idempotency-Key", "sequences"
-OWN_CLIENT = "own client"  # of Kafka
 MESSAGES, ATOMIC = "messages", "atomic batches"  # of NATS
 BATCH, NDJSON, JSON, HTTP2, HTTP1 = "batch", "NDJSON", "JSON", "HTTP/2", "HTTP/1.1"
 
@@ -78,7 +77,7 @@ PLANS = {
     )
 }
 
-_FORMS_OF_MANY = {KAFKA: ("", OWN_CLIENT), NATS: (MESSAGES, ATOMIC)}
+_FORMS_OF_MANY = {NATS: (MESSAGES, ATOMIC)}
 
 WORKS = (
     Work("batch", "produce 1000 x 100 B, page cache", "produce", 1000, forms=(BATCH, NDJSON, JSON), has_shards=True),
@@ -118,7 +117,7 @@ def cells_of(work: Work, servers: Sequence[str]) -> list[Cell]:
 
 
 def _forms(work: Work, peer: str) -> tuple[str, ...]:
-    """Return the forms of 1000 records: of Kafka the raw protocol and its own client, of NATS messages and batches."""
+    """Return the forms of 1000 records: of NATS messages and atomic batches."""
     if work.kind == "produce" and work.records_each > 1:
         return _FORMS_OF_MANY.get(peer, ("",))
     return ("",)

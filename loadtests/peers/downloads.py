@@ -1,6 +1,7 @@
 """The programs to compare with: found on this machine, or fetched once into a cache directory by their own tools.
 
-Kafka's jars come by Maven from the pom beside this file, nats-server by the Go toolchain, Redis from the distribution.
+Kafka's jars come by Maven from the pom beside this file, nats-server and the nats command by the Go toolchain, Redis
+with redis-benchmark from the distribution.
 Each missing program is reported in one line, and its column is left out.
 """
 
@@ -17,7 +18,10 @@ from pathlib import Path
 KAFKA_POM = Path(__file__).with_name("kafka-pom.xml")
 NATS_MODULE = "github.com/nats-io/nats-server/v2"
 NATS_VERSION = "v2.15.2"
+NATS_CLI_MODULE = "github.com/nats-io/natscli/nats"
+NATS_CLI_VERSION = "v0.5.1"
 FETCH_S = 900
+TITLES = {"kafka": "Kafka", "nats": "NATS", "redis": "Redis"}
 _ERROR_BYTES = 400
 
 
@@ -27,6 +31,7 @@ class Programs:
 
     kafka_jars: Path | None
     nats_server: Path | None
+    nats_cli: Path | None
     redis_server: Path | None
     missing: tuple[str, ...]
 
@@ -44,14 +49,16 @@ def default_cache() -> Path:
 def find_programs(cache: Path, wanted: Collection[str]) -> Programs:
     """Finds the wanted programs that are there and fetches the others, which takes minutes the first time."""
     found: dict[str, Path] = {}
-    missing = []
-    for name, find in (("kafka", _kafka_jars), ("nats", _nats_server), ("redis", _redis_server)):
-        if name in wanted:
+    missing: list[str] = []
+    kinds = (("kafka", _kafka_jars), ("nats", _nats_server), ("nats", _nats_cli), ("redis", _redis_server))
+    for name, find in kinds:
+        if name in wanted and not any(line.startswith(f"{TITLES[name]} ") for line in missing):
             try:
-                found[name] = find(cache)
+                found[find.__name__] = find(cache)
             except Missing as why:
                 missing.append(str(why))
-    return Programs(found.get("kafka"), found.get("nats"), found.get("redis"), tuple(missing))
+    kafka, server, cli, redis = (found.get(find.__name__) for _, find in kinds)
+    return Programs(kafka, server if cli else None, cli, redis, tuple(missing))
 
 
 def _kafka_jars(cache: Path) -> Path:
@@ -70,20 +77,33 @@ def _kafka_jars(cache: Path) -> Path:
 
 def _nats_server(cache: Path) -> Path:
     """Raises Missing."""
-    if (installed := shutil.which("nats-server")) is not None:
+    return _go_program(cache, "nats-server", NATS_MODULE, NATS_VERSION)
+
+
+def _nats_cli(cache: Path) -> Path:
+    """Raises Missing."""
+    return _go_program(cache, "nats", NATS_CLI_MODULE, NATS_CLI_VERSION)
+
+
+def _go_program(cache: Path, name: str, module: str, version: str) -> Path:
+    """Raises Missing."""
+    if (installed := shutil.which(name)) is not None:
         return Path(installed)
-    directory = cache / f"nats-server-{NATS_VERSION}"
-    if not (directory / "nats-server").exists():
+    directory = cache / f"{name}-{version}"
+    if not (directory / name).exists():
         if shutil.which("go") is None:
-            raise Missing("NATS is left out: the Go toolchain installs nats-server")
-        _fetch("NATS", ["go", "install", f"{NATS_MODULE}@{NATS_VERSION}"], GOBIN=str(directory))
-    return directory / "nats-server"
+            raise Missing(f"NATS is left out: the Go toolchain installs {name}")
+        _fetch("NATS", ["go", "install", f"{module}@{version}"], GOBIN=str(directory))
+    return directory / name
 
 
 def _redis_server(_: Path) -> Path:
     """Raises Missing."""
-    if (installed := shutil.which("redis-server")) is None:
-        raise Missing("Redis is left out: redis-server is not installed (Debian: apt-get install redis-server)")
+    installed = shutil.which("redis-server")
+    if installed is None or shutil.which("redis-benchmark") is None:
+        raise Missing(
+            "Redis is left out: redis-server or redis-benchmark is not installed (Debian: apt-get install redis-server)"
+        )
     return Path(installed)
 
 

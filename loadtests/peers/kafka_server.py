@@ -5,19 +5,19 @@ The heap and the collector are those of Kafka's own start script.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
-import struct
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.peers import kafka_codec
-from loadtests.peers.kafka_codec import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, KafkaError
-from loadtests.peers.processes import CALL_S, HOST, PeerFailed, connect, free_port, running
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from loadtests.peers.processes import HOST, PeerFailed, free_port, running
 
 HEAP = ["-Xmx1g", "-Xms1g"]
 COLLECTOR = ["-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
@@ -35,7 +35,6 @@ log.segment.delete.delay.ms=1000
 log.dirs={data}
 """
 FSYNC = {"flush.messages": "1"}  # of a topic: fsync after each append
-TIMEOUT_MS = 30_000
 _FORMAT_S = 120
 
 
@@ -53,70 +52,66 @@ def kafka(jars: Path, directory: Path) -> Iterator[KafkaServer]:
     if done.returncode != 0:
         raise PeerFailed(f"Kafka's storage was not formatted: {done.stdout[-500:]}{done.stderr[-500:]}")
     with running([*java, "kafka.Kafka", str(properties)], port, log) as process:
-        yield KafkaServer(process.pid, port, _versions(port), jars)
+        yield KafkaServer(process.pid, port, jars)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaServer:
-    """A running broker, the versions of its API that are used, and its jars."""
+    """A running broker and its jars."""
 
     pid: int
     port: int
-    versions: dict[int, int]
     jars: Path
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
 
     def producer_command(self, topic: str) -> list[str]:
         """Returns the command of Kafka's own producer, `kafka-producer-perf-test`, without its load."""
         tool = ["java", *LOGGING, "-cp", f"{self.jars}/*", "org.apache.kafka.tools.ProducerPerformance"]
-        return [*tool, "--bootstrap-server", f"{HOST}:{self.port}", "--topic", topic]
+        return [*tool, "--bootstrap-server", self.address, "--topic", topic]
 
     def create(self, topic: str, config: dict[str, str]) -> None:
-        """Raises KafkaError."""
-        body = kafka_codec.create_topic_body(topic.encode(), config, TIMEOUT_MS)
-        self._check(kafka_codec.parse_topic_error(self._call(CREATE_TOPICS, body)), f"create {topic}")
-        _wait_until(lambda: self._log_end(topic)[0] == 0, f"{topic} has no leader")
+        """Raises PeerFailed."""
+        asyncio.run(_create(self.address, topic, config))
 
     def delete(self, topic: str) -> None:
-        """Raises KafkaError."""
-        body = kafka_codec.delete_topic_body(topic.encode(), TIMEOUT_MS)
-        self._check(kafka_codec.parse_topic_error(self._call(DELETE_TOPICS, body)), f"delete {topic}")
+        """Raises PeerFailed."""
+        asyncio.run(_delete(self.address, topic))
 
     def log_end(self, topic: str) -> int:
-        """Raises KafkaError."""
-        error, offset = self._log_end(topic)
-        self._check(error, f"log end of {topic}")
-        return offset
+        return asyncio.run(_log_end(self.address, topic))
 
-    def _log_end(self, topic: str) -> tuple[int, int]:
-        version = self.versions[LIST_OFFSETS]
-        return kafka_codec.parse_log_end(
-            version, self._call(LIST_OFFSETS, kafka_codec.log_end_body(version, topic.encode()))
-        )
 
-    def _call(self, api: int, body: bytes) -> bytes:
-        return _call(self.port, api, self.versions[api], body)
+async def _create(address: str, topic: str, config: dict[str, str]) -> None:
+    async with _admin(address) as admin:
+        _check((await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=config)])).topic_errors)
 
-    def _check(self, error: int, what: str) -> None:
+
+async def _delete(address: str, topic: str) -> None:
+    async with _admin(address) as admin:
+        _check((await admin.delete_topics([topic])).topic_error_codes)
+
+
+@contextlib.asynccontextmanager
+async def _admin(address: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def _log_end(address: str, topic: str) -> int:
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=address) as consumer:
+        return int((await consumer.end_offsets([partition]))[partition])
+
+
+def _check(answers: list[tuple[str, int]]) -> None:
+    """Raises PeerFailed for an answer with an error."""
+    for topic, error, *_ in answers:
         if error:
-            raise KafkaError(f"{what}: Kafka's error {error}")
-
-
-def _versions(port: int) -> dict[int, int]:
-    return kafka_codec.negotiate(kafka_codec.parse_api_versions(_call(port, API_VERSIONS, 0, b"")))
-
-
-def _call(port: int, api: int, version: int, body: bytes) -> bytes:
-    """Send one request on a connection of its own and return the response."""
-    with connect(port) as connection:
-        connection.sendall(kafka_codec.request(api, version, 0, body))
-        stream = connection.makefile("rb")
-        (length,) = struct.unpack(">i", stream.read(4))
-        return stream.read(length)
-
-
-def _wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + CALL_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise KafkaError(otherwise)
-        time.sleep(0.02)
+            raise PeerFailed(f"{topic}: Kafka's error {error}")

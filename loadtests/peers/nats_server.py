@@ -62,23 +62,15 @@ class NatsServer:
         """Raises PeerFailed."""
         return int(self._api(f"STREAM.INFO.{stream}", {})["state"]["messages"])
 
-    def create_pull_consumer(self, stream: str, name: str) -> None:
-        """Raises PeerFailed."""
-        self._create_consumer(stream, name, {})
-
-    def create_push_consumer(self, stream: str, name: str, deliver_subject: str) -> None:
-        """Raises PeerFailed."""
-        self._create_consumer(stream, name, {"deliver_subject": deliver_subject})
-
-    def _create_consumer(self, stream: str, name: str, more: dict[str, str]) -> None:
-        """Raises PeerFailed."""
+    def create_consumer(self, stream: str, name: str, deliver_subject: str = "") -> None:
+        """Create a push consumer, or without a subject a pull consumer. Raises PeerFailed."""
         config = {
             "name": name,
             "ack_policy": "none",
             "deliver_policy": "all",
             "mem_storage": True,
             "inactive_threshold": INACTIVE_NS,
-            **more,
+            **({"deliver_subject": deliver_subject} if deliver_subject else {}),
         }
         self._api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 

@@ -1,14 +1,13 @@
-"""The requests of the comparison in Redis's protocol (RESP2): XADD, XRANGE from the start, XREAD at the end.
+"""A delivery in Redis's protocol (RESP2): XADD of single records, XREAD at the end.
 
-A record is an entry with one field. A request of 1000 records is a pipeline of 1000 XADDs. Replies are counted by their
-line breaks, which values do not have.
+A record is an entry with one field. Replies are counted by their line breaks, which values do not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from loadtests.generators.records import numbers_in
+from loadtests.generators.records import numbered_value, numbers_in
 from loadtests.generators.wire import Reply
 
 FIELD = b"v"
@@ -23,15 +22,10 @@ def command(*words: bytes) -> bytes:
 
 
 class Add:
-    """Adds requests of `values_of(number)`; a reply is complete with the ID of its last entry."""
+    """Adds a numbered record a request."""
 
-    def __init__(
-        self, stream: str, records: int, values_of: Callable[[int], Sequence[bytes]], *, is_constant: bool
-    ) -> None:
+    def __init__(self, stream: str) -> None:
         self._stream = stream.encode()
-        self._records = records
-        self._values_of = values_of
-        self._constant = self._encoded(0) if is_constant else None
         self._seen = 0
         self._is_at_line_start = True
 
@@ -39,19 +33,16 @@ class Add:
         return b""
 
     def request(self, number: int) -> bytes:
-        return self._encoded(number) if self._constant is None else self._constant
+        return command(b"XADD", self._stream, b"*", FIELD, numbered_value(number))
 
     def take(self, data: bytes) -> Sequence[Reply]:
         is_error = b"\n-" in data or (self._is_at_line_start and data.startswith(b"-"))
         self._is_at_line_start = data.endswith(b"\n")
         if is_error:
-            return [Reply(0, len(data), data[-300:].decode(errors="replace"))]
+            return [Reply(data[-300:].decode(errors="replace"))]
         self._seen += data.count(b"\n")
-        complete, self._seen = divmod(self._seen, 2 * self._records)
-        return [Reply(self._records, 0)] * complete
-
-    def _encoded(self, number: int) -> bytes:
-        return b"".join(command(b"XADD", self._stream, b"*", FIELD, value) for value in self._values_of(number))
+        complete, self._seen = divmod(self._seen, 2)
+        return [Reply()] * complete
 
 
 class Entries:
@@ -87,33 +78,6 @@ class Entries:
 
     def _lines_of(self, count: int) -> int:
         return 1 if count < 0 else self._head_lines + _LINES_EACH * count
-
-
-class Range:
-    """Reads a stream from its start to its end, over and over. One request in flight."""
-
-    def __init__(self, stream: str, records: int) -> None:
-        self._stream = stream.encode()
-        self._count = records
-        self._entries = Entries(head_lines=1)
-        self._after = b"-"
-
-    def hello(self) -> bytes:
-        return b""
-
-    def request(self, number: int) -> bytes:
-        return command(b"XRANGE", self._stream, self._after, b"+", b"COUNT", b"%d" % self._count)
-
-    def take(self, data: bytes) -> Sequence[Reply]:
-        try:
-            found = self._entries.take(data)
-        except ValueError as error:
-            return [Reply(0, len(data), str(error))]
-        if found is None:
-            return ()
-        count, reply = found
-        self._after = b"(" + last_id(reply) if count == self._count else b"-"
-        return [Reply(count, len(reply))]
 
 
 class Follow:

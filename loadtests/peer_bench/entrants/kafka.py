@@ -1,25 +1,28 @@
-"""Kafka in the comparison: the record batches of Penstock's form `batch`, sent by Kafka's own protocol."""
+"""Kafka in the comparison: its own producer sends, and aiokafka reads and delivers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from functools import partial
 from pathlib import Path
 
 from loadtests.generators.generators import Generators
-from loadtests.generators.wire import Wire, WireDelivery, WireLoad
-from loadtests.peer_bench.entrants.kafka_client_session import KafkaClientSession
-from loadtests.peer_bench.entrants.session import FETCH_BYTES, IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.entrants.values import batch_of, constant_batch, numbered_batch, values_of
-from loadtests.peer_bench.entrants.wire_session import WireDeliverySession, WireSession
-from loadtests.peer_bench.works import OWN_CLIENT, Cell, Plan, Work, filled_records
-from loadtests.peers import kafka_wires
-from loadtests.peers.kafka_codec import FETCH, PRODUCE
+from loadtests.generators.load import GeneratorFailed
+from loadtests.peer_bench.entrants.delivery_session import DeliverySession
+from loadtests.peer_bench.entrants.kafka_client import deliver_by_client, read_log
+from loadtests.peer_bench.entrants.session import FETCH_BYTES, IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
+from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
+from loadtests.peer_bench.entrants.values import batch_of, values_of
+from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
 from loadtests.peers.kafka_server import FSYNC, KafkaServer
-from loadtests.peers.processes import HOST
 
-# A broker reads the next request of a connection after it has answered the one before, so pipelining does not help it.
-CONNECTIONS, DEPTH = IN_FLIGHT, 1
+PROPERTIES = ("acks=1", "enable.idempotence=false", f"max.in.flight.requests.per.connection={IN_FLIGHT}")
+SINGLE_BUFFER_BYTES = 256  # of the producer, for a batch of one record
+# A shorter run is mostly the start of the producer's JVM.
+RUN_BYTES_MIN, RUN_SINGLE_RECORDS_MIN = 64_000_000, 10_000
+_PRINTED = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec .* ([\d.]+) ms 50th, .* ([\d.]+) ms 99th,", re.MULTILINE
+)
 
 
 class KafkaEntrant:
@@ -31,7 +34,6 @@ class KafkaEntrant:
         self._plan = plan
         self._generators = generators
         self._directory = directory
-        self._address = (HOST, server.port)
         self._logs = 0
         self._filled: dict[str, str] = {}
 
@@ -39,82 +41,63 @@ class KafkaEntrant:
         return self._server.pid
 
     def facts(self) -> list[str]:
-        versions = self._server.versions
         return [
             f"Kafka {self._version}: KRaft, one node, heap and collector of its start script, other settings default",
-            f"Kafka's API: Produce v{versions[PRODUCE]}, Fetch v{versions[FETCH]}, {CONNECTIONS} connections",
-            "Kafka's own client: kafka-producer-perf-test with the same records, batches of the same size and acks=1",
+            f"Kafka's requests: kafka-producer-perf-test, batches of the same size, {IN_FLIGHT} in its buffer",
+            f"Kafka's readers: {READERS} consumers of aiokafka; delivery: a producer and a consumer of aiokafka",
             "Kafka's answer waits for the page cache (acks=1); fsync: flush.messages=1 of the topic syncs each append",
         ]
 
     def session(self, cell: Cell) -> Session:
         match cell.work.kind:
             case "produce":
-                return self._own_client(cell.work) if cell.form == OWN_CLIENT else self._produce(cell.work)
+                return self._produce(cell.work)
             case "read":
-                return self._read(cell.work)
+                return ReadSession(self._server, self._log(cell.work), cell.work, self._generators)
             case "delivery":
                 return self._delivery()
 
-    def _produce(self, work: Work) -> WireSession:
+    def _produce(self, work: Work) -> ToolSession:
         topic = self._create(FSYNC if work.is_fsync else {})
-        return WireSession(
-            self._generators,
-            partial(self._load, topic, work),
+        return ToolSession(
+            partial(self._command, topic, work),
+            parse_printed,
             work.records_each,
             count=partial(self._server.log_end, topic),
             close=partial(self._server.delete, topic),
+            requests_step=RUN_BYTES_MIN // len(batch_of(work)) if work.records_each > 1 else RUN_SINGLE_RECORDS_MIN,
         )
 
-    def _own_client(self, work: Work) -> KafkaClientSession:
-        topic = self._create(FSYNC if work.is_fsync else {})
+    def _command(self, topic: str, work: Work, records: int) -> list[str]:
+        """Return the producer's command. Its buffer bounds the batches that wait, as a closed loop does."""
         payload = self._directory / f"{work.key}.lines"
         payload.write_bytes(b"\n".join(values_of(work)))
-        return KafkaClientSession(
-            self._server.producer_command(topic),
-            payload,
-            work.records_each,
-            len(batch_of(work)),
-            count=partial(self._server.log_end, topic),
-            close=partial(self._server.delete, topic),
-        )
+        is_batched = work.records_each > 1
+        batch_bytes = len(batch_of(work)) if is_batched else 0  # 0: each record in a request of its own
+        buffer_bytes = IN_FLIGHT * (batch_bytes or SINGLE_BUFFER_BYTES)
+        properties = [*PROPERTIES, f"linger.ms={5 if is_batched else 0}"]
+        properties += [f"batch.size={batch_bytes}", f"buffer.memory={buffer_bytes}"]
+        command = [*self._server.producer_command(topic), "--throughput", "-1", "--payload-file", str(payload)]
+        return [*command, "--num-records", str(records), "--command-property", *properties]
 
-    def _load(self, topic: str, work: Work) -> WireLoad:
-        wire = partial(_produce, topic, self._server.versions, work.records_each, batch_of(work))
-        return WireLoad(self._address, wire, CONNECTIONS, DEPTH)
+    def _log(self, work: Work) -> str:
+        """Return the log that a work reads; writes it the first time. Raises RuntimeError if it is not whole."""
+        if work.key not in self._filled:
+            filling = self._produce(work)
+            filling.run(filled_records(self._plan, work) // work.records_each)
+            if problem := filling.problem():
+                raise RuntimeError(f"Kafka's log to read: {problem}")
+            self._filled[work.key] = f"bench-{self._logs}"
+        return self._filled[work.key]
 
-    def _read(self, work: Work) -> WireSession:
-        topic = self._filled.get(work.key) or self._fill(work)
-        max_bytes = FETCH_BYTES // len(batch_of(work)) * len(batch_of(work))
-        load = WireLoad(self._address, partial(_read, topic, self._server.versions, max_bytes), READERS, 1)
-        records_each = max_bytes // len(batch_of(work)) * work.records_each
-        return WireSession(self._generators, lambda: load, records_each)
-
-    def _fill(self, work: Work) -> str:
-        """Write the log that a work reads, once. Raises RuntimeError if it does not hold all records."""
+    def _delivery(self) -> DeliverySession:
         topic = self._create({})
-        filling = WireSession(
-            self._generators, partial(self._load, topic, work), 1, count=partial(self._server.log_end, topic)
-        )
-        filling.run(filled_records(self._plan, work) // work.records_each)
-        if problem := filling.problem():
-            raise RuntimeError(f"Kafka's log to read: {problem}")
-        self._filled[work.key] = topic
-        return topic
-
-    def _delivery(self) -> WireDeliverySession:
-        topic = self._create({})
-        versions = self._server.versions
-        delivery = WireDelivery(
-            self._address, partial(_numbered, topic, versions), partial(kafka_wires.Follow, topic, versions)
-        )
-        return WireDeliverySession(
+        return DeliverySession(
             self._generators,
-            delivery,
-            self._plan.delivery_rate,
-            count=partial(self._server.log_end, topic),
+            partial(deliver_by_client, self._server.address, topic),
+            self._plan,
+            count=lambda _: self._server.log_end(topic),
             close=partial(self._server.delete, topic),
-            requests_max=round(self._plan.delivery_rate * self._plan.delivery_s),
         )
 
     def _create(self, config: dict[str, str]) -> str:
@@ -124,13 +107,38 @@ class KafkaEntrant:
         return topic
 
 
-def _produce(topic: str, versions: Mapping[int, int], records: int, batch: bytes, connection: int) -> Wire:
-    return kafka_wires.Produce(topic, versions, records, partial(constant_batch, batch), is_constant=True)
+class ReadSession:
+    """Consumers that read a log over and over. A request is as many batches as a fetch of 1 MiB holds."""
+
+    requests_step = READERS
+    requests_max = UNBOUNDED
+
+    def __init__(self, server: KafkaServer, topic: str, work: Work, generators: Generators) -> None:
+        self._server = server
+        self._topic = topic
+        self._generators = generators
+        self._problem = ""
+        self.records_each = float(FETCH_BYTES // len(batch_of(work)) * work.records_each)
+
+    def run(self, requests: int) -> Counted:
+        records = requests * round(self.records_each)
+        counted = self._generators.in_child(
+            RUN_S, partial(read_log, self._server.address, self._topic, READERS, records)
+        )
+        self._problem = self._problem or counted.outcome.what_went_wrong
+        return counted
+
+    def problem(self) -> str:
+        return self._problem
+
+    def close(self) -> None:
+        """Leave the log to the next rounds."""
 
 
-def _numbered(topic: str, versions: Mapping[int, int], connection: int) -> Wire:
-    return kafka_wires.Produce(topic, versions, 1, numbered_batch, is_constant=False)
-
-
-def _read(topic: str, versions: Mapping[int, int], max_bytes: int, connection: int) -> Wire:
-    return kafka_wires.Read(topic, versions, max_bytes)
+def parse_printed(text: str, records: int) -> Printed:
+    """Parses the last line of `kafka-producer-perf-test`. Raises GeneratorFailed."""
+    found = _PRINTED.findall(text)
+    if not found:
+        raise GeneratorFailed(f"Kafka's producer printed something unknown: {text[-300:]}")
+    sent, per_s, p50, p99 = found[-1]
+    return Printed(int(sent), float(per_s), float(p50), float(p99))

@@ -1,15 +1,19 @@
-"""NATS JetStream in the comparison: each record is a message with an acknowledgement. One of two servers syncs."""
+"""NATS JetStream in the comparison, by `nats bench`: each record is a message. One of two servers syncs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from functools import partial
+from pathlib import Path
 
 from loadtests.generators.generators import Generators
-from loadtests.generators.wire import Wire, WireDelivery, WireLoad
+from loadtests.generators.load import GeneratorFailed
+from loadtests.generators.wire import Wire, WireDelivery
+from loadtests.generators.wire_delivery import deliver_over
+from loadtests.peer_bench.entrants.delivery_session import DeliverySession
 from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.entrants.values import constant_values, numbered_values, values_of
-from loadtests.peer_bench.entrants.wire_session import WireDeliverySession, WireSession
+from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
+from loadtests.peer_bench.entrants.values import values_of
 from loadtests.peer_bench.works import ATOMIC, Cell, Plan, Work, filled_records
 from loadtests.peers import nats_wires
 from loadtests.peers.nats_server import NatsServer
@@ -18,18 +22,29 @@ from loadtests.peers.processes import HOST
 CONNECTIONS = 4
 PULL_RECORDS = 1000
 TAIL_SUBJECT = "tail"
+_RATE = re.compile(r"aggregated stats: ([\d,]+) msgs/sec")
+_LATENCY = re.compile(r"P50:? ([\d.,]+)us.* P99:? ([\d.,]+)us")
 
 
 class NatsEntrant:
     """Two servers, by whether they sync, and the stream that all rounds read."""
 
     def __init__(
-        self, server: NatsServer, syncing: NatsServer, version: str, plan: Plan, generators: Generators
+        self,
+        server: NatsServer,
+        syncing: NatsServer,
+        version: str,
+        cli: Path,
+        plan: Plan,
+        generators: Generators,
+        directory: Path,
     ) -> None:
         self._servers = {False: server, True: syncing}
         self._version = version
+        self._cli = cli
         self._plan = plan
         self._generators = generators
+        self._directory = directory
         self._streams = 0
         self._consumers = 0
         self._filled = ""
@@ -40,8 +55,9 @@ class NatsEntrant:
     def facts(self) -> list[str]:
         return [
             f"NATS {self._version}: JetStream, file storage, one replica, other settings default",
-            f"NATS' requests: a message a record; {CONNECTIONS} connections, each 1000 in flight, or 16 single ones",
-            f"NATS' readers: {READERS} pull consumers without acks, {PULL_RECORDS} a pull; delivery: a push consumer",
+            f"NATS' requests: nats bench, a message a record; {CONNECTIONS} connections, 1000 or 16 in flight on each",
+            "NATS' latency of produces: that of all messages which a connection has in flight",
+            f"NATS' readers: nats bench, {READERS} without acks, {PULL_RECORDS} a pull; delivery: a push consumer",
             "NATS' answer: the default of file storage, which is synced every 2 minutes; fsync: sync_interval: always",
         ]
 
@@ -54,66 +70,68 @@ class NatsEntrant:
             case "delivery":
                 return self._delivery()
 
-    def _produce(self, work: Work, *, is_atomic: bool) -> WireSession:
+    def _produce(self, work: Work, *, is_atomic: bool = False) -> ToolSession:
         server = self._servers[work.is_fsync]
         stream = self._create(server)
-        return WireSession(
-            self._generators,
-            partial(self._load, server, stream, work, is_atomic=is_atomic),
+        in_flight = work.records_each if work.records_each > 1 else IN_FLIGHT // CONNECTIONS
+        payload = self._directory / f"{work.key}.message"
+        payload.write_bytes(values_of(work)[0])
+        kind = "atomic" if is_atomic else "async"
+        options = ["pub", kind, stream, "--payload", str(payload), "--size", str(work.record_bytes)]
+        options += ["--batch", str(in_flight), "--clients", str(CONNECTIONS)]
+        return ToolSession(
+            partial(self._command, server, stream, options),
+            parse_printed,
             work.records_each,
             count=partial(server.messages, stream),
             close=partial(server.delete, stream),
+            requests_step=CONNECTIONS * in_flight // work.records_each,
         )
 
-    def _load(self, server: NatsServer, stream: str, work: Work, *, is_atomic: bool = False) -> WireLoad:
-        wire: Callable[[int], Wire] = partial(_publish, stream, work.records_each, values_of(work))
-        if is_atomic:
-            wire = partial(_publish_atomic, stream, values_of(work))
-        depth = IN_FLIGHT // CONNECTIONS if work.records_each == 1 else 1  # the server limits messages in flight
-        return WireLoad((HOST, server.port), wire, CONNECTIONS, depth)
+    def _command(self, server: NatsServer, stream: str, options: list[str], messages: int) -> list[str]:
+        command = [str(self._cli), "--server", f"nats://{HOST}:{server.port}", "bench", "js", *options]
+        return [*command, "--stream", stream, "--msgs", str(messages), "--no-progress"]
 
-    def _read(self, work: Work) -> WireSession:
-        server = self._servers[False]
+    def _read(self, work: Work) -> ToolSession:
         stream = self._filled or self._fill(work)
-        requests_max = READERS * (self._plan.filled_records // PULL_RECORDS)
-        make_load = partial(self._pull_load, server, stream)
-        return WireSession(self._generators, make_load, PULL_RECORDS, requests_max=requests_max)
+        return ToolSession(
+            partial(self._pull_command, stream),
+            parse_printed,
+            PULL_RECORDS,
+            requests_step=READERS,
+            requests_max=self._plan.filled_records // PULL_RECORDS // READERS * READERS,
+        )
 
-    def _pull_load(self, server: NatsServer, stream: str) -> WireLoad:
-        """Each run reads with consumers of its own, from the start."""
+    def _pull_command(self, stream: str, messages: int) -> list[str]:
+        """Return the command of readers that share a new consumer, which begins at the start of the stream."""
         self._consumers += 1
-        name = f"reader-{self._consumers}"
-        for reader in range(READERS):
-            server.create_pull_consumer(stream, f"{name}-{reader}")
-        pulls_max = self._plan.filled_records // PULL_RECORDS  # a consumer reads the stream once
-        return WireLoad((HOST, server.port), partial(_pull, stream, name), READERS, 1, pulls_max)
+        consumer = f"reader-{self._consumers}"
+        self._servers[False].create_consumer(stream, consumer)
+        options = ["fetch", "--consumer", consumer, "--acks", "none"]
+        options += ["--batch", str(PULL_RECORDS), "--clients", str(READERS)]
+        return self._command(self._servers[False], stream, options, messages)
 
     def _fill(self, work: Work) -> str:
         """Write the stream that is read, once. Raises RuntimeError if it does not hold all records."""
-        server = self._servers[False]
-        stream = self._create(server)
-        filling = WireSession(
-            self._generators, partial(self._load, server, stream, work), 1, count=partial(server.messages, stream)
-        )
+        filling = self._produce(work)
         filling.run(filled_records(self._plan, work) // work.records_each)
         if problem := filling.problem():
             raise RuntimeError(f"the stream of NATS to read: {problem}")
-        self._filled = stream
-        return stream
+        self._filled = f"bench-{self._streams}"
+        return self._filled
 
-    def _delivery(self) -> WireDeliverySession:
+    def _delivery(self) -> DeliverySession:
         server = self._servers[False]
         stream = self._create(server)
         subject = f"{TAIL_SUBJECT}.{stream}"
-        server.create_push_consumer(stream, "follower", subject)
-        delivery = WireDelivery((HOST, server.port), partial(_numbered, stream), partial(nats_wires.Follow, subject))
-        return WireDeliverySession(
+        server.create_consumer(stream, "follower", subject)
+        delivery = WireDelivery((HOST, server.port), partial(_publish, stream), partial(nats_wires.Follow, subject))
+        return DeliverySession(
             self._generators,
-            delivery,
-            self._plan.delivery_rate,
-            count=partial(server.messages, stream),
+            partial(deliver_over, delivery),
+            self._plan,
+            count=lambda _: server.messages(stream),
             close=partial(server.delete, stream),
-            requests_max=round(self._plan.delivery_rate * self._plan.delivery_s),
         )
 
     def _create(self, server: NatsServer) -> str:
@@ -123,17 +141,18 @@ class NatsEntrant:
         return stream
 
 
-def _publish(stream: str, records: int, values: tuple[bytes, ...], connection: int) -> Wire:
-    return nats_wires.Publish(stream, connection, records, partial(constant_values, values), is_constant=True)
+def parse_printed(text: str, records: int) -> Printed:
+    """Parses the summary of `nats bench`, which it prints of several clients. Raises GeneratorFailed."""
+    rates, latencies = _RATE.findall(text), _LATENCY.findall(text)
+    if not rates or not latencies:
+        raise GeneratorFailed(f"nats bench printed something unknown: {text[-300:]}")
+    p50_us, p99_us = map(_number, latencies[-1])
+    return Printed(records, _number(rates[-1]), p50_us / 1000, p99_us / 1000)
 
 
-def _publish_atomic(stream: str, values: tuple[bytes, ...], connection: int) -> Wire:
-    return nats_wires.PublishAtomic(stream, connection, values)
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
-def _numbered(stream: str, connection: int) -> Wire:
-    return nats_wires.Publish(stream, connection, 1, numbered_values, is_constant=False)
-
-
-def _pull(stream: str, consumer: str, connection: int) -> Wire:
-    return nats_wires.Pull(stream, consumer, connection, PULL_RECORDS)
+def _publish(stream: str, connection: int) -> Wire:
+    return nats_wires.Publish(stream, connection)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from loadtests.bench.cases import TOPIC_CONFIG
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body, json_body, ndjson_body, raw_body
+from loadtests.generators.closed_loop import run_closed_loop
+from loadtests.generators.delivery import deliver
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load, Outcome
-from loadtests.generators.open_loop import Schedule
 from loadtests.host.admin_client import AdminClient
 from loadtests.host.servers import Server
-from loadtests.peer_bench.entrants.keyed_session import keyed_session
+from loadtests.peer_bench.entrants.delivery_session import DeliverySession
+from loadtests.peer_bench.entrants.keyed_requests import header_of
 from loadtests.peer_bench.entrants.penstock_log import PenstockLog
-from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Counted, Session
+from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
 from loadtests.peer_bench.entrants.values import batch_of, values_of
-from loadtests.peer_bench.entrants.wire_session import RUN_S, UNBOUNDED, delivered
 from loadtests.peer_bench.works import (
     BATCH,
     HTTP1,
@@ -72,28 +74,40 @@ class PenstockEntrant:
             case "delivery":
                 return self._delivery(cell)
 
-    def _produce(self, cell: Cell) -> Session:
-        body, is_http1 = _body_of(cell.work, cell.form), cell.form == HTTP1
-        path = self._directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
-        path.write_bytes(body.data)
-        topic = self._create(cell.server)
-        load = Load(
+    def _produce(self, cell: Cell) -> ProduceSession:
+        topic, body = self._create(cell.server), _body_of(cell.work, cell.form)
+        path = f"/v1/topics/{topic}/records?acks={'all' if cell.work.is_fsync else '1'}"
+        load = self._load(cell, path, body, is_http1=cell.form == HTTP1)
+        return ProduceSession(
+            self._admins[cell.server], topic, load, body.records, lambda load: self._generators.closed(load, RUN_S)
+        )
+
+    def _keyed(self, cell: Cell) -> ProduceSession:
+        """Return closed loops over HTTP/1.1 by the generator whose requests differ."""
+        admin, topic = self._admins[cell.server], self._create(cell.server)
+        body = _body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
+        load = self._load(cell, f"/v1/topics/{topic}/partitions/0/records?acks=1", body, is_http1=True)
+
+        def run_load(load: Load) -> Outcome:
+            header = header_of(admin, cell.form, body.records)
+            return self._generators.in_child(RUN_S, partial(run_closed_loop, load, header))
+
+        return ProduceSession(admin, topic, load, body.records, run_load)
+
+    def _load(self, cell: Cell, path: str, body: Body, *, is_http1: bool) -> Load:
+        """Return a closed loop without its number of requests."""
+        body_file = self._directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
+        body_file.write_bytes(body.data)
+        return Load(
             url=self._nodes[cell.server].url,
-            targets=(f"/v1/topics/{topic}/records?acks={'all' if cell.work.is_fsync else '1'}",),
+            targets=(path,),
             requests=0,
             connections=IN_FLIGHT if is_http1 else CONNECTIONS,
             streams=1 if is_http1 else IN_FLIGHT // CONNECTIONS,
-            body_file=path,
+            body_file=body_file,
             headers=(("content-type", body.media_type),),
             is_http1=is_http1,
         )
-        return ProduceSession(self._admins[cell.server], topic, load, body.records, self._generators)
-
-    def _keyed(self, cell: Cell) -> Session:
-        body = _body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
-        topic = self._create(cell.server)
-        url = self._nodes[cell.server].url
-        return keyed_session(self._admins[cell.server], url, topic, body, cell.form, self._generators)
 
     def _log(self, cell: Cell) -> PenstockLog:
         """Return the log that all rounds of a work read; writes it the first time."""
@@ -101,7 +115,6 @@ class PenstockEntrant:
         if key not in self._logs:
             # A stored batch stays alone; single records in other forms may share one.
             filling = self._produce(Cell(cell.work, cell.server, BATCH if cell.work.records_each > 1 else NDJSON))
-            assert isinstance(filling, ProduceSession)
             records = filled_records(self._plan, cell.work)
             filling.run(records // cell.work.records_each)
             problem = filling.problem()
@@ -113,7 +126,14 @@ class PenstockEntrant:
     def _delivery(self, cell: Cell) -> Session:
         topic = self._create(cell.server, {"durability": "os"})
         url = self._nodes[cell.server].url
-        return DeliverySession(self._admins[cell.server], url, topic, self._plan, self._generators)
+        admin = self._admins[cell.server]
+        return DeliverySession(
+            self._generators,
+            partial(deliver, url, topic, "1"),
+            self._plan,
+            count=partial(admin.settled_log_end, topic),
+            close=partial(admin.delete_topic, topic),
+        )
 
     def _create(self, server: str, config: Mapping[str, object] | None = None) -> str:
         self._topics += 1
@@ -123,22 +143,24 @@ class PenstockEntrant:
 
 
 class ProduceSession:
-    """Closed loops of h2load at one topic."""
+    """Closed loops at one topic, which `run_load` runs."""
 
     requests_step = IN_FLIGHT  # h2load wants a request for each connection
     requests_max = UNBOUNDED
 
-    def __init__(self, admin: AdminClient, topic: str, load: Load, records: int, generators: Generators) -> None:
+    def __init__(
+        self, admin: AdminClient, topic: str, load: Load, records: int, run_load: Callable[[Load], Outcome]
+    ) -> None:
         self._admin = admin
         self._load = load
-        self._generators = generators
+        self._run_load = run_load
         self._acknowledged = 0
         self._problem = ""
         self.topic = topic
         self.records_each = float(records)
 
     def run(self, requests: int) -> Counted:
-        outcome = self._generators.closed(replace(self._load, requests=requests), RUN_S)
+        outcome = self._run_load(replace(self._load, requests=requests))
         records = outcome.good * round(self.records_each)
         self._acknowledged += records
         if outcome.bad:
@@ -192,37 +214,6 @@ class ReadSession:
 
     def close(self) -> None:
         """Leave the log to the next rounds."""
-
-
-class DeliverySession:
-    """One open loop at an empty topic: NDJSON over HTTP/1.1, and a long poll."""
-
-    requests_step = 1
-    records_each = 1.0
-
-    def __init__(self, admin: AdminClient, url: str, topic: str, plan: Plan, generators: Generators) -> None:
-        self._admin = admin
-        self._url = url
-        self._topic = topic
-        self._rate = plan.delivery_rate
-        self._generators = generators
-        self._problem = ""
-        self.requests_max = round(plan.delivery_rate * plan.delivery_s)
-
-    def run(self, requests: int) -> Counted:
-        done = self._generators.delivery(self._url, self._topic, "1", Schedule(self._rate, requests))
-        produced = done.produced
-        self._problem = done.what_went_wrong or produced.what_went_wrong
-        stored = self._admin.settled_log_end(self._topic, produced.good)
-        if not self._problem and stored != produced.good:
-            self._problem = f"the log has {stored} records, acked were {produced.good}"
-        return Counted(delivered(done.delivered_us, produced.seconds, produced.generator_cpu_s), len(done.delivered_us))
-
-    def problem(self) -> str:
-        return self._problem
-
-    def close(self) -> None:
-        self._admin.delete_topic(self._topic)
 
 
 def _body_of(work: Work, form: str) -> Body:

@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from aiokafka.record import MemoryRecords
+
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE
 from loadtests.host.admin_client import AdminClient
 from loadtests.peer_bench.entrants.session import FETCH_BYTES
-from loadtests.peers.kafka_codec import batches_in
 
 TARGETS = 8
 
@@ -65,7 +66,10 @@ class PenstockLog:
 
 def _is_contiguous(data: bytes, offset: int, count: int) -> bool:
     """Return whether the batches have no gap; the first one may begin before the offset."""
-    batches = list(batches_in(data))
+    reader = MemoryRecords(data)
+    batches = []
+    while reader.has_next():
+        batches.append(reader.next_batch())
     follow = all(one.next_offset == other.base_offset for one, other in itertools.pairwise(batches))
     return follow and batches[0].base_offset <= offset and batches[-1].next_offset == offset + count
 

@@ -1,14 +1,17 @@
-"""Redis streams in the comparison: each record is an entry; the append-only file is written before the answer."""
+"""Redis streams in the comparison, by `redis-benchmark`: each record is an entry of an append-only file."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from loadtests.generators.generators import Generators
-from loadtests.generators.wire import Wire, WireDelivery, WireLoad
+from loadtests.generators.load import GeneratorFailed
+from loadtests.generators.wire import Wire, WireDelivery
+from loadtests.generators.wire_delivery import deliver_over
+from loadtests.peer_bench.entrants.delivery_session import DeliverySession
 from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.entrants.values import constant_values, numbered_values, values_of
-from loadtests.peer_bench.entrants.wire_session import WireDeliverySession, WireSession
+from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
+from loadtests.peer_bench.entrants.values import values_of
 from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
 from loadtests.peers import redis_wires
 from loadtests.peers.processes import HOST
@@ -16,6 +19,7 @@ from loadtests.peers.redis_server import RedisServer
 
 CONNECTIONS = 4
 RANGE_RECORDS = 1000
+_COLUMNS = 8  # test, requests a second, latency in ms: average, least, p50, p95, p99, most
 
 
 class RedisEntrant:
@@ -26,7 +30,6 @@ class RedisEntrant:
         self._version = version
         self._plan = plan
         self._generators = generators
-        self._address = (HOST, server.port)
         self._streams = 0
         self._filled = ""
 
@@ -36,8 +39,8 @@ class RedisEntrant:
     def facts(self) -> list[str]:
         return [
             f"Redis {self._version}: streams in memory with an append-only file that is never rewritten, no snapshots",
-            f"Redis' requests: an XADD a record, pipelined, {CONNECTIONS} connections, 16 requests in flight on each",
-            f"Redis' readers: {READERS} connections, XRANGE with COUNT {RANGE_RECORDS}; delivery: XREAD that blocks",
+            f"Redis' requests: redis-benchmark, {CONNECTIONS} connections, pipelines of 1000 XADDs, or of 16",
+            f"Redis' readers: {READERS} connections, XRANGE of the first {RANGE_RECORDS}; delivery: XREAD that blocks",
             "Redis' answer waits for the write to the page cache (appendfsync no); fsync: appendfsync always",
         ]
 
@@ -51,46 +54,52 @@ class RedisEntrant:
             case "delivery":
                 return self._delivery()
 
-    def _produce(self, work: Work) -> WireSession:
+    def _produce(self, work: Work) -> ToolSession:
         stream = self._name()
-        return WireSession(
-            self._generators,
-            partial(self._load, stream, work),
+        pipeline = work.records_each if work.records_each > 1 else IN_FLIGHT // CONNECTIONS
+        words = ["XADD", stream, "*", redis_wires.FIELD.decode(), values_of(work)[0].decode()]
+        return ToolSession(
+            partial(self._command, CONNECTIONS, pipeline, words),
+            partial(parse_printed, 1),
             work.records_each,
             count=partial(self._server.entries, stream),
             close=partial(self._server.delete, stream),
+            requests_step=CONNECTIONS * pipeline // work.records_each,
         )
 
-    def _load(self, stream: str, work: Work) -> WireLoad:
-        wire = partial(_add, stream, work.records_each, values_of(work))
-        return WireLoad(self._address, wire, CONNECTIONS, IN_FLIGHT // CONNECTIONS)
+    def _command(self, connections: int, pipeline: int, words: list[str], commands: int) -> list[str]:
+        """Return the command for a multiple of a pipeline; of another number the tool sends the last pipeline whole."""
+        command = ["redis-benchmark", "-h", HOST, "-p", str(self._server.port), "-c", str(connections), "--csv"]
+        return [*command, "-P", str(pipeline), "-n", str(commands), *words]
 
-    def _read(self, work: Work) -> WireSession:
+    def _read(self, work: Work) -> ToolSession:
         stream = self._filled or self._fill(work)
-        load = WireLoad(self._address, partial(_range, stream), READERS, 1)
-        return WireSession(self._generators, lambda: load, RANGE_RECORDS)
+        words = ["XRANGE", stream, "-", "+", "COUNT", str(RANGE_RECORDS)]
+        return ToolSession(
+            lambda records: self._command(READERS, 1, words, records // RANGE_RECORDS),
+            partial(parse_printed, RANGE_RECORDS),
+            RANGE_RECORDS,
+            requests_step=READERS,
+        )
 
     def _fill(self, work: Work) -> str:
         """Write the stream that is read, once. Raises RuntimeError if it does not hold all records."""
-        stream = self._name()
-        filling = WireSession(
-            self._generators, partial(self._load, stream, work), 1, count=partial(self._server.entries, stream)
-        )
+        filling = self._produce(work)
         filling.run(filled_records(self._plan, work) // work.records_each)
         if problem := filling.problem():
             raise RuntimeError(f"the stream of Redis to read: {problem}")
-        self._filled = stream
-        return stream
+        self._filled = f"bench-{self._streams}"
+        return self._filled
 
-    def _delivery(self) -> WireDeliverySession:
+    def _delivery(self) -> DeliverySession:
         stream = self._name()
-        return WireDeliverySession(
+        delivery = WireDelivery((HOST, self._server.port), partial(_add, stream), partial(redis_wires.Follow, stream))
+        return DeliverySession(
             self._generators,
-            WireDelivery(self._address, partial(_numbered, stream), partial(redis_wires.Follow, stream)),
-            self._plan.delivery_rate,
-            count=partial(self._server.entries, stream),
+            partial(deliver_over, delivery),
+            self._plan,
+            count=lambda _: self._server.entries(stream),
             close=partial(self._server.delete, stream),
-            requests_max=round(self._plan.delivery_rate * self._plan.delivery_s),
         )
 
     def _name(self) -> str:
@@ -98,13 +107,17 @@ class RedisEntrant:
         return f"bench-{self._streams}"
 
 
-def _add(stream: str, records: int, values: tuple[bytes, ...], connection: int) -> Wire:
-    return redis_wires.Add(stream, records, partial(constant_values, values), is_constant=True)
+def parse_printed(records_each: int, text: str, records: int) -> Printed:
+    """Parses `redis-benchmark --csv`, whose rate is of commands. Raises GeneratorFailed."""
+    lines = [line.rsplit(",", _COLUMNS - 1) for line in text.splitlines() if line.startswith('"')]
+    if not lines or len(lines[-1]) != _COLUMNS:
+        raise GeneratorFailed(f"redis-benchmark printed something unknown: {text[-300:]}")
+    try:
+        per_s, _, _, p50, _, p99, _ = (float(cell.strip('"')) for cell in lines[-1][1:])
+    except ValueError:
+        raise GeneratorFailed(f"redis-benchmark printed no figures: {text[-300:]}") from None
+    return Printed(records, per_s * records_each, p50, p99)
 
 
-def _numbered(stream: str, connection: int) -> Wire:
-    return redis_wires.Add(stream, 1, numbered_values, is_constant=False)
-
-
-def _range(stream: str, connection: int) -> Wire:
-    return redis_wires.Range(stream, RANGE_RECORDS)
+def _add(stream: str, connection: int) -> Wire:
+    return redis_wires.Add(stream)

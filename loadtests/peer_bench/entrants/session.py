@@ -6,19 +6,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadtests.generators.load import Outcome
+from loadtests.generators.percentiles import Latency
 from loadtests.peer_bench.works import Cell
 
 IN_FLIGHT = 64
 READERS = 8
 FETCH_BYTES = 1 << 20
+RUN_S = 120.0
+UNBOUNDED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The outcome of a run, and the records that were acknowledged, read or delivered."""
+    """The outcome of a run, and the records that were acknowledged, read or delivered.
+
+    `latency` is what a tool measured; without it the durations of the outcome have it.
+    """
 
     outcome: Outcome
     records: int
+    latency: Latency | None = None
 
 
 class Session(Protocol):
