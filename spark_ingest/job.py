@@ -10,6 +10,6 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # a script's own directory would hide the package
-    from spark_ingest.command import main
+    from spark_ingest.commands.run import main
 
     sys.exit(main())

@@ -27,6 +27,11 @@ class Pattern(click.ParamType[re.Pattern[str]]):
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
+def topic_filter(topics: re.Pattern[str], exclude: re.Pattern[str] | None = None) -> Callable[[str], bool]:
+    """Returns the choice of topics that a run makes with `--topics` and `--exclude`."""
+    return lambda topic: bool(topics.fullmatch(topic)) and not (exclude and exclude.fullmatch(topic))
+
+
 class TopicPercent(click.ParamType[tuple[str | None, float]]):
     """PERCENT, or TOPIC=PERCENT for one topic."""
 
@@ -151,3 +156,7 @@ def json_option(command: CommandT) -> CommandT:
 def tables_option(text: str) -> Callable[[CommandT], CommandT]:
     """Makes `--tables FILE`, with what the command does with it."""
     return click.option("--tables", "tables_file", metavar="FILE", type=click.Path(path_type=Path), help=text)
+
+
+def cluster_option(command: CommandT) -> CommandT:
+    return click.option("--cluster", help="The cluster's id, if the store has several.")(command)

@@ -1,4 +1,1 @@
-"""The commands of the distribution `penstock-server`: serve, token, segment, coordination and ingest.
-
-Its entry points name them.
-"""
+"""The commands of a node: serve, token, segment, tier and coordination. The distribution's entry points name them."""

@@ -68,6 +68,7 @@ PLANTED = {
         ("spark_ingest.protocol.task", "spark_ingest.execution.worker"),
         ("spark_ingest.execution.worker", "spark_ingest.spark.execute"),
         ("spark_ingest.protocol.task", "spark_ingest.tables.publish"),
+        ("spark_ingest.spark.execute", "spark_ingest.commands.run"),
     ],
     "The packages of the client, from its errors up": [
         ("penstock.errors", "penstock.options"),
@@ -106,9 +107,11 @@ PLANTED = {
         ("penstock.cli.commands.topic", "gateway.settings"),
         ("penstock.producer.lines", "gateway.server.routes"),
     ],
-    "The server's commands take of the command how it prints and ends": [
+    "The commands of the server and of ingestion take of the command how it prints and ends": [
         ("node.commands.token", "penstock.aio"),
+        ("spark_ingest.commands.status", "penstock.admin.api"),
     ],
+    "The node does not know ingestion": [("node.commands.tier.audit", "spark_ingest.options")],
     "The contract stands alone": [("openapi.contract", "engine.errors")],
     "`penstock` speaks HTTP only": [
         ("penstock.producer.lines", "engine.format.batch"),
@@ -123,6 +126,8 @@ PLANTED = {
     "Ingestion reaches no running part of the engine, not even by a detour": [
         ("engine.tiering.store.store", "engine.shard.shard"),
         ("spark_ingest.plan", "aiohttp"),
+        ("spark_ingest.commands.status", "node.messages"),
+        ("spark_ingest.protocol.status", "penstock.cli.output"),
     ],
     "One door to S3": [("engine.tiering.store.store", "boto3")],
     "One door to Iceberg": [("spark_ingest.tables.publish", "pyiceberg.catalog")],

@@ -17,7 +17,7 @@ from tests.architecture.sources import CODE, ROOT, Module, modules_of
 pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 # Commands, and the code that starts nodes for tests, may open any file.
-COMMANDS = ("penstock.cli", "penstock.testing", "node.commands")
+COMMANDS = ("penstock.cli", "penstock.testing", "node.commands", "spark_ingest.commands")
 SERVING = ("engine", "replication", "gateway", "node", "openapi", "penstock", "spark_ingest")
 
 FILE_DOORS = {
@@ -60,8 +60,6 @@ ROOTS_OF_TIME_AND_CHANCE = {
     "node.processes.shard_process": "the composition root of a shard",
     "node.processes.worker_process": "the composition root of the worker",
     "penstock.aio": "the composition root of the client: jitter",
-    "spark_ingest.command": "the composition root of a job",
-    "spark_ingest.pending": "the composition root of a plan that is only shown",
     "spark_ingest.data_source": "the composition root of reads, streams and writes of Spark",
     "spark_ingest.report": "measures how long a run takes, unless it is given a clock",
     "spark_ingest.protocol.task": "measures how long a task took, unless it is given a clock",

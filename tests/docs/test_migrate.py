@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from node.commands.ingest import ingest
-from spark_ingest.command import run_command
+from spark_ingest.commands.ingest import ingest
+from spark_ingest.commands.run import run_command
 from spark_ingest.config.decoder_settings import STEPS
 from spark_ingest.config.job_settings import JOB_SETTINGS
 from spark_ingest.config.topic_settings import TOPIC_SETTINGS

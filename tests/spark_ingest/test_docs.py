@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from node.commands.ingest import ingest
-from spark_ingest.command import run_command
+from spark_ingest.commands.ingest import ingest
+from spark_ingest.commands.run import run_command
 from spark_ingest.decode.blocks import table_schema
 from spark_ingest.output.schema_object import spark_ddl
 from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA

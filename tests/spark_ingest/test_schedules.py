@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.protocol.verify import verify
 from tests.spark_ingest.jobs import table_rows
 from tests.spark_ingest.tiered import TieredLog, json_rows

@@ -16,11 +16,10 @@ from engine.tiering.audit.examination import Depth, Examiner
 from engine.tiering.audit.findings import PartitionReport
 from engine.tiering.audit.inventory import clusters_of, partitions_of, topics_of
 from engine.tiering.shipping.garbage_collection import GRACE_MS
-from engine.tiering.store.store import ObjectStore, StoreUnavailable, StoreUnusable, open_store
+from engine.tiering.store.store import ObjectStore, StoreUnavailable, StoreUnusable, open_store, url_of
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import format_bytes, format_count
 from penstock.cli.records.progress import status_line
-from spark_ingest.options import StoreUrl
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 _THREADS = 8
@@ -29,7 +28,8 @@ store_option = click.option(
     "--store",
     "store_url",
     required=True,
-    type=StoreUrl(),
+    type=url_of,
+    metavar="URL",
     envvar="PENSTOCK_STORE",
     help="The store: a URL, as `penstock serve` takes it, or a path.  [env: PENSTOCK_STORE]",
 )

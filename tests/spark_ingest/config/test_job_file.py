@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
-from spark_ingest.command import run_command
+from spark_ingest.commands.ingest import ingest
+from spark_ingest.commands.run import run_command
 from spark_ingest.config.choosing import TopicChoices
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import JOB_SETTINGS, parameters_of

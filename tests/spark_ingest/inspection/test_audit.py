@@ -15,7 +15,7 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.accepted_object import CountedTopic, encode_accepted
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.inspection.audit import audit
 from spark_ingest.inspection.completeness import completeness, job_completeness
 from spark_ingest.plan import Recipe

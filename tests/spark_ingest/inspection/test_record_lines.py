@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from engine.format.batch import encode
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.inspection.figures import Age, Figures, figures_of, grouped, size_classes
 from spark_ingest.inspection.report_page import report_page
 from tests.spark_ingest.jobs import run_job

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
-from node.commands.ingest import ingest
 from spark_ingest.choices import TopicChoice
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import BACKFILL, REPLAY, Recipe

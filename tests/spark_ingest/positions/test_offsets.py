@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import ObjectStore, open_store
-from node.commands.ingest import ingest
 from penstock.cli.failures import ExitCode
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import run_job, table_rows

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from engine.errors import Corrupt, EngineError
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable, open_store
-from node.commands.ingest import ingest
-from spark_ingest import command
 from spark_ingest.choices import TopicChoice
-from spark_ingest.command import limits_of
+from spark_ingest.commands import run as run_module
+from spark_ingest.commands.ingest import ingest
+from spark_ingest.commands.run import limits_of
 from spark_ingest.errors import IngestRefused, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.options import TopicPercent
 from spark_ingest.plan import TaskSpec
@@ -270,16 +270,16 @@ class LocalExecutor:
 def test_the_command_prints_the_document_and_fails_whether_or_not_other_topics_were_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "SparkExecutor", lambda *parts: LocalExecutor(*parts[:4]))
-    monkeypatch.setattr(command, "require_spark", lambda: None)
+    monkeypatch.setattr(run_module, "SparkExecutor", lambda *parts: LocalExecutor(*parts[:4]))
+    monkeypatch.setattr(run_module, "require_spark", lambda: None)
     source = open_store((tmp_path / "store").as_uri())
     TieredLog(source, topic="good").add(0, json_rows(3))
     TieredLog(source, topic="bad").add(0, [row(b"{")] * 11)
     arguments = ["--store", source.url, "--output", (tmp_path / "output").as_uri(), "--topics", ".*", "--json"]
     for rows in (3, 0):
-        result = CliRunner().invoke(command.run_command, arguments)
+        result = CliRunner().invoke(run_module.run_command, arguments)
         document = json.loads(result.stdout)
         assert (document["rows"], [*document["failed"]]) == (rows, ["bad"])
         assert isinstance(result.exception, TooManyBadRecords)
-    result = CliRunner().invoke(command.run_command, [*arguments, "--dead-letter-max-percent", "bad=100"])
+    result = CliRunner().invoke(run_module.run_command, [*arguments, "--dead-letter-max-percent", "bad=100"])
     assert (result.exit_code, json.loads(result.stdout)["dead_letters"]) == (0, 11)

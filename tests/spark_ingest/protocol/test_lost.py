@@ -15,8 +15,8 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
-from node.commands.ingest import ingest
 from penstock.cli.failures import ExitCode
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.output.names import commit_key
 from spark_ingest.protocol.history import History

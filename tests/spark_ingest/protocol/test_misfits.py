@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.decode.json_columns import payload_arrays
 from spark_ingest.decode.json_rows import JsonRows

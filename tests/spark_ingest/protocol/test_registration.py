@@ -16,7 +16,7 @@ from engine.tiering.manifest.job_registration import Registration, decode_regist
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds, held_from
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import TooManyBadRecords
 from spark_ingest.protocol.history import History
 from tests.engine.conftest import HandClock

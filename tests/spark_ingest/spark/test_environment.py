@@ -49,7 +49,7 @@ def test_the_job_is_planned_and_printed_without_importing_spark() -> None:
     """A rerun without work must not load Spark, and a missing Java must be reported before that."""
     import subprocess
 
-    code = "import spark_ingest.command, spark_ingest.protocol.runner, sys; sys.exit('pyspark' in sys.modules)"
+    code = "import spark_ingest.commands.run, spark_ingest.protocol.runner, sys; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

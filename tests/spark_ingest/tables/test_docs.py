@@ -11,7 +11,7 @@ import pytest
 
 from spark_ingest.tables.settings import TableSettings
 from tests.docs.console import PAGES, blocks, matches, steps_of
-from tests.node.commands.test_ingest import penstock
+from tests.spark_ingest.commands.test_ingest import penstock
 from tests.spark_ingest.tables.lakes import Lake
 from tests.spark_ingest.tiered import TieredLog, json_rows
 

@@ -13,7 +13,7 @@ from botocore.exceptions import EndpointConnectionError
 from click.testing import CliRunner
 from moto import mock_aws
 
-from node.commands.ingest_ddl import ddl
+from spark_ingest.commands.tables import ddl
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import AVRO, CSV, JSONL, Field, Layout
 from spark_ingest.plan import Recipe, TableSchema

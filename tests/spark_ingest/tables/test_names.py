@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.tables.publish import publish
 from spark_ingest.tables.settings import DELTA, GLUE, ICEBERG, NAME_RULES
 from spark_ingest.types.json_types import columns

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.plan import Recipe, TopicPosition, UnreadablePlan, encode

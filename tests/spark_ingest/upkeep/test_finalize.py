@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.protocol.verify import verify
 from spark_ingest.upkeep.finalize import Finalized, finalize
 from spark_ingest.upkeep.retain import retain

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import open_store
-from node.commands.ingest import ingest
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CSV, ORC, POSITIONS, Field, Layout
 from spark_ingest.output import names

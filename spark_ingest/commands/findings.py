@@ -1,9 +1,12 @@
-"""The audits of `penstock ingest status` and `verify`: counts of commits beside those of the log and of nodes."""
+"""Parts of the output of both `penstock ingest status` and `verify`: lost ranges, held topics and audits.
+
+An audit compares the counts of commits with those of the log and of nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +17,15 @@ if TYPE_CHECKING:
     from spark_ingest.inspection.audit import AuditDocument
     from spark_ingest.inspection.completeness import CompletenessDocument
     from spark_ingest.protocol.commit import Commit
+
+_WHY = {
+    "retention": "retention was faster",
+    "topic_deleted": "topic {topic_id} was deleted",
+    "not_tiered": "not in the store yet when topic {topic_id} was deleted",
+    "unseen": "gone before this job first read the partition",
+    "passed": "passed over by penstock ingest offsets set",
+    "repeated": "ingested twice, by penstock ingest offsets set",
+}
 
 
 def audits_of(source: ObjectStore, commits: list[Commit]) -> dict[str, AuditDocument]:
@@ -55,3 +67,16 @@ def print_audit(topics: Mapping[str, AuditDocument]) -> None:
         if one["not_compared"]:
             text += f"; {format_count(len(one['not_compared']), 'commit')} cannot be compared"
         click.echo(f"audit: {topic}: {format_count(one['commits'], 'commit')}, {text}")
+
+
+def print_held(held: Mapping[str, str]) -> None:
+    for topic, reason in sorted(held.items()):
+        click.echo(f"held back: {reason if topic in reason else f'{topic}: {reason}'}")
+
+
+def print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:
+    for one in ranges:
+        count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
+        why = _WHY[one["reason"]].format(topic_id=one["topic_id"])
+        place = f"{one['topic']} partition {one['partition']}"
+        click.echo(f"{word}: {place}: {count} records from offset {one['start']} on ({why})")

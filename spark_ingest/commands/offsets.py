@@ -14,7 +14,16 @@ import msgspec
 
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, print_json, print_note, print_table
-from spark_ingest.options import Moment, Pattern, job_option, json_option, output_option, store_option
+from spark_ingest.options import (
+    Moment,
+    Pattern,
+    cluster_option,
+    job_option,
+    json_option,
+    output_option,
+    store_option,
+    topic_filter,
+)
 
 if TYPE_CHECKING:
     from spark_ingest.plan import Positions
@@ -22,7 +31,6 @@ if TYPE_CHECKING:
     from spark_ingest.source.discovery import TieredPartition
 
 _topics_option = click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics.")
-_cluster_option = click.option("--cluster", help="The cluster's id, if the store has several.")
 
 
 @click.group()
@@ -41,7 +49,7 @@ def get(output: str, job_name: str, topics: re.Pattern[str], as_json: bool) -> N
     from spark_ingest.positions.reading import committed_positions, positions_document
 
     opened = open_output_store(output, is_written=False)
-    head, positions = committed_positions(opened, job_name, lambda topic: bool(topics.fullmatch(topic)))
+    head, positions = committed_positions(opened, job_name, topic_filter(topics))
     if as_json:
         document = {"job": job_name, "cluster": head.cluster, "head": head.number}
         print_json({**document, "topics": positions_document(positions)})
@@ -53,7 +61,7 @@ def get(output: str, job_name: str, topics: re.Pattern[str], as_json: bool) -> N
 @store_option
 @click.option("--time", "at_ms", required=True, type=Moment(), help="ISO 8601, or milliseconds since 1970.")
 @_topics_option
-@_cluster_option
+@cluster_option
 @json_option
 def at_time(store: str, at_ms: int, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
     """Find the first offset of each partition whose record has this timestamp or a later one.
@@ -66,7 +74,7 @@ def at_time(store: str, at_ms: int, topics: re.Pattern[str], cluster: str | None
 
     source = open_source_store(store)
     cluster = resolve_cluster(source, cluster)
-    _, positions = positions_at(source, cluster, lambda topic: bool(topics.fullmatch(topic)), at_ms)
+    _, positions = positions_at(source, cluster, topic_filter(topics), at_ms)
     if as_json:
         print_json({"cluster": cluster, "time_ms": at_ms, "topics": positions_document(positions)})
         return
@@ -78,7 +86,7 @@ def at_time(store: str, at_ms: int, topics: re.Pattern[str], cluster: str | None
 @output_option
 @job_option
 @_topics_option
-@_cluster_option
+@cluster_option
 @click.option(
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
 )
@@ -133,9 +141,7 @@ def set_(
     if execute:
         target.probe()
 
-    def is_wanted(topic: str) -> bool:
-        return bool(topics.fullmatch(topic))
-
+    is_wanted = topic_filter(topics)
     if at_ms is not None:
         found, wanted = positions_at(source, cluster, is_wanted, at_ms)
     else:

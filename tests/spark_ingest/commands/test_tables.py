@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.node.commands.test_ingest import penstock
+from tests.spark_ingest.commands.test_ingest import penstock
 from tests.spark_ingest.tables.lakes import Lake
 from tests.spark_ingest.tiered import json_rows
 

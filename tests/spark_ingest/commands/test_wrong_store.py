@@ -16,7 +16,7 @@ from spark_ingest.plan import decode_plan, encode
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from spark_ingest.protocol.verify import verify
-from tests.node.commands.test_ingest import penstock
+from tests.spark_ingest.commands.test_ingest import penstock
 from tests.spark_ingest.jobs import NOW_MS, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows

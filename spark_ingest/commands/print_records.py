@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from penstock.cli.failures import ExitCode, Failure
-from spark_ingest.options import Moment, Pattern, PayloadName, store_option
+from spark_ingest.options import Moment, Pattern, PayloadName, cluster_option, store_option, topic_filter
 
 
 @click.command("print")
 @store_option
 @click.option("--topics", required=True, type=Pattern(), help="Topics, as a regular expression for the whole name.")
-@click.option("--cluster", help="The cluster's id, if the store has several.")
+@cluster_option
 @click.option(
     "--config",
     "config_file",
@@ -65,9 +65,7 @@ def print_records(
     source = open_source_store(store)
     cluster = resolve_cluster(source, cluster)
 
-    def is_wanted(topic: str) -> bool:
-        return bool(topics.fullmatch(topic))
-
+    is_wanted = topic_filter(topics)
     if not topics_of(source, cluster, is_wanted):
         raise Failure(f"no topic in {source.url} matches {topics.pattern!r}", ExitCode.USAGE)
     bounds = Bounds(frozenset(partitions), start, end, start_ms, end_ms, limit)

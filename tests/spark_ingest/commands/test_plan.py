@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from spark_ingest.command import run_command
-from spark_ingest.pending import plan_command, resume_command
+from spark_ingest.commands.plan import plan_command, resume_command
+from spark_ingest.commands.run import run_command
 from spark_ingest.protocol.history import History
-from tests.node.commands.test_ingest import Lake, penstock
+from tests.spark_ingest.commands.test_ingest import Lake, penstock
 from tests.spark_ingest.jobs import run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.objects import objects_of
@@ -125,7 +125,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_crontab_has_commands_that_exist_with_options_that_they_take(file: Path) -> None:
-    from node.commands.ingest import ingest
+    from spark_ingest.commands.ingest import ingest
 
     lines = [one for one in scheduled(file, "--form", "cron", "--every", "15min").splitlines() if one[0] != "#"]
     assert lines[0].startswith("*/15 * * * * penstock flock -n ")

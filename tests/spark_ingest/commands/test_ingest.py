@@ -114,8 +114,8 @@ def test_a_missing_java_is_reported_in_one_line_before_anything_is_done(
 
 
 def test_the_summary_in_the_list_of_commands_is_that_of_run() -> None:
-    from node.commands.ingest import RUN_SUMMARY
-    from spark_ingest.command import run_command
+    from spark_ingest.commands.ingest import RUN_SUMMARY
+    from spark_ingest.commands.run import run_command
 
     assert (run_command.help or "").startswith(RUN_SUMMARY)
 

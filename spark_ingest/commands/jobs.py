@@ -9,17 +9,15 @@ import click
 
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, print_json, print_note, print_table
-from spark_ingest.options import JobName, json_option, store_option
+from spark_ingest.options import JobName, cluster_option, json_option, store_option
 
 if TYPE_CHECKING:
     from spark_ingest.protocol.registration import Listed
 
-_cluster_option = click.option("--cluster", help="The cluster's id, if the store has several.")
-
 
 @click.command()
 @store_option
-@_cluster_option
+@cluster_option
 @json_option
 def jobs(store: str, cluster: str | None, as_json: bool) -> None:
     """List the registered jobs: topics with retention_waits_for_jobs keep what these have not committed.
@@ -58,7 +56,7 @@ def jobs(store: str, cluster: str | None, as_json: bool) -> None:
 
 @click.command()
 @store_option
-@_cluster_option
+@cluster_option
 @click.option("--job", "job_name", type=JobName(), required=True, help="Name of the job.")
 @click.option("--id", "job_id", help="Its id in `penstock ingest jobs`, if jobs of this name have several outputs.")
 @json_option

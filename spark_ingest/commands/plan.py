@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from spark_ingest.command import choices_of, run_command, selection_of
+from spark_ingest.commands.run import choices_of, run_command, selection_of
 from spark_ingest.config.job_file import JobFile
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import table_ddl

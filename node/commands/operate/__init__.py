@@ -1,1 +1,0 @@
-"""The commands of `penstock ingest` for daily operation: positions, records, reports, ranges that come again."""

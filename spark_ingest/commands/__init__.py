@@ -1,0 +1,1 @@
+"""The commands of `penstock ingest`. An entry point of the distribution names `ingest.py`."""
