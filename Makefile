@@ -113,14 +113,6 @@ bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis stre
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
 
-bench-groups: $(VENV)/.all ## Measure groups under many clients: open polls, a rebalance, streams, tables, callers (ARGS="table rebalance" for some)
-	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.group_bench $(ARGS)
-
-bench-queues: $(VENV)/.all ## Measure share groups, push and compaction (ARGS="push-single compaction" for some)
-	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.queue_bench $(ARGS)
-
 bench-typed-read: $(VENV)/.all ## Processor time of a typed read by Spark beside spark.read.parquet of the same million rows
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m tests.spark_ingest.typed_read_cost
