@@ -151,12 +151,10 @@ def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) 
     if options["execute"] and ranges:
         if step == REPLAY:
             check_replayable(target, job, names, publishes=tables_file is not None)
-        if options["config_file"]:
-            choices: Callable[[str], TopicChoice] = TopicChoices(read_job_file(options["config_file"]), {}, {})
-        else:
-            choices = _default_choice(MISFIT_MAX_PERCENT)
+        default, file = TopicChoice(misfit_max_percent=MISFIT_MAX_PERCENT), options["config_file"]
+        choices = TopicChoices(read_job_file(file), {}, {}) if file else lambda _: default
         selection = Selection(topics, choices=choices, names=name_rules(tables_file))
-        if not options["config_file"]:
+        if not file:
             recipes = recipes_of(history, head, names)
             if missing := sorted(set(names) - recipes.keys()):
                 raise Failure(
@@ -180,12 +178,6 @@ def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) 
     print_table([Column("topic", is_text=True), Column("partition"), Column("from"), Column("to")], rows)
     done = "ingested" if options["execute"] else "to ingest; nothing is changed without --execute"
     print_note(f"{sum(end - start for _, _, start, end in rows):,} offsets {done}.")
-
-
-def _default_choice(misfit_max_percent: float) -> Callable[[str], Any]:
-    from spark_ingest.choices import TopicChoice
-
-    return lambda _: TopicChoice(misfit_max_percent=misfit_max_percent)
 
 
 def _now_ms() -> int:

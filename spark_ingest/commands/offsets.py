@@ -125,13 +125,11 @@ def set_(
     Raises Failure.
     """
     from spark_ingest.output.stores import open_output_store, open_source_store
-    from spark_ingest.plan import Recipe
     from spark_ingest.positions.moving import check_no_repetition
     from spark_ingest.positions.reading import positions_at, positions_of
     from spark_ingest.positions.steps import dry_changes, set_positions
     from spark_ingest.protocol.history import History, cluster_of_job
     from spark_ingest.protocol.planner import Selection
-    from spark_ingest.report import Report
     from spark_ingest.source.discovery import discover
 
     if sum(one is not None for one in (to, at_ms, positions_file)) != 1:
@@ -156,19 +154,8 @@ def set_(
     if execute:
         if not may_repeat:
             check_no_repetition(changes)
-        set_positions(
-            source,
-            target,
-            job_name,
-            Selection(topics),
-            cluster,
-            found,
-            wanted,
-            may_repeat=may_repeat,
-            listener=Report(lambda _: Recipe(), is_quiet=True),
-            new_id=secrets.token_hex,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-        )
+        selection, parts = Selection(topics), _step_parts()
+        set_positions(source, target, job_name, selection, cluster, found, wanted, may_repeat=may_repeat, **parts)
     if as_json:
         head = History(target, job_name).head()
         document = {"job": job_name, "executed": execute, "head": head.number if head else None}
@@ -191,13 +178,11 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
     were not ingested count as lost, with an unknown number. A dropped topic that comes back goes on where it was.
     """
     from spark_ingest.output.stores import open_output_store, open_source_store
-    from spark_ingest.plan import Recipe
     from spark_ingest.positions.moving import missing_topics
     from spark_ingest.positions.reading import committed_positions
     from spark_ingest.positions.steps import drop_topics
     from spark_ingest.protocol.history import cluster_of_job
     from spark_ingest.protocol.planner import Selection
-    from spark_ingest.report import Report
 
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     head, _ = committed_positions(target, job_name, lambda _: True)
@@ -206,16 +191,7 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
     lost = missing_topics(source, cluster, head, selection.wants)
     if execute and lost:
         target.probe()
-        drop_topics(
-            source,
-            target,
-            job_name,
-            selection,
-            cluster,
-            listener=Report(lambda _: Recipe(), is_quiet=True),
-            new_id=secrets.token_hex,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-        )
+        drop_topics(source, target, job_name, selection, cluster, **_step_parts())
     names = sorted({one.topic for one in lost})
     if as_json:
         print_json({"job": job_name, "executed": execute, "dropped": names})
@@ -223,6 +199,15 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
         print_note("The store has every topic of the job that matches, or the marker of its deletion.")
     else:
         print_note(f"{'Dropped' if execute else 'Nothing is changed; --execute drops'}: {', '.join(names)}")
+
+
+def _step_parts() -> dict[str, Any]:
+    """Returns the arguments of a step that do not depend on its options. The step prints nothing."""
+    from spark_ingest.plan import Recipe
+    from spark_ingest.report import Report
+
+    report = Report(lambda _: Recipe(), is_quiet=True)
+    return {"listener": report, "new_id": secrets.token_hex, "now_ms": lambda: time.time_ns() // 1_000_000}
 
 
 def _end(one: TieredPartition, to: str | None) -> int:
