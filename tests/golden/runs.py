@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import re
+import socket
 import time
 import urllib.request
 from collections import Counter
@@ -19,10 +20,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtests.cluster.nodes import ClusterNode
 from tests.e2e.node_process import running_process
 from tests.golden.clients import Answer, Http1Connections, Http2Connection
 from tests.golden.exchange_files import Exchange, ExchangeFile, read_exchanges
 from tests.golden.placeholders import replace_varying
+from tests.replication.zookeeper_process import zookeeper_process
 
 EXCHANGES = Path(__file__).parent / "exchanges"
 RIGHTS = {
@@ -34,7 +37,6 @@ RIGHTS = {
     "narrow": 'read = ["a-"]\nwrite = ["a-"]\nadmin = ["a-"]\ngroup = ["a-"]',
 }
 TOKENS = {f"{name}_token": f"penstock_{at:08x}_{'golden' * 7}g" for at, name in enumerate(RIGHTS)}
-RUNS = ("http1", "http2")
 SETTINGS: dict[str, dict[str, object]] = {
     "open": {
         "request_body_bytes_max": "256KiB",
@@ -45,9 +47,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
     "tokens": {},
 }
-COUNTERS = re.compile(
-    r"penstock_(?:requests|produce|fetch|forwarded|idempotency|duplicate|fenced|sequence|source)\w*_total"
-)
+COUNTERS = re.compile(r"penstock_(?:requests|produce|fetch|idempotency|duplicate|fenced|sequence|source)\w*_total")
 COUNTED = re.compile(r"(?m)\n(penstock_\w+_total\S*) \+(\d+)$")
 SETTLE_S = 60.0
 
@@ -205,6 +205,8 @@ def _answer_text(answer: Answer, now: float, *, is_brief: bool) -> tuple[str, di
     lengths = {}
     lines = [answer.first]
     for name, value in answer.headers:
+        if name == "penstock-leader":  # only a forwarded answer has it, and the leader varies
+            continue
         if name.lower() == "content-length" and answer.body:
             assert int(value) == len(answer.body), (value, answer.body)
             is_exact = not is_brief and answer.header("content-encoding") is None
@@ -259,7 +261,7 @@ def targets(form: str, directory: Path, name: str) -> AbstractContextManager[Tar
     if name == "tokens":
         settings["tokens_file"] = directory / "tokens.toml"
         (directory / "tokens.toml").write_text("\n".join(map(_token_entry, RIGHTS)))
-    return _one_node(form, directory, settings)
+    return _three_nodes(directory, settings) if form == "nodes" else _one_node(form, directory, settings)
 
 
 def _token_entry(name: str) -> str:
@@ -271,6 +273,36 @@ def _token_entry(name: str) -> str:
 
 @contextmanager
 def _one_node(form: str, directory: Path, settings: dict[str, object]) -> Iterator[Target]:
+    if form == "shards":
+        settings |= {"shards": 2, "requests_before_move": 0, "direct_port_base": _free_port()}
     with running_process(directory, **settings) as node:
         connect = Http2Connection if form == "http2" else Http1Connections
-        yield Target(node.port, next(directory.glob("*.err")), connect)
+        port = settings.get("direct_port_base", node.port)
+        assert isinstance(port, int)
+        yield Target(port, next(directory.glob("*.err")), connect)
+        node.stop()  # a shard of a killed node would outlive the directory
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _three_nodes(directory: Path, settings: dict[str, object]) -> Iterator[Target]:
+    """Three nodes over ZooKeeper, as `make cluster` starts them."""
+    (directory / "store").mkdir()
+    settings |= {"port": 0, "store": (directory / "store").as_uri(), "default_replication_factor": 3}
+    flags = {name.replace("_", "-"): value for name, value in settings.items()}
+    with zookeeper_process(directory / "zookeeper") as zookeeper:
+        coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
+        nodes = [ClusterNode(number, directory, coordination, flags) for number in (1, 2, 3)]
+        try:
+            for node in nodes:  # one after the other, so that the first is the controller
+                node.begin_start()
+                node.wait_until_ready()
+            yield Target(int(nodes[0].url.rpartition(":")[2]), directory / "node-1.err", Http1Connections)
+        finally:
+            for node in nodes:
+                node.kill()

@@ -12,6 +12,7 @@ from tests.golden.clients import Answer
 from tests.golden.exchange_files import Exchange, read_exchanges
 from tests.golden.placeholders import replace_varying
 from tests.golden.runs import EXCHANGES, difference, play, rendered
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 NOW = 1_795_710_416.0
 
@@ -20,6 +21,21 @@ NOW = 1_795_710_416.0
 @pytest.mark.parametrize("form", ["http1", "http2"])
 def test_a_node_answers_as_recorded(form: str, tmp_path: Path) -> None:
     differences = play(form, tmp_path, is_quick=True)
+    assert not differences, "\n".join(differences[:10])
+
+
+@pytest.mark.e2e
+@pytest.mark.long
+def test_two_shards_answer_as_recorded(tmp_path: Path) -> None:
+    differences = play("shards", tmp_path)
+    assert not differences, "\n".join(differences[:10])
+
+
+@pytest.mark.e2e
+@pytest.mark.long
+@pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
+def test_three_nodes_answer_as_recorded(tmp_path: Path) -> None:
+    differences = play("nodes", tmp_path)
     assert not differences, "\n".join(differences[:10])
 
 
