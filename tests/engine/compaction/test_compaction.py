@@ -16,7 +16,7 @@ from replication.replica.acks import Acks
 from tests.engine.compaction.table import SETTINGS, Table, fold, some_records
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
-from tests.engine.crash.power_loss import check_story
+from tests.engine.crash.power_loss import THIRDS, check_story
 from tests.engine.format.first_entry import read_entry
 
 
@@ -144,8 +144,9 @@ class CompactedStory:
                 assert self.table.acknowledged_end == 0
 
 
-async def test_a_power_loss_at_any_operation_leaves_the_old_log_or_the_compacted_one():
-    await check_story(CompactedStory, every=1, limit=4)
+@pytest.mark.parametrize("first", THIRDS)
+async def test_a_power_loss_at_any_operation_leaves_the_old_log_or_the_compacted_one(first):
+    await check_story(CompactedStory, first=first, every=3, limit=4)
 
 
 async def test_the_position_of_a_source_is_kept_as_long_as_the_source(disk, clock):

@@ -19,7 +19,7 @@ from engine.testing.recording_disk import RecordingDisk
 from tests.engine.compaction.table import SETTINGS, Table
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import InlineNode, inline_node
-from tests.engine.crash.power_loss import telling, until_power_is_lost
+from tests.engine.crash.power_loss import THIRDS, telling, until_power_is_lost
 
 SUPERSEDED = b"old " * 100
 
@@ -107,10 +107,13 @@ async def damaged() -> Repair:
     return await Repair().begin()
 
 
-async def test_a_power_loss_at_any_operation_leaves_the_damaged_segment_or_the_copy(damaged: Repair) -> None:
+@pytest.mark.parametrize("first", THIRDS)
+async def test_a_power_loss_at_any_operation_leaves_the_damaged_segment_or_the_copy(
+    damaged: Repair, first: int
+) -> None:
     await damaged.live(counted := damaged.disk.snapshot())
     assert damaged.is_repaired
-    for n in range(1, counted.operations + 1):
+    for n in range(first, counted.operations + 1, 3):
         disk = damaged.disk.snapshot()
         disk.lose_power_after(n)
         with until_power_is_lost(disk):

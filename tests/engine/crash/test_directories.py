@@ -12,7 +12,7 @@ from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
-from tests.engine.crash.power_loss import EVERY, check_story, telling, until_power_is_lost
+from tests.engine.crash.power_loss import EVERY, THIRDS, check_story, telling, until_power_is_lost
 from tests.engine.crash.twin import decoded
 
 
@@ -197,6 +197,6 @@ class SpreadTopics(Topics):
         assert all(partition.offline is None for partition in node.shard.topics["c"].partitions.values())
 
 
-@pytest.mark.parametrize("first", range(1, 5, 1 if EVERY == 1 else 3))
+@pytest.mark.parametrize("first", THIRDS)
 async def test_topics_in_two_directories_are_made_and_deleted_whole_and_for_good(first):
-    await check_story(SpreadTopics, first=first, every=4, limit=5)
+    await check_story(SpreadTopics, first=first, every=3, limit=5)
