@@ -10,7 +10,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.architecture.sources import ROOT
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LAYERS = ("engine", "replication", "gateway", "node", "penstock", "spark_ingest")

@@ -9,7 +9,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import pytest
+
 from tests.architecture.sources import ROOT
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 LAYERS = ("engine", "replication", "gateway", "node", "penstock", "spark_ingest")
 ON_THE_WIRE = "the connection makes exchanges and an exchange answers through its connection; tests play the other side"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.architecture.sources import ROOT, Module, modules_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
+
 PACKAGES = ("engine", "replication", "gateway")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
 TAKE_LABELS = {"in_background", "keep_running", "log_failure", "start", "keep", "finish"}

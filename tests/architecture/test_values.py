@@ -9,7 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.architecture.sources import ROOT
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 LAYERS = ("gateway", "node", "replication")
 MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}

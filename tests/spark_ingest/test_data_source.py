@@ -104,6 +104,7 @@ def test_the_published_schema_gives_the_columns_of_the_table(
         spark.sql("DROP TABLE typed_log")
 
 
+@pytest.mark.long
 def test_filters_are_pushed_down_where_spark_allows_it(spark: SparkSession, log: TieredLog) -> None:
     """With the setting off, Spark filters by itself."""
     wanted = "partition = 1 AND offset >= 100 AND offset < 110 AND timestamp < '2013-11-21 06:08:25Z'"

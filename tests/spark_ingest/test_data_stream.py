@@ -67,6 +67,7 @@ def test_a_query_that_fails_replays_its_batch_and_reads_every_record_once(
     assert sorted(one[2] for one in rows) == list(range(500))
 
 
+@pytest.mark.long
 def test_records_that_retention_took_fail_the_query_or_are_counted_in_its_progress(
     spark: SparkSession, log: TieredLog, tmp_path: Path
 ) -> None:

@@ -85,7 +85,9 @@ def clients_that_never_read(kind, process, topic):
     return [http2_requests(process.port, path, RECORD_BATCH, CLIENTS // 4)[0] for _ in range(4)]
 
 
-@pytest.mark.parametrize("kind", ["http1", pytest.param("http2", marks=pytest.mark.long), "http2-many-streams"])
+@pytest.mark.parametrize(
+    "kind", ["http1", *(pytest.param(one, marks=pytest.mark.long) for one in ("http2", "http2-many-streams"))]
+)
 async def test_who_never_reads_takes_bounded_memory_and_is_hung_up_on(process, topic, kind):
     gateway = topic.gateway
     assert (await topic.fetch(0, accept=RECORD_BATCH, max_bytes=ANSWER_BYTES)).status == 200

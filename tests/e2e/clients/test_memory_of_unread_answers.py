@@ -33,7 +33,7 @@ REST_MIB = (CHANGE_BYTES + HEAPS * KEPT_BYTES) / MIB + 8
 COME_BACK_S = 60
 
 
-@pytest.mark.parametrize(("form", "query"), FORMS)
+@pytest.mark.parametrize(("form", "query"), [FORMS[0], pytest.param(*FORMS[1], marks=pytest.mark.long)])
 async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tmp_path, form, query):
     assert ANSWER_MIB * RENDERED_COPIES <= READ_BYTES_MAX / MIB
     with running_process(

@@ -103,7 +103,11 @@ def test_a_flag_that_is_wrong(flags, says):
         (["--host", "no.such.host.invalid", "--insecure"], ["no.such.host.invalid"]),
         (["--store", "ftp://somewhere/x"], ["ftp"]),
         (["--store", "file:///proc/penstock"], ["/proc/penstock"]),
-        (["--store", "s3://bucket/prefix?endpoint=http://127.0.0.1:9"], ["127.0.0.1:9", "endpoint"]),
+        pytest.param(
+            ["--store", "s3://bucket/prefix?endpoint=http://127.0.0.1:9"],
+            ["127.0.0.1:9", "endpoint"],
+            marks=pytest.mark.long,  # boto3 tries for seven seconds
+        ),
     ],
     ids=lambda value: " ".join(value) if value and value[0].startswith("--") else None,
 )

@@ -102,6 +102,7 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: Path) -> None:
     output = place / "demo-output"
