@@ -127,14 +127,14 @@ def read_records(batch: Buffer, header: Header) -> Iterator[Record]:
     """Yield the records of a whole uncompressed batch as they are stored. Raises InvalidBatch."""
     position, count = HEADER_BYTES, 0
     while count < header.record_count:
-        wanted, native = min(_SLICE, header.record_count - count), penstock_codec.native
-        found = None if native is None else native.read_records(batch, position, wanted, Record)
+        slice_records, native = min(_SLICE, header.record_count - count), penstock_codec.native
+        found = None if native is None else native.read_records(batch, position, slice_records, Record)
         if found is None:
-            records, position = _read_plainly(batch, position, wanted, header)
+            records, position = _read_plainly(batch, position, slice_records, header)
         else:
             records, position = found
         yield from records
-        count += wanted
+        count += slice_records
     if position != len(batch):
         raise InvalidBatch(f"the records of a batch end at byte {position}, the batch at {len(batch)}")
 

@@ -52,7 +52,7 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
         replicas = wish.replication_factor
     check_applicable(wish.config, topic_settings(wish.config))
     topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, wish.config)
-    return await _described(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
+    return await _describe(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
 
 async def list_topics(request: Request, context: AdminContext) -> Response:
@@ -75,7 +75,7 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
 async def describe_topic(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics/{topic}"""
     read_query(request, NoQuery)
-    return await _described(context, context.topics.topic(request.names["topic"]), 200, DESCRIBE_WAIT_MS)
+    return await _describe(context, context.topics.topic(request.names["topic"]), 200, DESCRIBE_WAIT_MS)
 
 
 async def alter_topic(request: Request, context: AdminContext) -> Response:
@@ -89,7 +89,7 @@ async def alter_topic(request: Request, context: AdminContext) -> Response:
     partitions = None if wish.partitions is UNSET else wish.partitions
     replicas = None if wish.replication_factor is UNSET else wish.replication_factor
     topic = await alter(context, request.names["topic"], config, partitions, replicas)
-    return await _described(context, topic, 200, context.settings.leader_wait_ms)
+    return await _describe(context, topic, 200, context.settings.leader_wait_ms)
 
 
 async def delete_topic(request: Request, context: AdminContext) -> Response:
@@ -130,7 +130,7 @@ async def tier_status(request: Request, context: AdminContext) -> Response:
     return json_response({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
 
 
-async def _described(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
+async def _describe(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
     """Returns the description of a topic. In a cluster, waits `budget_ms` for leaders that are being elected."""
     settings = topic.settings
     document = {

@@ -35,7 +35,7 @@ from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.response_compression import packed
+from gateway.http.response_compression import compress_response
 from gateway.http.times import hint_of_time, parse_timestamp
 from gateway.links.link import Handler, LinkDown, LinkLost, handler
 from gateway.produce.cloud_events import EVENT
@@ -81,7 +81,7 @@ async def fetch(request: Request, context: FetchContext) -> Response:
         return Response(b"", headers, 204)
     response = Response(body, headers, rest=rest)
     is_small = rest is None and len(body) < request.http.compress_bytes_min
-    return response if is_small else await packed(request, response)
+    return response if is_small else await compress_response(request, response)
 
 
 def _of_sendable(request: Request, context: FetchContext, wanted: FetchRequest) -> FetchRequest:

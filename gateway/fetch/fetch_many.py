@@ -30,7 +30,7 @@ from gateway.http.problems import Problem, from_engine, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.response_compression import packed
+from gateway.http.response_compression import compress_response
 from gateway.http.rights import Caller, Right
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
@@ -90,7 +90,7 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(request, context, known, options, must_wait=len(known) == len(wanted)) if known else []
-    return await packed(request, _answer(options.partitions, _answered(wanted, parts)))
+    return await compress_response(request, _answer(options.partitions, _answered(wanted, parts)))
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:

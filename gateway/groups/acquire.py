@@ -56,7 +56,7 @@ from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.response_compression import packed
+from gateway.http.response_compression import compress_response
 from gateway.routing.leader_failover import is_transient
 
 BOUNDS_S = 5.0  # for a process to report its partitions; those of a silent one are left out
@@ -98,7 +98,7 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
     with context.turns.caller((group, topics)) as turn:
         sendable = partial(sendable_bytes, request)
         response = await _Acquire(context, group, member_id, topics, wish, turn, sendable, missing).answer()
-    return await packed(request, response)
+    return await compress_response(request, response)
 
 
 async def _existing(

@@ -39,7 +39,7 @@ async def list_groups(request: Request, context: GroupContext) -> Response:
 async def describe_group(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}"""
     read_query(request, NoQuery)
-    return await _described(context, group_name(request), 200)
+    return await _describe(context, group_name(request), 200)
 
 
 async def configure_group(request: Request, context: GroupContext) -> Response:
@@ -53,7 +53,7 @@ async def configure_group(request: Request, context: GroupContext) -> Response:
         await check_writable(request, context, settings.dead_letter_topic)
     call = ConfigCall(group, wish.config)
     is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
-    return await _described(context, group, 201 if is_new else 200)
+    return await _describe(context, group, 201 if is_new else 200)
 
 
 async def alter_group(request: Request, context: GroupContext) -> Response:
@@ -73,7 +73,7 @@ async def delete_group(request: Request, context: GroupContext) -> Response:
     return Response(status=204)
 
 
-async def _described(context: GroupContext, group: str, status: int) -> Response:
+async def _describe(context: GroupContext, group: str, status: int) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
     known = [one for one in view.offsets if one.offset is not None]
     found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])

@@ -94,7 +94,7 @@ async def commit_group_offsets(request: Request, context: GroupContext) -> Respo
     wish = await read_json(request, CommitRequest)
     if (wish.member_id is UNSET) != (wish.member_epoch is UNSET):
         raise Problem("invalid_body", "give both member_id and member_epoch, or none of them")
-    positions = await _checked(request, context, wish.offsets)
+    positions = await _check_entries(request, context, wish.offsets)
     call = CommitCall(
         group,
         None if wish.member_id is UNSET else member_name(wish.member_id),
@@ -116,9 +116,9 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
         raise Problem("invalid_body", "give exactly one of to, ago_ms, shift and offsets")
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
     if wish.offsets is not UNSET:
-        positions = await _checked(request, context, wish.offsets)
+        positions = await _check_entries(request, context, wish.offsets)
     else:
-        positions = await _moved(request, context, wish, view)
+        positions = await _resolve_positions(request, context, wish, view)
     before = {(one.topic, one.partition): one.offset for one in view.offsets}
     if not wish.dry_run:
         await context.coordinators.call(RESET, None, group, ResetCall(group, positions, wish.force))
@@ -136,7 +136,9 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
     return response
 
 
-async def _moved(request: Request, context: GroupContext, wish: ResetRequest, view: GroupView) -> tuple[Position, ...]:
+async def _resolve_positions(
+    request: Request, context: GroupContext, wish: ResetRequest, view: GroupView
+) -> tuple[Position, ...]:
     """Returns the positions of a reset: of the given topics, else of all that the group has read and that exist."""
     for topic in {one.topic for one in view.offsets}:
         await context.topics.refresh(topic)
@@ -176,7 +178,9 @@ def _timestamp(context: GroupContext, wish: ResetRequest) -> int | None:
         raise Problem("invalid_body", text) from None
 
 
-async def _checked(request: Request, context: GroupContext, entries: Sequence[OffsetEntry]) -> tuple[Position, ...]:
+async def _check_entries(
+    request: Request, context: GroupContext, entries: Sequence[OffsetEntry]
+) -> tuple[Position, ...]:
     """Returns positions that exist. Raises Problem invalid_body, OtherTopic, UnknownPartition, CommitTooHigh, …"""
     places = [(one.topic, one.partition) for one in entries]
     if len(set(places)) < len(places):

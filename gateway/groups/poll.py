@@ -53,7 +53,7 @@ from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.response_compression import packed
+from gateway.http.response_compression import compress_response
 from gateway.routing.leader_failover import is_transient
 from gateway.wire.messages import SMALL_BYTES
 
@@ -97,7 +97,9 @@ async def group_poll(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
     if request.parsed is not None:
         waiting: WaitingPoll = request.parsed
-        return await packed(request, await _Poll(request, context, waiting.wish, waiting.call).answer(waiting.grant))
+        return await compress_response(
+            request, await _Poll(request, context, waiting.wish, waiting.call).answer(waiting.grant)
+        )
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group, member_id = group_name(request), member_name(request.names["member"])
@@ -123,7 +125,7 @@ async def group_poll(request: Request, context: GroupContext) -> Response:
         pattern,
         failed=failed,
     )
-    return await packed(request, await _Poll(request, context, wish, call).answer())
+    return await compress_response(request, await _Poll(request, context, wish, call).answer())
 
 
 class Outcome(enum.Enum):

@@ -20,7 +20,7 @@ IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
 _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")
 
 
-async def packed(request: Request, response: Response) -> Response:
+async def compress_response(request: Request, response: Response) -> Response:
     """Returns the answer of a fetch, compressed if the client accepts that and it is large enough."""
     http, size_bytes = request.http, response.size_bytes
     if response.rest is None and size_bytes < http.compress_bytes_min:  # too small to be counted, too

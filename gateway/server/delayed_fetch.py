@@ -248,7 +248,7 @@ class DelayedFetch:
         self._end()
         requests = self._fetches.requests
         request_id = requests.request_id(self._known.headers)
-        requests.log.disconnected(self._for_log(request_id), time.perf_counter() - self._began)
+        requests.log.log_disconnect(self._for_log(request_id), time.perf_counter() - self._began)
 
     # Within
 

@@ -218,7 +218,7 @@ class DelayedPoll:
         self._end()
         requests = self._polls.requests
         request_id = requests.request_id(self._known.headers)
-        requests.log.disconnected(self._for_log(request_id), time.perf_counter() - self._began)
+        requests.log.log_disconnect(self._for_log(request_id), time.perf_counter() - self._began)
 
     # Within
 

@@ -290,13 +290,13 @@ class HeadCache:
                 return None
             pairs.append(("host", head.authority))
         if not is_kept:
-            headers = self._checked(head, pairs)
+            headers = self._check_headers(head, pairs)
             return None if headers is None else _Headers(headers, None)
         general = pairs if own is None else [(name, _VARYING.get(name, value)) for name, value in pairs]
         key = (head.version, tuple(general))
         kept = self._headers.get(key)
         if kept is None:
-            headers = self._checked(head, general)
+            headers = self._check_headers(head, general)
             if headers is None or sum(len(value) for _, value in general) > CHARS_MAX:
                 return None
             if len(self._headers) >= KEPT_MAX:
@@ -304,7 +304,7 @@ class HeadCache:
             kept = self._headers[key] = _KeptHeaders(headers)
         return _Headers(kept.headers if own is None else CIMultiDictProxy(CIMultiDict(pairs)), kept, own)
 
-    def _checked(self, head: RequestHead, pairs: list[Header]) -> CIMultiDictProxy[str] | None:
+    def _check_headers(self, head: RequestHead, pairs: list[Header]) -> CIMultiDictProxy[str] | None:
         headers = CIMultiDictProxy(CIMultiDict(pairs))
         request = self._head_alone(head, self.routes.find(head.method, head.path).route, {}, headers)
         try:

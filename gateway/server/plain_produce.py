@@ -292,7 +292,7 @@ class DelayedProduce:
         """Ends the wait: the client has left. The records are stored nevertheless."""
         now = time.perf_counter()
         self._end(now)
-        self._produces.requests.log.disconnected(self._request(), now - self._began)
+        self._produces.requests.log.log_disconnect(self._request(), now - self._began)
 
     def _end(self, now: float) -> None:
         self._is_over = True

@@ -34,9 +34,9 @@ class RequestLog:
         self._topics = topics
         self._silent_until: dict[str, float] = {}
         self._silenced: dict[str, int] = {}
-        self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from this duration on, and for 5xx
+        self.least_s = 0.0 if self._is_on else self._slow_s  # `log_answer` is called from this duration on, and for 5xx
 
-    def answered(self, request: Request, response: Response, seconds: float) -> None:
+    def log_answer(self, request: Request, response: Response, seconds: float) -> None:
         """Write the line, if this request is to be logged."""
         code = response.problem
         is_waiting = response.is_streamed or _waits_by_request(request)
@@ -58,7 +58,7 @@ class RequestLog:
         level = logging.WARNING if is_slow or is_failure else logging.INFO
         log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
 
-    def disconnected(self, request: Request, seconds: float) -> None:
+    def log_disconnect(self, request: Request, seconds: float) -> None:
         """Record a client that disconnected before its answer."""
         if self._is_on:
             log.info("client disconnected", extra=self._fields(request, seconds))

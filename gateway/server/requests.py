@@ -91,7 +91,7 @@ class Requests:
             response = self.failure(request, error)
         except asyncio.CancelledError:
             self.responses.cancel_reservation(request)
-            self.log.disconnected(request, time.perf_counter() - began)
+            self.log.log_disconnect(request, time.perf_counter() - began)
             raise
         finally:  # runs for a client that has left, too
             if request.held_bytes:
@@ -114,7 +114,7 @@ class Requests:
             answers.count += 1
             answers.observe(seconds)
         if seconds >= self.log.least_s or response.status >= 500:
-            self.log.answered(request(), response, seconds)
+            self.log.log_answer(request(), response, seconds)
 
     def failure(self, request: Request, error: Exception) -> Response:
         """Returns the answer to a request that has failed."""

@@ -53,12 +53,12 @@ def push_calls(host: PushHost) -> list[Answering]:
         PUT.by(put),
         RESET.by(reset),
         DELETE.by(delete),
-        DESCRIBE.by(partial(_described, host)),
+        DESCRIBE.by(partial(_describe, host)),
         LIST.by(partial(_listed, host)),
     ]
 
 
-async def _described(host: PushHost, partition: Partition, name: str) -> tuple[View, bytes]:
+async def _describe(host: PushHost, partition: Partition, name: str) -> tuple[View, bytes]:
     return _view(*await host.find(partition, name)), b""
 
 

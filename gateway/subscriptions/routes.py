@@ -82,7 +82,7 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
     definition = Definition(wish.url, topics, delivery, wish.filter, secrets, is_paused, reason)
     positions = await _positions(context, topics, wish.start)
     is_new = await _put(context, group, definition, positions)
-    document = await _described(context, group)
+    document = await _describe(context, group)
     response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
     response.headers.update(hint_of_time(wish.start))
     return response
@@ -107,7 +107,7 @@ async def describe_subscription(request: Request, context: PushContext) -> Respo
     """GET /v1/subscriptions/{name}"""
     group = _group_of(request)
     await _found(request, context, group)
-    return json_response(await _described(context, group))
+    return json_response(await _describe(context, group))
 
 
 async def list_subscriptions(request: Request, context: PushContext) -> Response:
@@ -154,7 +154,7 @@ async def replay_subscription(request: Request, context: PushContext) -> Respons
     if wish.offsets is not UNSET:
         positions = _given(positions, wish.offsets)
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
-    response = json_response(await _described(context, group))
+    response = json_response(await _describe(context, group))
     response.headers.update(hint_of_time(wish.to))
     return response
 
@@ -174,7 +174,7 @@ async def _change(
     while not is_stored:
         before = await _found(request, context, group)
         is_stored = await _put(context, group, changed(before.definition), (), before.stored) is not None
-    return json_response(await _described(context, group))
+    return json_response(await _describe(context, group))
 
 
 def _group_of(request: Request) -> str:
@@ -268,7 +268,7 @@ async def _view(context: PushContext, group: str) -> View | None:
         raise
 
 
-async def _described(context: PushContext, group: str) -> dict[str, object]:
+async def _describe(context: PushContext, group: str) -> dict[str, object]:
     view = await _view(context, group)
     if view is None or view.definition is None:
         raise _unknown(group)

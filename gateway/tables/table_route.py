@@ -25,7 +25,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, Stream
-from gateway.http.response_compression import packed
+from gateway.http.response_compression import compress_response
 from gateway.routing.leader_headers import check_leadership
 from gateway.routing.partitions import other_topic
 from gateway.tables.tables import READ_ROWS, PieceRead, TablePiece
@@ -137,7 +137,7 @@ async def _as_page(request: Request, context: FetchContext, read: _TableRead) ->
     head = orjson.dumps({"topic": read.topic, "positions": read.text, "complete": read.is_complete})
     body = b"".join((head[:-1], b',"rows":[', b",".join(rows), b"]}"))
     headers = {"Content-Type": JSON, "Cache-Control": "no-store"}
-    return await packed(request, Response(body, headers))
+    return await compress_response(request, Response(body, headers))
 
 
 async def _as_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
