@@ -131,7 +131,7 @@ class Node:
             settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max, self.offload
         )
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
-        self.partitions = Partitions(shard, peers, self.replicas)
+        self.partitions = Partitions(shard, peers, self.replicas, self.failover)
         self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
         self.reads = ReadContext(
@@ -248,7 +248,7 @@ class Node:
             self.keys,
             RequestOrder(),
             committer,
-            Accumulator(),
+            Accumulator(self.partitions.leader),
             self.lifecycle,
             self.bodies,
             JsonLimits(settings.json_depth_max, settings.json_number_digits_max),

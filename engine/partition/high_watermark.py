@@ -4,7 +4,7 @@ Does not know replicas: replication computes the position. Long polls and acknow
 separate lists: a long poll may end early, to read what there is, an acknowledgement never.
 
 `PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait is a future, or a `Waiter`
-that acts in the same call (gateway/server/delayed_fetch.py). A wait that ends before its
+that acts in the same call (replication/replica/appends.py). A wait that ends before its
 position is reached must be given up (`give_up`), or it stays until then. `BatchBoundaries` has the ends of batches that
 are written and not committed yet, so that the watermark always has an exact byte position. On a standalone node the
 watermark moves to the end of the log only, and none are kept. Followers' ends are between any two batches: where a
@@ -72,7 +72,7 @@ class PositionWaiters:
         self._empty = 0  # ends whose waits were given up
         self._wakeups = wakeups
         self._waited_for = waited_for
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None  # of every wait, also of later ones
 
     def __repr__(self) -> str:
         return f"PositionWaiters(position={self.position}, waiting={self.count})"
@@ -86,8 +86,8 @@ class PositionWaiters:
         if end <= self.position:
             future.set_result(self.position)
             return future
-        if self._failure is not None:
-            future.set_exception(self._failure)
+        if self.failure is not None:
+            future.set_exception(self.failure)
             return future
         self.add(end, future)
         return future
@@ -144,7 +144,7 @@ class PositionWaiters:
 
     def fail(self, error: Exception) -> None:
         """Fail every wait, later ones too: the position will not be reached."""
-        self._failure = error
+        self.failure = error
         self.fail_present(error)
 
     def fail_present(self, error: Exception) -> None:

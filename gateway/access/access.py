@@ -39,10 +39,10 @@ class Access:
 
         Raises Problem unauthorized, forbidden, invalid_topic_name.
         """
-        if self.tokens is not None and request.route.need is not Requirement.NONE:
+        need = request.route.need
+        if self.tokens is not None and need is not Requirement.NONE:
             self._check_token(request, self.tokens)
-        topic = request.names.get("topic")
-        if topic in INTERNAL_TOPICS and request.route.need is Right.READ:
+        if need is Right.READ and (topic := request.names.get("topic")) in INTERNAL_TOPICS:
             raise unreadable(topic)
 
     def _check_token(self, request: Request, tokens: Tokens) -> None:

@@ -119,7 +119,9 @@ async def set_fence(context: OwnerContext, partition: Partition, wanted: SetFenc
         await context.shard.mark_fenced(partition)
         batch = encode_fence(wanted.token, context.clock.now_ms())
         conditions, timeout_ms = AppendConditions(fencing_token=wanted.expected), context.settings.produce_timeout_ms
-        present = Fence(wanted.token, (await leader.produce(batch, Acks.ALL, timeout_ms, conditions)).base_offset)
+        appended = await leader.produce(batch, Acks.ALL, timeout_ms, conditions)
+        assert isinstance(appended, Appended)
+        present = Fence(wanted.token, appended.base_offset)
     return _fence_fields(partition, present), b""
 
 
@@ -137,7 +139,7 @@ async def source(context: OwnerContext, partition: Partition, source_hash: bytes
         raise Problem("unknown_source", f"{partition.name} remembers no position of this source")
     latest, written = found.latest, asyncio.get_running_loop().create_future()
     written.set_result(Appended(latest.base_offset, latest.record_count))
-    await leader.acknowledged(written, Acks.ALL, context.settings.produce_timeout_ms)
+    await leader.acknowledge(written, Acks.ALL, context.settings.produce_timeout_ms)
     return {
         "topic": partition.topic,
         "partition": partition.number,

@@ -118,4 +118,4 @@ class RequestOrder:
 
     def begin(self, request: Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
-        return OrderSlot(self._queues, request.client, request.content.is_eof)
+        return OrderSlot(self._queues, request.client, request.has_arrived)

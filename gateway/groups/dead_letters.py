@@ -19,10 +19,11 @@ from engine.producers.appends import AppendConditions
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import SHARE_STORED, KeysRead
 from gateway.http.problems import Problem
-from gateway.produce.appending import Part, append
+from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
-from gateway.produce.idempotency import KeyInFlight, keyed_request
+from gateway.produce.idempotency import HeldKey, keyed_request
+from gateway.produce.queue import PendingOutcomes, check_keys, needs_keys
 from replication.replica.acks import Acks
 
 PREFIX = "dead-letter-"  # of the names of the headers that a copy has beside those of the record
@@ -51,7 +52,10 @@ async def _copy(context: ProduceContext, letter: DeadLetter, offset: int, row: R
     name = f"dead-letter {letter.group} {letter.topic_id} {letter.partition} {offset}"
     now_ms = context.clock.now_ms()
     keyed = keyed_request(IdempotencyKey(name.encode(), name.encode()), b"")
-    async with KeyInFlight(context, topic, keyed, now_ms) as entry:
+    with HeldKey(context, topic, keyed, now_ms) as held:
+        if held.may_be_known:
+            await held.look_up()
+        entry = held.entry
         batch = record_batch.encode([row], entry=stored_entry(entry))
         part = Part(
             topic.record.name,
@@ -62,7 +66,11 @@ async def _copy(context: ProduceContext, letter: DeadLetter, offset: int, row: R
             conditions=AppendConditions(key=entry),
         )
         timeout_ms = context.settings.produce_timeout_ms
-        [outcome] = await append(context, [part], Acks.ALL, timeout_ms, now_ms, None)
+        if needs_keys(part):
+            check_keys(part)
+        pending = PendingOutcomes(context)
+        pending.queue([part], Acks.ALL, timeout_ms, now_ms)
+        [outcome] = await pending
     if isinstance(outcome, Problem):
         raise outcome
 

@@ -8,86 +8,151 @@ of a request are released when it has been answered.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from email.message import EmailMessage
 from email.parser import HeaderParser
 from email.policy import HTTP
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from multidict import CIMultiDictProxy, istr
 
 from engine.format.decompression import DoesNotFit
+from engine.runtime.pending import Pending
+from gateway.http.body import Body
 from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
-from gateway.http.response import Response, Stream
+from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
 from gateway.http.rights import ANONYMOUS, Caller, Requirement, Right
 from gateway.wire.exchange import Carrier
+from gateway.wire.messages import RequestHead
 
 COUNTED_BY_CONNECTION_BYTES = 64 * 1024  # smaller bodies are bounded by the limits of streams and connections
 OCTET_STREAM = "application/octet-stream"  # RFC 9110 8.3: the type of a body without one
 _CONTENT_TYPE = istr("Content-Type")  # the look-up of an istr takes half the time of a plain text
 
 
+# What a handler returns: its response, one that somebody will complete, or a coroutine, for a request that must wait.
+Handled = Response | Pending[Response] | Coroutine[Any, Any, Response]
+
+
 class Route(NamedTuple):
-    """A route. `path` has names in braces; `operation` is a bounded name for metrics; `need` is that of its caller."""
+    """A route. `path` has names in braces; `operation` is a bounded name for metrics; `need` is that of its caller.
+
+    The handler takes a request and the `context`.
+    """
 
     method: str
     path: str
     operation: str
     need: Right | Requirement
-    handle: Callable[[Request], Awaitable[Response]]
+    handler: Callable[[Request, Any], Handled]
+    context: object = None
 
 
-class BodyReader(Protocol):
-    """The body of a request in pieces (gateway/server/body.py)."""
-
-    async def readany(self) -> bytes:
-        """Returns the next piece; empty at the end. Raises Problem invalid_body, body_timeout."""
-
-    def is_eof(self) -> bool:
-        """Returns whether all of it has arrived, whether it was read or not."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """One request, and what it holds.
 
-    `path` and `query` are as they were sent. `names` are the values of the names in the path of its route, decoded.
-    `version` is "1.0", "1.1" or "2". `parsed`: what its handler makes of the head, if that is known. `held_bytes` are
-    those of its body, of these `connection_bytes` count by connection; `reserved_bytes` are those of its answer.
-    `answer_headers` are those of any answer to it.
+    `names` are the values of the names in the path of its route, decoded. `parsed`: what its handler makes of the
+    head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
+    `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
+    by connection; `reserved_bytes` are those of its answer. `origin_headers` are those of any answer to a browser.
     """
 
-    http: HttpContext
-    route: Route
-    method: str
-    path: str
-    query: str
-    names: Mapping[str, str]
-    headers: CIMultiDictProxy[str]
-    version: str
-    content: BodyReader
-    content_length: int | None
-    connection: Carrier
-    stream_starter: Callable[[dict[str, str]], Stream] | None = None
-    id: str = ""
-    parsed: Any = None
-    caller: Caller = ANONYMOUS
-    answer_headers: dict[str, str] = field(default_factory=dict)
-    held_bytes: int = 0
-    connection_bytes: int = 0
-    reserved_bytes: int = 0
+    __slots__ = (
+        "_stream_starter",
+        "began",
+        "body",
+        "caller",
+        "connection",
+        "connection_bytes",
+        "content",
+        "head",
+        "headers",
+        "held_bytes",
+        "http",
+        "id",
+        "names",
+        "origin_headers",
+        "parsed",
+        "reserved_bytes",
+        "route",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        http: HttpContext,
+        head: RequestHead,
+        route: Route,
+        names: Mapping[str, str],
+        headers: CIMultiDictProxy[str],
+        connection: Carrier,
+        body: bytes | None = None,
+        content: Body | None = None,
+        parsed: Any = None,
+    ) -> None:
+        self.http = http
+        self.head = head
+        self.route = route
+        self.names = names
+        self.headers = headers
+        self.connection = connection
+        self.body = body
+        self.content = content
+        self.parsed = parsed
+        self._stream_starter: Callable[[dict[str, str]], Stream] | None = None
+        self.id = ""
+        self.caller: Caller = ANONYMOUS
+        self.origin_headers: dict[str, str] | None = None
+        self.began = 0.0
+        self.held_bytes = self.connection_bytes = self.reserved_bytes = 0
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.path})"
 
+    @property
+    def method(self) -> str:
+        return self.head.method
+
+    @property
+    def path(self) -> str:
+        """The path as it was sent."""
+        return self.head.path
+
+    @property
+    def query(self) -> str:
+        """The query as it was sent."""
+        return self.head.query
+
+    @property
+    def version(self) -> str:
+        """1.0, 1.1 or 2."""
+        return self.head.version
+
+    @property
+    def content_length(self) -> int | None:
+        return self.head.content_length
+
+    @property
+    def answer_headers(self) -> dict[str, str]:
+        """The headers of any answer to it."""
+        own = {REQUEST_ID_HEADER: self.id}
+        return own if self.origin_headers is None else own | self.origin_headers
+
+    def has_arrived(self) -> bool:
+        """Returns whether all of the body has arrived, whether it was read or not."""
+        return self.content is None or self.content.is_eof()
+
+    def allow_stream(self, starter: Callable[[dict[str, str]], Stream]) -> None:
+        """Lets the handler answer with a stream: it has a task."""
+        self._stream_starter = starter
+
     def begin_stream(self, headers: dict[str, str]) -> Stream:
         """Begins an answer that the handler writes until it ends."""
-        assert self.stream_starter is not None, "a request that is answered without a task has no stream"
-        return self.stream_starter(headers)
+        assert self._stream_starter is not None, "a request that is answered without a task has no stream"
+        return self._stream_starter(headers)
 
     @property
     def content_type(self) -> str:
@@ -178,6 +243,23 @@ class RequestBodies:
         self.hold(request, len(unpacked))
         return unpacked
 
+    def read_now(self, request: Request, limit: int) -> bytes:
+        """Returns a body that came with its head, and is not packed.
+
+        Raises Problem body_too_large, overloaded, too_many_requests.
+        """
+        body = request.body
+        assert body is not None, request
+        size_bytes = len(body)
+        if size_bytes > limit:
+            raise _too_large(limit)
+        if size_bytes < COUNTED_BY_CONNECTION_BYTES and self.held_bytes + size_bytes <= self._bytes_max:
+            self.held_bytes += size_bytes
+            request.held_bytes += size_bytes
+        else:
+            self.hold(request, size_bytes)
+        return body
+
     def hold_small(self, size_bytes: int) -> bool:
         """Counts a body of less than COUNTED_BY_CONNECTION_BYTES until `release_small`. Returns False without room."""
         if self.held_bytes + size_bytes > self._bytes_max:
@@ -190,11 +272,11 @@ class RequestBodies:
 
     def hold(self, request: Request, size_bytes: int) -> None:
         """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
-        client = request.client
         self.held_bytes += size_bytes
         request.held_bytes += size_bytes
         is_large = request.held_bytes >= COUNTED_BY_CONNECTION_BYTES
         if is_large:
+            client = request.client
             others = self._by_connection.get(client, 0) - request.connection_bytes
             self._by_connection[client] = others + request.held_bytes
             request.connection_bytes = request.held_bytes
@@ -216,7 +298,10 @@ class RequestBodies:
         request.held_bytes = request.connection_bytes = 0
 
     async def _read_up_to(self, request: Request, limit: int) -> bytes:
+        if request.body is not None:
+            return self.read_now(request, limit)
         content = request.content
+        assert content is not None, request
         first = await content.readany()
         self.hold(request, len(first))
         size, chunks = len(first), [first]

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import orjson
+
+from gateway.wire.messages import AnswerForm, Header
+
+REQUEST_ID_HEADER = "Penstock-Request-Id"
+JSON_TYPE = ("Content-Type", "application/json")
 
 # Headers of every answer: who sends it, and that no browser may guess another type for it.
 COMMON_HEADERS = (("Server", "penstock"), ("X-Content-Type-Options", "nosniff"))
@@ -28,12 +34,13 @@ class Response:
 
     The body is whole unless there is a `rest`, which is called for each further piece, as the client takes them. A
     whole body may go on in `more`, so that large pieces need not be joined. `is_streamed`: its handler has sent it.
-    `problem` is the code of a problem document.
+    `problem` is the code of a problem document. `form`: the headers of frequent answers, instead of `headers`.
     """
 
     body: bytes | bytearray = b""
     headers: dict[str, str] = field(default_factory=dict)
     status: int = 200
+    form: AnswerForm | None = None
     rest: NextPiece | None = None
     more: Sequence[bytes] = ()
     is_streamed: bool = False
@@ -52,6 +59,12 @@ class Response:
         if self.more:
             self.body, self.more = b"".join((self.body, *self.more)), ()
         return self.body
+
+
+@lru_cache(maxsize=64)  # few differ: by the window of a key, and by leaders
+def form_of(status: int, headers: tuple[Header, ...]) -> AnswerForm:
+    """Returns the form of whole answers with these headers."""
+    return AnswerForm(status, headers, REQUEST_ID_HEADER, COMMON_HEADERS)
 
 
 def json_response(document: Mapping[str, object], status: int = 200) -> Response:

@@ -96,7 +96,7 @@ class RouteTable:
             return self._options(node.path, set(node.by_method))
         allowed = ", ".join(sorted(node.by_method))
 
-        async def refuse_method(request: Request) -> Response:
+        def refuse_method(request: Request, _: object) -> Response:
             text = f"{URL.build(path=request.path, encoded=True).path} takes {allowed}"
             raise Problem("method_not_allowed", text, headers={"Allow": allowed})
 
@@ -105,7 +105,7 @@ class RouteTable:
     def _options(self, path: str, methods: set[str]) -> Route:
         allowed = ", ".join(sorted({*methods, "OPTIONS"}))
 
-        async def answer(request: Request) -> Response:
+        def answer(request: Request, _: object) -> Response:
             return self._answer_options(request, allowed)
 
         return Route("OPTIONS", path, UNKNOWN, Requirement.NONE, answer)
@@ -117,7 +117,7 @@ def _names(path: str, values: list[str]) -> dict[str, str]:
     return dict(zip(names, decoded, strict=True))
 
 
-async def _refuse_path(request: Request) -> Response:
+def _refuse_path(request: Request, _: object) -> Response:
     """Raises Problem not_found, with a hint for paths that clients build by mistake."""
     hint = "see /docs"
     if request.path.startswith("/v1/v1/"):

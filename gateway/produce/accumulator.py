@@ -13,7 +13,7 @@ opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields
@@ -23,22 +23,22 @@ from engine.producers.appends import AppendConditions, Appended, AppendedApart, 
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.produce.batching import SharedRows, encode_all
+from gateway.routing.leader_failover import Leader
 from replication.replica.acks import Acks
-from replication.replica.standalone import AppendOutcome
+from replication.replica.appends import AppendOutcome
 
 BATCH_BYTES_MAX = 64 * 1024  # of a shared batch: a reader of one record reads all of it
 REQUEST_BYTES_MAX = 4 * 1024  # of the body of a request that shares: the batches of larger ones are worth their cost
 
 _new = tuple.__new__  # of a value without a frame for it
 
-Sent = Awaitable[Appended | None]
-Receiver = Callable[[Appended | BaseException | None], None]  # of the outcome of a request that has no task
+FindLeader = Callable[[Topic, int], Leader]
+Receiver = Callable[[AppendOutcome | BaseException | None], None]  # of the outcome of a request; None with acks=0
 
 
-# The first record of a request in a batch of a turn, how many it has, what receives the outcome, and the entry.
-# A future is done when the batch is on its way: its result is the outcome to wait for if the request is alone in the
-# append. Plain tuples: to unpack a named one takes three times as long.
-Share = tuple[int, int, "asyncio.Future[Sent | Appended | None] | Receiver", KeyEntry | SequenceEntry | None]
+# The first record of a request in a batch of a turn, how many it has, the receiver of its outcome, and the entry.
+# Plain tuples: to unpack a named one takes three times as long.
+Share = tuple[int, int, Receiver, KeyEntry | SequenceEntry | None]
 
 
 class TurnBatch:
@@ -57,11 +57,10 @@ class TurnBatch:
     def __repr__(self) -> str:
         return f"TurnBatch({len(self.shares)} requests, {len(self.entries)} entries)"
 
-    def add(self, rows: list[RowFields], sent: asyncio.Future[Sent | Appended | None] | Receiver,
-            entry: KeyEntry | SequenceEntry | None) -> None:  # fmt: skip
+    def add(self, rows: list[RowFields], receive: Receiver, entry: KeyEntry | SequenceEntry | None) -> None:
         """Adds the records of a request."""
         first, count = len(self.rows), len(rows)
-        self.shares.append((first, count, sent, entry))
+        self.shares.append((first, count, receive, entry))
         if entry is not None:
             self.entries.append((entry, first, count))
         self.rows += rows
@@ -70,12 +69,6 @@ class TurnBatch:
     def is_of_several(self) -> bool:
         """True if the batch is judged request by request where one of them is a repeat or is to be rejected."""
         return bool(self.entries) and len(self.shares) > 1
-
-    @property
-    def alone(self) -> asyncio.Future[Sent | Appended | None] | None:
-        """The future of the only request, if a task waits for it."""
-        sent = self.shares[0][2]
-        return sent if len(self.shares) == 1 and isinstance(sent, asyncio.Future) else None
 
     @property
     def conditions(self) -> AppendConditions | None:
@@ -99,10 +92,10 @@ class TurnBatch:
         """Returns batches of the same requests: each with an entry has one of its own, neighbours without share one."""
         batches: list[TurnBatch] = []
         can_join = False
-        for first, count, sent, entry in self.shares:
+        for first, count, receive, entry in self.shares:
             if entry is not None or not can_join:
                 batches.append(TurnBatch(self.now_ms))
-            batches[-1].add(self.rows[first : first + count], sent, entry)
+            batches[-1].add(self.rows[first : first + count], receive, entry)
             can_join = entry is None
         return batches
 
@@ -110,14 +103,11 @@ class TurnBatch:
         """Gives each request its positions; None with acks=0."""
         is_own = len(self.shares) == 1 and bool(self.entries)  # it may be a repeat
         base_offset, key_kept_ms = (0, None) if appended is None else (appended.base_offset, appended.key_kept_ms)
-        for first, count, sent, _ in self.shares:
+        for first, count, receive, _ in self.shares:
             outcome = appended
             if appended is not None and not is_own:
                 outcome = _new(Appended, (base_offset + first, count, None, False, key_kept_ms, None))
-            if not isinstance(sent, asyncio.Future):
-                sent(outcome)
-            elif not sent.done():
-                sent.set_result(outcome)
+            receive(outcome)
 
     def queued(self, encoded: bytearray, settings: TopicSettings) -> QueuedBatch:
         """Returns the batch for the queue of its partition."""
@@ -130,7 +120,7 @@ class TurnBatch:
         encoded = encoded_turn(self._parts, settings)
         return list(zip(encoded, [part.conditions for part in self._parts], strict=True))
 
-    def end(self, outcome: AppendOutcome | BaseException) -> None:
+    def end(self, outcome: AppendOutcome | BaseException | None) -> None:
         """Gives each request its positions, or its error."""
         if isinstance(outcome, AppendedApart):
             for part, of_part in zip(self._parts, outcome.outcomes, strict=True):
@@ -141,11 +131,8 @@ class TurnBatch:
             self.settle(outcome)
 
     def fail(self, error: BaseException) -> None:
-        for _, _, sent, _ in self.shares:
-            if not isinstance(sent, asyncio.Future):
-                sent(error)
-            elif not sent.done():
-                sent.set_exception(error)
+        for _, _, receive, _ in self.shares:
+            receive(error)
 
 
 class TurnAppend:
@@ -166,6 +153,23 @@ class TurnAppend:
     def __repr__(self) -> str:
         return f"TurnAppend({self.topic.record.name}/{self.partition}, {self.batches})"
 
+    def send(self, find_leader: FindLeader) -> None:
+        """Encodes the batches and hands them to their leader. An error is the outcome of all requests."""
+        batches = self.batches
+        try:
+            leader = find_leader(self.topic, self.partition)
+            if not leader.judges_requests or self.acks is Acks.NONE:
+                batches = [part for batch in batches for part in (batch.apart() if batch.is_of_several else (batch,))]
+            encoded = encoded_turn(batches, self.settings)
+            queued = [batch.queued(data, self.settings) for batch, data in zip(batches, encoded, strict=True)]
+            appends = leader.produce_all(queued, self.acks, self.timeout_ms)
+        except Exception as error:
+            for batch in batches:
+                batch.fail(error)
+            return
+        for batch, append in zip(batches, appends, strict=True):
+            append.then(batch.end)
+
     def batch_for(self, size_bytes: int, now_ms: int) -> TurnBatch:
         """Returns the last batch if a request may join it: it has room."""
         if self.batches:
@@ -182,10 +186,10 @@ class TurnAppend:
 class Accumulator:
     """The open appends of a process: those of the present turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_leader: FindLeader) -> None:
         self.size_bytes = 0
+        self._find_leader = find_leader
         self._open: dict[tuple[str, int], TurnAppend] = {}
-        self._send: dict[tuple[str, int], Callable[[TurnAppend], None]] = {}
 
     def __repr__(self) -> str:
         return f"Accumulator({len(self._open)} open, size_bytes={self.size_bytes})"
@@ -195,16 +199,14 @@ class Accumulator:
         topic: Topic,
         partition: int,
         shared: SharedRows,
-        key: KeyEntry | None,
         acks: Acks,
         timeout_ms: int,
         now_ms: int,
-        send: Callable[[TurnAppend], None],
-        sent: asyncio.Future[Sent | Appended | None] | Receiver,
+        receive: Receiver,
     ) -> None:
-        """Adds the records of a request, and what receives the outcome of its share.
+        """Adds the records of a request, and the receiver of its outcome, which raises nothing.
 
-        `send` is called with the append at the end of the turn, or as soon as another append to the partition comes.
+        The append is sent at the end of the turn, or as soon as another append to the partition comes.
         """
         place = (topic.record.topic_id, partition)
         turn = self._open.get(place)
@@ -215,10 +217,9 @@ class Accumulator:
             turn = None
         if turn is None:
             turn = self._open[place] = TurnAppend(topic, partition, acks, timeout_ms)
-            self._send[place] = send
             asyncio.get_running_loop().call_soon(self._end_turn, place, turn)
         batch = turn.batch_for(shared.size_bytes, now_ms)
-        entry: KeyEntry | SequenceEntry | None = key
+        entry: KeyEntry | SequenceEntry | None = shared.key
         if shared.sequenced is not None:
             rows = shared.rows
             is_stamped = turn.settings.timestamp_type == "append"
@@ -226,7 +227,7 @@ class Accumulator:
             sequenced = shared.sequenced
             fields = (sequenced.producer_id, sequenced.producer_epoch, sequenced.base_sequence, latest_ms)
             entry = _new(SequenceEntry, fields)
-        batch.add(shared.rows, sent, entry)
+        batch.add(shared.rows, receive, entry)
         batch.size_bytes += shared.size_bytes
         turn.size_bytes += shared.size_bytes
         self.size_bytes += shared.size_bytes
@@ -236,7 +237,7 @@ class Accumulator:
         turn = self._open.pop((topic_id, partition), None)
         if turn is not None:
             self.size_bytes -= turn.size_bytes
-            self._send.pop((topic_id, partition))(turn)
+            turn.send(self._find_leader)
 
     def _end_turn(self, place: tuple[str, int], turn: TurnAppend) -> None:
         if self._open.get(place) is turn:
@@ -254,4 +255,9 @@ def share_bytes_max(topic: Topic, body_bytes: int) -> int:
 
 
 def _size_max(settings: TopicSettings) -> int:
-    return min(BATCH_BYTES_MAX, settings.batch_bytes_max // 2, settings.batch_decoded_bytes_max // 2)
+    size_max = BATCH_BYTES_MAX  # compared, for `min` takes three times as long
+    if settings.batch_bytes_max // 2 < size_max:
+        size_max = settings.batch_bytes_max // 2
+    if settings.batch_decoded_bytes_max // 2 < size_max:
+        size_max = settings.batch_decoded_bytes_max // 2
+    return size_max

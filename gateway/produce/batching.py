@@ -8,6 +8,7 @@ partition are accepted or rejected together: the first problem of one of them is
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence, Sized
 from typing import NamedTuple
 
@@ -18,13 +19,17 @@ from engine.format import batch as record_batch
 from engine.format import compiled_batch
 from engine.format.batch import NOT_SEQUENCED, BatchRows, Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
+from engine.producers.appends import NO_CONDITIONS, AppendConditions
 from engine.settings import TopicSettings
+from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
 
 _ANY_TIME = 2**63 - 1
 CODECS = {codec.name.lower(): codec for codec in Codec}
 RECORD_OVERHEAD_BYTES = 32  # lengths and deltas of a record: at most 3 varints of 5 bytes, 2 of 10, and its attributes
+_PAIR = struct.Struct("=ii").unpack
+_new = tuple.__new__  # of a value without a frame for it
 OWN_BYTES = 128  # of a batch without others: its header, and the entry of a key
 
 Headers = list[tuple[str, bytes | None]]
@@ -53,9 +58,11 @@ class IncomingSpans(NamedTuple):
 
     def values(self) -> list[bytes | None]:
         """Returns the values. Spans are pairs of begin and length; a negative length means null."""
-        pairs, body = memoryview(self.spans).cast("i").tolist(), self.body
-        if len(pairs) == 2 and pairs[1] >= 0:
-            return [body[pairs[0] : sum(pairs)]]
+        body = self.body
+        if self.record_count == 1:
+            begin, length = _PAIR(self.spans)
+            return [None if length < 0 else body[begin : begin + length]]
+        pairs = memoryview(self.spans).cast("i").tolist()
         return [
             None if length < 0 else body[begin : begin + length]
             for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
@@ -89,38 +96,62 @@ class ProducerSequence(NamedTuple):
 class SharedRows(NamedTuple):
     """Records that share an append with those of other requests. They take at most `size_bytes` in it.
 
-    `sequenced` ones have a batch of their own there, as those with an Idempotency-Key.
+    `key` is the entry of the request's Idempotency-Key.
     """
 
     rows: list[RowFields]
     size_bytes: int
     sequenced: ProducerSequence | None = None
+    key: KeyEntry | None = None
 
 
-class Batch(NamedTuple):
-    """One partition's records without their offsets: encoded, or to be `shared`."""
+class Part(NamedTuple):
+    """The records of a request for one partition of a topic, without their offsets.
 
-    partition: int
-    data: bytes | bytearray
+    It has a `batch` or `shared` records, and a `topic`, or the `problem` for which it has none. A part without a
+    partition has all records of its topic.
+    """
+
+    topic_name: str
+    partition: int | None
     record_count: int
-    shared: SharedRows | None = None
+    topic: Topic | None
+    batch: bytes | bytearray = b""
+    shared: SharedRows | None = None  # instead of a batch of its own
+    conditions: AppendConditions | None = None  # of the batch
+    problem: Problem | None = None
 
 
 class Destination(NamedTuple):
-    """The destination of the records of one request and topic, and the topic's limits for records that arrive now.
+    """The destination of the records of one request and topic. The topic has the limits for records that arrive now.
 
     A record goes to the partition that it names, else to `partition`, else to that of its key, else to the `sticky`
     one. The `partitioner` is None if no record may name another partition than `partition`.
     """
 
+    topic: Topic
     partitioner: Partitioner | None
-    settings: TopicSettings
     now_ms: int
     sticky: int
     partition: int | None = None
     key: bytes | None = None  # of records that have none
     sequenced: ProducerSequence | None = None  # then all records go to `partition`
     entry: KeyEntry | SourceEntry | None = None  # of the request's Idempotency-Key or Penstock-Source, for each batch
+    conditions: AppendConditions | None = None  # of the request, beside the entry
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self.topic.settings
+
+    @property
+    def append_conditions(self) -> AppendConditions | None:
+        """The conditions of each batch, with the entry."""
+        if self.entry is None:
+            return self.conditions
+        conditions = self.conditions or NO_CONDITIONS
+        if isinstance(self.entry, SourceEntry):
+            return conditions._replace(source=self.entry)
+        return conditions._replace(key=self.entry)
 
 
 Records = list[RowFields] | IncomingSpans
@@ -128,28 +159,41 @@ RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
 
-def to_batches(incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0) -> list[Batch]:
-    """Returns a batch for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
+def to_batches(incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0) -> list[Part]:
+    """Returns a part for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
 
     Raises Problem no_records, body_too_large, and the problem of the first record that has one.
     """
+    if type(incoming) is IncomingSpans:
+        return [_spans(incoming, to, records_max, share_bytes_max)]
     check_count(count_of(incoming), records_max)
-    if not share_bytes_max:
-        if isinstance(incoming, IncomingSpans):
-            return [encode(_common_partition(to), incoming, to)]
-        if isinstance(incoming, IncomingObjects):
-            found = _grouped_objects(incoming, to)
-            if found is not None:
-                return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
-    if (rows := plain_rows(incoming, to.key, to.now_ms)) is not None:
-        partition = _common_partition(to)
-        return [_share(partition, rows, to, share_bytes_max) if share_bytes_max else encode(partition, rows, to)]
+    if not share_bytes_max and isinstance(incoming, IncomingObjects):
+        found = _grouped_objects(incoming, to)
+        if found is not None:
+            return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
     if share_bytes_max:
-        return [_share(partition, records, to, share_bytes_max) for partition, records in sorted(grouped.items())]
+        return [
+            _share_measured(partition, records, to, share_bytes_max) for partition, records in sorted(grouped.items())
+        ]
     return [encode(partition, records, to) for partition, records in sorted(grouped.items())]
+
+
+def _spans(incoming: IncomingSpans, to: Destination, records_max: int, share_bytes_max: int) -> Part:
+    """Returns the part of records with a value alone, which all go to one partition."""
+    count = incoming.record_count
+    if not 0 < count <= records_max:
+        check_count(count, records_max)
+    partition = to.sticky if to.partition is None and to.key is None else _common_partition(to)
+    if not share_bytes_max:
+        return encode(partition, incoming, to)
+    key, now_ms = to.key, to.now_ms
+    rows: list[RowFields] = [(now_ms, key, value, []) for value in incoming.values()]
+    key_bytes = 0 if key is None else len(key)
+    size_bytes = len(incoming.body) + (key_bytes + RECORD_OVERHEAD_BYTES) * count
+    return _share(partition, rows, to, share_bytes_max, size_bytes, incoming.longest + key_bytes)
 
 
 def _common_partition(to: Destination) -> int:
@@ -157,19 +201,6 @@ def _common_partition(to: Destination) -> int:
     if to.partition is not None:
         return to.partition
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
-
-
-def plain_rows(incoming: Incoming, key: bytes | None, now_ms: int) -> list[RowFields] | None:
-    """Returns records with a value alone, which all go to one partition; None for others. `key` is that of all."""
-    if isinstance(incoming, list):
-        if len(incoming) != 1:
-            return None
-        row = incoming[0]
-        if row.key is None and row.partition is None and row.timestamp is None:
-            return [(now_ms, key, row.value, row.headers)]
-    elif isinstance(incoming, IncomingSpans):
-        return [(now_ms, key, value, []) for value in incoming.values()]
-    return None
 
 
 def _grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:
@@ -215,8 +246,8 @@ def group_by_partition(
     return dict(grouped), problems
 
 
-def encode(partition: int, records: Records, to: Destination) -> Batch:
-    """Returns one partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
+def encode(partition: int, records: Records, to: Destination) -> Part:
+    """Returns one partition's records as a batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
     settings, entry = to.settings, None if to.entry is None else stored_entry(to.entry)
     codec, unpacked = CODECS[settings.compression], settings.batch_decoded_bytes_max
     if isinstance(records, IncomingSpans):
@@ -228,7 +259,7 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
     return _batch(partition, data, len(records), to, is_sequenced=True)
 
 
-def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Destination) -> Batch:
+def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Destination) -> Part:
     """Returns the batch of the record objects of one partition. Raises as `encode` does."""
     settings = to.settings
     found, count, longest = compiled_batch.encode_objects(
@@ -243,7 +274,7 @@ def _entry(to: Destination) -> StoredHeader | None:
     return None if to.entry is None else stored_entry(to.entry)
 
 
-def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_sequenced: bool = False) -> Batch:
+def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_sequenced: bool = False) -> Part:
     """Completes a batch, which may have its sequence already. Raises Problem batch_too_large."""
     settings, limit = to.settings, to.settings.batch_bytes_max
     if len(data) > limit:
@@ -253,7 +284,7 @@ def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_s
         record_batch.stamp_append_time(data, to.now_ms)
     if to.sequenced is not None and not is_sequenced:
         record_batch.stamp_sequence(data, *to.sequenced)
-    return Batch(partition, data, count)
+    return Part(to.topic.record.name, partition, count, to.topic, data, None, to.append_conditions)
 
 
 def encode_all(batches: list[BatchRows], settings: TopicSettings, times_ms: Sequence[int]) -> list[bytearray]:
@@ -265,17 +296,27 @@ def encode_all(batches: list[BatchRows], settings: TopicSettings, times_ms: Sequ
     return encoded
 
 
-def _share(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Batch:
-    """Returns the records as they are, or encoded: a key or a header may make them much larger than the body."""
+def _share_measured(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Part:
     assert isinstance(records, list)
     sizes = list(map(row_bytes, records))
     size_bytes = sum(sizes) + RECORD_OVERHEAD_BYTES * len(sizes)
-    if to.entry is not None or to.sequenced is not None:
+    return _share(partition, records, to, share_bytes_max, size_bytes, max(sizes))
+
+
+def _share(
+    partition: int, rows: list[RowFields], to: Destination, share_bytes_max: int, size_bytes: int, longest: int
+) -> Part:
+    """Returns the records as they are, or encoded: a key or a header may make them much larger than the body."""
+    topic, key = to.topic, to.entry
+    if key is not None or to.sequenced is not None:
         size_bytes += OWN_BYTES
     if size_bytes > share_bytes_max:
-        return encode(partition, records, to)
-    _check_size(max(sizes), to.settings)
-    return Batch(partition, b"", len(records), SharedRows(records, size_bytes, to.sequenced))
+        return encode(partition, rows, to)
+    if longest > topic.settings.record_bytes_max:
+        _check_size(longest, topic.settings)
+    assert not isinstance(key, SourceEntry), "records of a source share no append"
+    shared = _new(SharedRows, (rows, size_bytes, to.sequenced, key))
+    return _new(Part, (topic.record.name, partition, len(rows), topic, b"", shared, None, None))
 
 
 def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:
@@ -298,7 +339,9 @@ def check_count(count: int, records_max: int) -> None:
 
 def count_of(records: IncomingSpans | IncomingObjects | Sized) -> int:
     """Returns the number of records."""
-    return records.record_count if isinstance(records, IncomingSpans | IncomingObjects) else len(records)
+    if type(records) is IncomingSpans or isinstance(records, IncomingObjects):
+        return records.record_count
+    return len(records)
 
 
 def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | None:

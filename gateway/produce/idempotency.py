@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from xxhash import xxh3_128, xxh3_128_digest
 
@@ -26,16 +26,17 @@ from engine.producers.partition_keys import FoundKey
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.links.link import LinkDown, LinkLost
-from gateway.produce.appending import Outcome
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
 from gateway.routing.calls import FindKeyArguments
 from gateway.routing.leader_failover import is_transient
 from gateway.routing.peers import Owner
+from gateway.wire.messages import Header
 
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
 JOINED_BYTES_MAX = 4096  # of a body that is copied, so that one call hashes it
+_new = tuple.__new__  # of a value without a frame for it
 
 
 class KeyedRequest(NamedTuple):
@@ -46,12 +47,7 @@ class KeyedRequest(NamedTuple):
 
 
 def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
-    """Returns the hashes of a key and of its request, over all that decides what is stored and where."""
-    return KeyedRequest(*hashes_of(key, body))
-
-
-def hashes_of(key: IdempotencyKey, body: bytes) -> tuple[bytes, bytes]:
-    """Returns the hashes of a key and of its request.
+    """Returns the hashes of a key and of its request, over all that decides what is stored and where.
 
     The key's hash resists searches for two keys with one hash. The request's hash need not: two requests made to
     collide deceive only their own producer. It is twenty times faster.
@@ -62,81 +58,75 @@ def hashes_of(key: IdempotencyKey, body: bytes) -> tuple[bytes, bytes]:
         hashed = xxh3_128(key.decides)
         hashed.update(body)
         request_hash = hashed.digest()
-    return blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash
+    return _new(KeyedRequest, (blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash))
 
 
-def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
-    """Holds a key that no request has or had, until its release from KeysInFlight.
+class HeldKey:
+    """A key that a request holds: until `release`, no other request of this process begins with it.
 
-    False, with nothing held, for any other key, and where other processes of the node or the cluster may know it: then
-    KeyInFlight looks further.
-    """
-    if context.peers.view is not None or context.peers.count > 1:
-        return False
-    key_hash = entry.key_hash
-    for partition in topic.partitions.values():
-        if partition.validator.keys.knows(key_hash):
-            return False
-    return context.keys.hold_new(topic.record.topic_id, key_hash, entry.request_hash, entry.partitions)
-
-
-class KeyInFlight:
-    """Holds a key: `async with` gives the entry for the batches of this request.
-
-    Until the end no other request of this process begins with the key. Raises the problems of KeyReused and Busy, with
-    the window for the client. `now_ms` is the time of the request that clients see.
+    `entry` is that of the batches of this request. `may_be_known`: the key is looked up before the records are placed.
     """
 
-    __slots__ = ("_began_ms", "_context", "_is_held", "_keyed", "_now_ms", "_topic", "_window_ms")
+    __slots__ = ("_began_ms", "_context", "_is_held", "_topic", "_window_ms", "entry", "may_be_known")
 
     def __init__(self, context: ProduceContext, topic: Topic, keyed: KeyedRequest, now_ms: int) -> None:
+        """`now_ms` is the time of the request that clients see. Raises the problem of KeyReused."""
+        key_hash, request_hash = keyed
         self._context = context
         self._topic = topic
-        self._keyed = keyed
-        self._now_ms = now_ms
         self._began_ms = context.clock.steady_ms()
         self._window_ms = topic.settings.idempotency_window_ms
         self._is_held = False
-
-    async def __aenter__(self) -> KeyEntry:
-        key_hash, request_hash = self._keyed
-        context, topic, found = self._context, self._topic, None
-        partitions = topic.record.partitions
         try:
-            partitions = context.keys.hold(topic.record.topic_id, key_hash, request_hash, partitions)
-            self._is_held = True
-            if (
-                context.peers.view is not None
-                or context.peers.count > 1
-                or find_in_partitions(topic.partitions.values(), key_hash, request_hash, self._began_ms) is not None
-            ):
-                found = await _find(context, topic, self._keyed)
-        except (EngineError, Problem) as error:
-            if isinstance(error, KeyReused):
-                context.keys.reused += 1
-            self._release()
-            raise self._as_problem(error) from None
-        except BaseException:
-            self._release()
+            partitions = context.keys.hold(topic.record.topic_id, key_hash, request_hash, topic.record.partitions)
+        except KeyReused as error:
+            context.keys.reused += 1
+            raise self.with_window(error) from None
+        self._is_held = True
+        self.entry: KeyEntry = _new(KeyEntry, (key_hash, request_hash, partitions, now_ms))
+        self.may_be_known = context.peers.has_others
+        for partition in topic.partitions.values():
+            if partition.validator.keys.knows(key_hash):
+                self.may_be_known = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.release()
+        if isinstance(error, Exception):
+            raise self.with_window(error) from None
+
+    async def look_up(self) -> None:
+        """Looks for the key in all partitions of the topic: a repeat is placed as the first request was.
+
+        Raises the problems of KeyReused and Busy, and holds nothing then.
+        """
+        key_hash, request_hash, _, now_ms = self.entry
+        try:
+            found = await _find(self._context, self._topic, KeyedRequest(key_hash, request_hash))
+        except BaseException as error:
+            self.release()
+            if isinstance(error, Exception):
+                raise self.with_window(error) from None
             raise
         if found is not None:
             self._window_ms = found.kept_ms
-            partitions = found.partitions
-        return KeyEntry(key_hash, request_hash, partitions, self._now_ms)
+            self.entry = KeyEntry(key_hash, request_hash, found.partitions, now_ms)
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._release()
-        if error is not None and isinstance(error, (EngineError, Problem)):
-            raise self._as_problem(error) from None
-
-    def _release(self) -> None:
+    def release(self) -> None:
+        """No-op if it was released."""
         if self._is_held:
             self._is_held = False
-            self._context.keys.release(self._topic.record.topic_id, self._keyed.key_hash)
+            self._context.keys.release(self._topic.record.topic_id, self.entry.key_hash)
 
-    def _as_problem(self, error: EngineError | Problem) -> Problem:
-        problem = from_engine(error) if isinstance(error, EngineError) else error
-        return with_window(problem, self._window_ms - (self._context.clock.steady_ms() - self._began_ms))
+    def with_window(self, error: Exception) -> Exception:
+        """Returns the problem of an error, with the window of the key; any other exception as it is."""
+        if isinstance(error, EngineError):
+            error = from_engine(error)
+        if isinstance(error, Problem):
+            return with_window(error, self._window_ms - (self._context.clock.steady_ms() - self._began_ms))
+        return error
 
 
 def with_window(problem: Problem, kept_ms: int) -> Problem:
@@ -144,7 +134,7 @@ def with_window(problem: Problem, kept_ms: int) -> Problem:
     return problem
 
 
-def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s: float) -> dict[str, str]:
+def window_header(topics: Sequence[Topic], outcomes: Sequence[object], spent_s: float) -> Header:
     """Returns the header with the seconds from now for which a repeat of any part of this request is recognised.
 
     `spent_s`: the seconds since before any part was judged.
@@ -152,19 +142,10 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
     kept_ms = topics[0].settings.idempotency_window_ms if topics else 0
     for topic in topics[1:]:
         kept_ms = min(kept_ms, topic.settings.idempotency_window_ms)
-    for one in outcomes:
-        if isinstance(one, Appended) and one.key_kept_ms is not None and one.key_kept_ms < kept_ms:
-            kept_ms = one.key_kept_ms
-    return {WINDOW_HEADER: str(int(max(0.0, kept_ms / 1000 - spent_s)))}
-
-
-def window_s(topic: Topic, appended: Appended | None, spent_s: float) -> int:
-    """Returns the seconds that `window_headers` has for a request of one part."""
-    kept_ms = topic.settings.idempotency_window_ms
-    if appended is not None and (own_ms := appended.key_kept_ms) is not None and own_ms < kept_ms:
-        kept_ms = own_ms
-    seconds = kept_ms / 1000 - spent_s
-    return int(seconds) if seconds > 0 else 0
+    for outcome in outcomes:
+        if isinstance(outcome, Appended) and outcome.key_kept_ms is not None and outcome.key_kept_ms < kept_ms:
+            kept_ms = outcome.key_kept_ms
+    return WINDOW_HEADER, str(int(max(0.0, kept_ms / 1000 - spent_s)))
 
 
 def find_in_partitions(

@@ -28,6 +28,7 @@ from gateway.produce.json_records import key_bytes, numbered_lines
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _NULL = b"null"
+_new = tuple.__new__  # of a value without a frame for it
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -39,7 +40,7 @@ def decode_values(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
     """
     native = penstock_codec.native
     found = None if native is None else native.find_lines(body, limits.depth_max, limits.digits_max)
-    return decode_values_plainly(body, limits) if not found or not found[1] else IncomingSpans(body, *found)
+    return decode_values_plainly(body, limits) if not found or not found[1] else _new(IncomingSpans, (body, *found))
 
 
 def decode_values_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:

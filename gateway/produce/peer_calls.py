@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.producers.appends import Appended, conditions_of
+from engine.producers.appends import conditions_of
 from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler, handler
-from gateway.produce.appending import no_room
 from gateway.produce.context import ProduceContext
 from gateway.produce.idempotency import find_in_partitions
+from gateway.produce.queue import no_room
 from gateway.routing.calls import AppendArguments, CheckAppendArguments, FindKeyArguments
-from replication.replica.acks import Acks
+from replication.replica.appends import AppendOutcome
 from replication.replica.replicas import AnyReplica
-from replication.replica.standalone import StandaloneReplica
 
 
 def append_handlers(context: ProduceContext) -> dict[str, Handler]:
@@ -25,19 +24,12 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
             raise no_room(context, len(payload))
         return owned_replica(arguments)
 
-    def begin_append(arguments: AppendArguments, payload: bytes) -> asyncio.Future[Appended] | None:
-        leader = leader_for(arguments, payload)
-        if arguments.acks is not Acks.LEADER or not isinstance(leader, StandaloneReplica):
-            return None
-        return leader.begin(payload, arguments.timeout_ms, conditions_of(arguments.conditions))
+    def begin_append(arguments: AppendArguments, payload: bytes) -> asyncio.Future[AppendOutcome | None]:
+        leader, conditions = leader_for(arguments, payload), conditions_of(arguments.conditions)
+        return leader.produce(payload, arguments.acks, arguments.timeout_ms, conditions).future()
 
-    async def append(arguments: AppendArguments, payload: bytes) -> tuple[Appended | None, bytes]:
-        leader = leader_for(arguments, payload)
-        acks, conditions = arguments.acks, conditions_of(arguments.conditions)
-        if acks is Acks.NONE:
-            leader.append_nowait(payload, conditions)
-            return None, b""
-        return await leader.produce(payload, acks, arguments.timeout_ms, conditions), b""
+    async def append(arguments: AppendArguments, payload: bytes) -> tuple[AppendOutcome | None, bytes]:
+        return await begin_append(arguments, payload), b""
 
     async def check_append(arguments: CheckAppendArguments, _: bytes) -> tuple[None, bytes]:
         context.lifecycle.check_accepting()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -16,9 +16,6 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from engine.errors import EngineError
-from engine.format.keyed_batch import KeyEntry
-from engine.producers.appends import AppendConditions
-from engine.shard.served_topics import Topic
 from gateway.access.access import forbidden
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits
@@ -28,15 +25,18 @@ from gateway.http.record_content_type import JSON, LINES, NDJSON
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.rights import Caller, Right
-from gateway.produce.appending import Outcome, Part, answer, append
-from gateway.produce.batching import Destination, IncomingRow, check_count, count_of, encode, group_by_partition
+from gateway.produce.answer import answer
+from gateway.produce.batching import Destination, IncomingRow, Part, check_count, count_of, encode, group_by_partition
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, read_headers_of_many
-from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
+from gateway.produce.idempotency import HeldKey, KeyedRequest, window_header
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
-from gateway.produce.produce import AcksWord, TimeoutMs, check_charset, in_order, read_body
+from gateway.produce.produce import wait_body
+from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.request import AcksWord, TimeoutMs, check_charset
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
+from gateway.wire.messages import Header
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 DecodeTopics = Callable[[bytes], tuple[list[str], list[IncomingRow]]]
@@ -70,7 +70,6 @@ class _Rows:
 
 
 class _Target(NamedTuple):
-    topic: Topic
     to: Destination
     rows: _Rows
 
@@ -79,34 +78,64 @@ async def produce_many(request: Request, context: ProduceContext) -> Response:
     """POST /v1/records"""
     query = read_query(request, ManyQuery)
     wanted = parse_many(request, query, context.settings, context.json_limits)
-    return await in_order(request, context, partial(_produce_many, request, context, wanted))
+    context.lifecycle.check_accepting()
+    slot = context.order.begin(request) if request.version == "2" else None
+    try:
+        return await _produce_many(request, context, wanted, slot)
+    finally:
+        if slot is not None:
+            slot.end()
 
 
 async def _produce_many(
     request: Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
 ) -> Response:
-    received = await read_body(request, context, wanted.idempotency_key, slot)
-    began = time.perf_counter()
-    async with AsyncExitStack() as keys:
-        parts = await _group_by_topic(context, wanted, received.body, received.now_ms, received.keyed, keys)
+    body, keyed = await wait_body(request, context, wanted.idempotency_key, slot)
+    began, now_ms = time.perf_counter(), context.clock.now_ms()
+    with ExitStack() as keys:
+        parts = await _group_by_topic(context, wanted, body, now_ms, keyed, keys)
         context.stages.decode.observe(time.perf_counter() - began)
-        ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
+        ready = [part for part in parts if part.problem is None]
+        for part in ready:
+            if needs_keys(part):
+                await context.offload.by_size(len(part.batch), partial(check_keys, part))
         if wanted.is_forwarding_forbidden:
-            await check_leadership(request, context.router, [(name, part) for name, part in ready if part is not None])
-        outcomes = _problems(parts)
-        if ready:
-            outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, received.now_ms, slot)
-        headers = {}
-        if received.keyed is not None:
-            topics = [part.topic for part in parts if part.topic is not None]
-            headers = window_headers(topics, outcomes, time.perf_counter() - began)
+            which = [(part.topic_name, part.partition) for part in ready if part.partition is not None]
+            await check_leadership(request, context.router, which)
+        if slot is not None and not slot.is_next:
+            await slot.wait()
+        pending = _PendingMany(context, parts, wanted.acks, now_ms, began, is_keyed=keyed is not None)
+        pending.queue(parts, wanted.acks, wanted.timeout_ms, now_ms)
+        if slot is not None:
+            slot.end()
+        return await pending
+
+
+class _PendingMany(PendingProduce[Response]):
+    """The parts of a request for many topics."""
+
+    __slots__ = ("_acks", "_began", "_is_keyed", "_now_ms", "_parts")
+
+    def __init__(
+        self, context: ProduceContext, parts: Sequence[Part], acks: Acks, now_ms: int, began: float, *, is_keyed: bool
+    ) -> None:
+        super().__init__(context)
+        self._parts = parts
+        self._acks = acks
+        self._now_ms = now_ms
+        self._is_keyed = is_keyed
+        self._began = began
+
+    def result(self, outcomes: Sequence[Outcome]) -> Response:
+        headers: tuple[Header, ...] = ()
+        if self._is_keyed:
+            topics = [part.topic for part in self._parts if part.topic is not None]
+            headers = (window_header(topics, outcomes, time.perf_counter() - self._began),)
         try:
-            response = answer(parts, outcomes, wanted.acks, received.now_ms, None)
+            return answer(self._parts, outcomes, self._acks, self._now_ms, None, headers)
         except Problem as problem:
-            problem.headers |= headers
+            problem.headers |= dict(headers)
             raise
-        response.headers.update(headers)
-        return response
 
 
 def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:
@@ -128,17 +157,13 @@ def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limit
     )
 
 
-def _problems(parts: Sequence[Part]) -> list[Outcome]:
-    return [part.problem for part in parts]
-
-
 async def _group_by_topic(
     context: ProduceContext,
     wanted: ProduceManyRequest,
     body: bytes,
     now_ms: int,
     keyed: KeyedRequest | None,
-    keys: AsyncExitStack,
+    keys: ExitStack,
 ) -> list[Part]:
     """Returns the parts of a body in the order of topics and partitions. `keys` releases the keys in flight.
 
@@ -183,7 +208,7 @@ async def _target(
     rows: _Rows,
     now_ms: int,
     keyed: KeyedRequest | None,
-    keys: AsyncExitStack,
+    keys: ExitStack,
 ) -> _Target:
     """Returns the destination of the records of one topic. Raises Problem, EngineError."""
     if not wanted.caller.allows(Right.WRITE, name):
@@ -191,32 +216,34 @@ async def _target(
     await context.topics.refresh(name, rows.partitions)
     topic = await context.topics.get_or_create(name)
     if keyed is not None:
-        entry = await keys.enter_async_context(KeyInFlight(context, topic, keyed, now_ms))
+        held = keys.enter_context(HeldKey(context, topic, keyed, now_ms))
+        if held.may_be_known:
+            await held.look_up()
+        entry = held.entry
         partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
-        return _Target(topic, Destination(partitioner, topic.settings, now_ms, sticky, entry=entry), rows)
+        return _Target(Destination(topic, partitioner, now_ms, sticky, entry=entry), rows)
     partitioner = context.partitioners.of(topic)
     sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows.rows), context.clock.monotonic())
-    return _Target(topic, Destination(partitioner, topic.settings, now_ms, sticky), rows)
+    return _Target(Destination(topic, partitioner, now_ms, sticky), rows)
 
 
 def _parts(target: _Target) -> list[Part]:
     """Returns a part for each partition of a topic, with its batch or its problem."""
-    topic, to, rows = target
-    name, parts = topic.record.name, []
-    conditions = AppendConditions(key=to.entry) if isinstance(to.entry, KeyEntry) else None
+    to, rows = target
+    name, parts = to.topic.record.name, []
     grouped, problems = group_by_partition(rows.rows, to, rows.positions)
     for partition, records in grouped.items():
-        problem, batch = problems.get(partition), None
+        problem = problems.get(partition)
         if problem is None:
             try:
-                batch = encode(partition, records, to)
+                parts.append(encode(partition, records, to))
+                continue
             except Problem as error:
                 problem = error
             except EngineError as error:
                 problem = from_engine(error)
-        data = b"" if batch is None else batch.data
-        parts.append(Part(name, partition, count_of(records), topic, data, None, conditions, problem))
+        parts.append(Part(name, partition, count_of(records), to.topic, problem=problem))
     return parts
 
 

@@ -10,12 +10,12 @@ from engine.format import batch as record_batch
 from engine.settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
 from gateway.http.problems import Problem
-from gateway.produce.batching import Batch, Destination, ProducerSequence, check_count, check_timestamp
+from gateway.produce.batching import Destination, Part, ProducerSequence, check_count, check_timestamp
 from gateway.produce.context import ProduceContext
 
 
-async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Batch:
-    """Returns the body as a batch for its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
+async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Part:
+    """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
     settings = to.settings
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
@@ -30,7 +30,8 @@ async def stored_batch(body: bytes, to: Destination, context: ProduceContext) ->
     if to.sequenced is not None and header.producer_id < 0:
         data = bytearray(data)
         record_batch.stamp_sequence(data, *to.sequenced)
-    return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
+    partition = to.sticky if to.partition is None else to.partition
+    return Part(to.topic.record.name, partition, header.record_count, to.topic, data, None, to.append_conditions)
 
 
 async def _check_sequence(header: record_batch.Header, to: Destination, context: ProduceContext) -> None:

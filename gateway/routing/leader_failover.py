@@ -1,6 +1,6 @@
 """Hands batches to leaders that may move: retries what was surely not stored, until its timeout.
 
-Only in a cluster; a standalone node appends without this file (gateway/produce/appending.py). So a failover is a pause
+Only in a cluster; a standalone node appends without this file (gateway/produce/queue.py). So a failover is a pause
 for producers, not an error. Invariants: (1) the batches that wait here for a partition are handed over in the order of
 their arrival, so those of one connection keep their order, and no later batch overtakes them; (2) a batch that may be
 stored already is retried only if the leader would recognise it, by a sequence, a key or its source; (3) the answer to
@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.errors import Draining, EngineError
 from engine.format import batch as record_batch
-from engine.producers.appends import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, QueuedBatch
 from engine.runtime.loop_waits import loop_waits
-from engine.runtime.tasks import in_background, start_task
+from engine.runtime.pending import Pending
+from engine.runtime.tasks import in_background
 from gateway.links.link import LinkDown, LinkLost
-from gateway.routing.peers import Peers, RemoteLeader
+from gateway.routing.peers import Peers
+from gateway.routing.remote_leader import RemoteLeader
 from replication.errors import (
     LeadershipLost,
     NoLeader,
@@ -35,6 +38,7 @@ from replication.errors import (
     OffsetNotAvailable,
 )
 from replication.replica.acks import Acks
+from replication.replica.appends import AppendOutcome
 from replication.replica.replicas import AnyReplica
 
 CHECK_APPEND_S = 5.0  # for the answer of a leader that is asked whether it would append
@@ -58,18 +62,48 @@ def is_ambiguous(error: EngineError) -> bool:
     return isinstance(error, LinkLost) or error.code in _AMBIGUOUS
 
 
-@dataclass(slots=True, eq=False)
-class PendingProduce:
+class Leader(Protocol):
+    """The leader of a partition: here, in another process, or with retries while it moves.
+
+    `judges_requests`: it takes batches of several requests with keys or sequences, and judges each request.
+    """
+
+    @property
+    def judges_requests(self) -> bool: ...
+
+    def produce_all(
+        self, batches: Sequence[QueuedBatch], acks: Acks, timeout_ms: int
+    ) -> Sequence[Pending[AppendOutcome | None]]:
+        """Hands batches over, in their order. Each outcome is None with acks=0.
+
+        Raises EngineError with nothing handed over.
+        """
+
+
+class FailoverAppend(Pending["AppendOutcome | None"]):
     """A batch for one partition, and the deadline (loop time) for handing it over."""
 
-    topic_id: str
-    partition: int
-    batch: bytes | bytearray
-    acks: Acks
-    conditions: AppendConditions | None
-    deadline: float
-    find_leader: Callable[[], AnyLeader]
-    sequence: int = 0
+    __slots__ = ("acks", "batch", "conditions", "deadline", "find_leader", "partition", "sequence", "topic_id")
+
+    def __init__(
+        self,
+        topic_id: str,
+        partition: int,
+        batch: bytes | bytearray,
+        acks: Acks,
+        conditions: AppendConditions | None,
+        deadline: float,
+        find_leader: Callable[[], AnyLeader],
+    ) -> None:
+        super().__init__()
+        self.topic_id = topic_id
+        self.partition = partition
+        self.batch = batch
+        self.acks = acks
+        self.conditions = conditions
+        self.deadline = deadline
+        self.find_leader = find_leader
+        self.sequence = 0
 
     @property
     def is_idempotent(self) -> bool:
@@ -79,11 +113,34 @@ class PendingProduce:
         return has_entry or record_batch.read_header(self.batch).producer_id >= 0
 
 
+class FailoverLeader(NamedTuple):
+    """A partition's leader as a producer of a cluster sees it: a change of leaders is a pause."""
+
+    failover: LeaderFailover
+    topic_id: str
+    partition: int
+    find_leader: Callable[[], AnyLeader]
+    judges_requests: bool = False
+
+    def produce_all(
+        self, batches: Sequence[QueuedBatch], acks: Acks, timeout_ms: int
+    ) -> list[Pending[AppendOutcome | None]]:
+        """Hands batches over, in their order, now or later. Raises nothing."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        appends: list[Pending[AppendOutcome | None]] = []
+        for batch, conditions, _ in batches:
+            which = (self.topic_id, self.partition)
+            append = FailoverAppend(*which, batch, acks, conditions, deadline, self.find_leader)
+            self.failover.begin(append)
+            appends.append(append)
+        return appends
+
+
 class _Entry(NamedTuple):
     """A batch in its queue. The future's result is the leader's append, to be awaited."""
 
-    pending: PendingProduce
-    sent: asyncio.Future[Awaitable[Appended | None]]
+    append: FailoverAppend
+    sent: asyncio.Future[Pending[AppendOutcome | None]]
 
 
 @dataclass(slots=True)
@@ -117,62 +174,77 @@ class LeaderFailover:
         text = "Retries of batches after a leader change, or because too few replicas were in sync"
         yield "penstock_failover_retries_total", text, self.retries
 
-    def begin(self, pending: PendingProduce) -> Awaitable[Appended | None]:
-        """Hand the batch over now, or queue it; await the outcome. Raises errors that a retry would not change."""
-        pending.sequence = next(self._sequences)
-        if _queue_key(pending) in self._queues:
-            return self._deliver(pending, self._enqueue(pending), None)
+    def begin(self, append: FailoverAppend) -> None:
+        """Hands the batch over now, or queues it."""
+        append.sequence = next(self._sequences)
+        if _queue_key(append) in self._queues:
+            self._retry(append, None, None)
+            return
         try:
-            return self._deliver(pending, None, _send(pending))
+            sent = _send(append)
         except EngineError as error:
-            if not is_transient(error):
-                raise
-            return self._deliver(pending, self._enqueue(pending), None, error)
+            self._on_outcome(append, error)
+        else:
+            sent.then(partial(self._on_outcome, append))
+
+    def _on_outcome(self, append: FailoverAppend, outcome: AppendOutcome | BaseException | None) -> None:
+        """Ends the append, or retries it if its leader has moved."""
+        if not isinstance(outcome, EngineError):
+            append.complete(outcome)
+        elif is_ambiguous(outcome) and append.is_idempotent:
+            self._retry(append, outcome, outcome)
+        elif is_transient(outcome) and not is_ambiguous(outcome):
+            self._retry(append, outcome, None)
+        else:
+            append.complete(outcome)
+
+    def _retry(self, append: FailoverAppend, rejection: EngineError | None, ambiguous: EngineError | None) -> None:
+        """Queues a batch. `rejection`: its last error; `ambiguous`: the last one after which it may be stored."""
+        delivery = self._deliver(append, self._enqueue(append), rejection, ambiguous)
+        in_background(delivery, "handing a batch to a new leader")
 
     async def _deliver(
-        self,
-        pending: PendingProduce,
-        entry: _Entry | None,
-        waiting: Awaitable[Appended | None] | None,
-        rejection: EngineError | None = None,
-    ) -> Appended | None:
-        ambiguous: EngineError | None = None
+        self, append: FailoverAppend, entry: _Entry, rejection: EngineError | None, ambiguous: EngineError | None
+    ) -> None:
         while True:
-            if waiting is None:
-                waiting = await self._wait_turn(entry or self._enqueue(pending), ambiguous or rejection)
             try:
-                return await waiting
+                sent = await self._wait_turn(entry, ambiguous or rejection)
+            except EngineError as error:
+                append.complete(ambiguous or error)
+                return
+            try:
+                append.complete(await sent)
+                return
             except EngineError as error:
                 if is_ambiguous(error):
                     ambiguous = error
-                    if not pending.is_idempotent:
-                        raise
-                elif not is_transient(error):
-                    raise (ambiguous or error) from None
-                entry, waiting, rejection = self._enqueue(pending), None, error
+                if not (is_transient(error) or (is_ambiguous(error) and append.is_idempotent)):
+                    append.complete(ambiguous or error)
+                    return
+                entry, rejection = self._enqueue(append), error
 
-    def _enqueue(self, pending: PendingProduce) -> _Entry:
+    def _enqueue(self, append: FailoverAppend) -> _Entry:
         self.retries += 1
-        which = _queue_key(pending)
+        which = _queue_key(append)
         queue = self._queues.setdefault(which, _PartitionQueue())
-        entry = _Entry(pending, asyncio.get_running_loop().create_future())
-        queue.entries[pending.sequence] = entry
+        entry = _Entry(append, asyncio.get_running_loop().create_future())
+        queue.entries[append.sequence] = entry
         if queue.retrying is None:
             queue.retrying = in_background(self._retry_until_accepted(which, queue), "asking a leader")
         return entry
 
-    async def _wait_turn(self, entry: _Entry, rejection: EngineError | None) -> Awaitable[Appended | None]:
+    async def _wait_turn(self, entry: _Entry, rejection: EngineError | None) -> Pending[AppendOutcome | None]:
         """Wait until the leader accepts batches again, and those with smaller numbers have been handed over."""
-        pending, sent = entry
+        append, sent = entry
         try:
-            return await loop_waits().deadlines.done_by(pending.deadline, sent)
+            return await loop_waits().deadlines.done_by(append.deadline, sent)
         except TimeoutError:
-            raise rejection or NoLeader(f"{pending.topic_id}/{pending.partition}: no leader took it in time") from None
+            raise rejection or NoLeader(f"{append.topic_id}/{append.partition}: no leader took it in time") from None
         finally:
             sent.cancel()
-            queue = self._queues.get(_queue_key(pending))
-            if queue is not None and queue.entries.get(pending.sequence) is entry:
-                del queue.entries[pending.sequence]
+            queue = self._queues.get(_queue_key(append))
+            if queue is not None and queue.entries.get(append.sequence) is entry:
+                del queue.entries[append.sequence]
 
     async def _retry_until_accepted(self, which: _QueueKey, queue: _PartitionQueue) -> None:
         """Ask the leader repeatedly, and hand over once it accepts batches."""
@@ -183,26 +255,26 @@ class LeaderFailover:
                 pause_s = (
                     PAUSE_S if have_changed else min(pause_s * 2, PAUSE_S_MAX)
                 )  # a new leader starts within moments
-                if queue.entries and await self._is_willing(next(iter(queue.entries.values())).pending):
+                if queue.entries and await self._is_willing(next(iter(queue.entries.values())).append):
                     _send_all(queue)
         finally:
             del self._queues[which]
 
-    async def _is_willing(self, pending: PendingProduce) -> bool:
+    async def _is_willing(self, append: FailoverAppend) -> bool:
         try:
-            leader = pending.find_leader()
+            leader = append.find_leader()
             if isinstance(leader, RemoteLeader):
-                await leader.check_append(pending.acks, CHECK_APPEND_S)
+                await leader.check_append(append.acks, CHECK_APPEND_S)
             else:
-                leader.check_append(pending.acks)
+                leader.check_append(append.acks)
         except EngineError as error:
             return not (is_transient(error) or is_ambiguous(error))  # each batch receives any other error itself
         return True
 
 
-def _queue_key(pending: PendingProduce) -> _QueueKey:
+def _queue_key(append: FailoverAppend) -> _QueueKey:
     """Returns the queue of a batch. acks=all has its own: only those batches wait for in-sync replicas."""
-    return pending.topic_id, pending.partition, pending.acks is Acks.ALL
+    return append.topic_id, append.partition, append.acks is Acks.ALL
 
 
 def _send_all(queue: _PartitionQueue) -> None:
@@ -210,7 +282,7 @@ def _send_all(queue: _PartitionQueue) -> None:
     for sequence, entry in sorted(queue.entries.items()):
         if not entry.sent.done():
             try:
-                entry.sent.set_result(_watched(_send(entry.pending)))
+                entry.sent.set_result(_send(entry.append))
             except EngineError as error:
                 if is_transient(error):
                     return
@@ -218,19 +290,6 @@ def _send_all(queue: _PartitionQueue) -> None:
         del queue.entries[sequence]
 
 
-def _send(pending: PendingProduce) -> Awaitable[Appended | None]:
-    leader = pending.find_leader()
-    if pending.acks is Acks.NONE:
-        leader.append_nowait(pending.batch, pending.conditions)
-        return _nothing()
-    left_ms = max(1, round((pending.deadline - asyncio.get_running_loop().time()) * 1000))
-    return leader.produce(pending.batch, pending.acks, left_ms, pending.conditions)
-
-
-async def _nothing() -> None:
-    """Returns at once: acks=0 has no outcome."""
-
-
-def _watched(waiting: Awaitable[Appended | None]) -> asyncio.Future[Appended | None]:
-    """Continues when the client that would await it has left."""
-    return start_task(waiting)
+def _send(append: FailoverAppend) -> Pending[AppendOutcome | None]:
+    left_ms = max(1, round((append.deadline - asyncio.get_running_loop().time()) * 1000))
+    return append.find_leader().produce(append.batch, append.acks, left_ms, append.conditions)

@@ -6,6 +6,7 @@ A topic is known here, looked for in the cluster, or created on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 from engine.errors import InvalidTopicName, OtherTopic, UnknownPartition, UnknownTopic
@@ -14,8 +15,9 @@ from engine.partition.partition import Partition
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from gateway.http.problems import Problem
-from gateway.routing.leader_failover import AnyLeader
-from gateway.routing.peers import Peers, RemoteLeader
+from gateway.routing.leader_failover import AnyLeader, FailoverLeader, Leader, LeaderFailover
+from gateway.routing.peers import Peers
+from gateway.routing.remote_leader import RemoteLeader
 from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
@@ -60,11 +62,12 @@ class Topics:
         live_nodes: Callable[[], int],
     ) -> None:
         self._shard = shard
+        self.get: Callable[[str], Topic | None] = shard.topics.get  # without a frame
         self._settings = settings
         self._changes = changes
         self._finder = finder
         self._live_nodes = live_nodes
-        self.is_standalone = finder is None
+        self.may_lack_any = finder is not None  # a topic that another node has made
 
     @property
     def partition_count(self) -> int:
@@ -73,17 +76,18 @@ class Topics:
     def all(self) -> Iterable[Topic]:
         return self._shard.topics.values()
 
-    def get(self, name: str) -> Topic | None:
-        return self._shard.topics.get(name)
-
     def topic(self, name: str) -> Topic:
         """Returns the topic. Raises UnknownTopic."""
         return self._shard.topic(name)
 
+    def may_lack(self, name: str, partitions: int = 1) -> bool:
+        """Returns whether another node may have made a topic of `partitions` partitions, or grown it to them."""
+        topic = self._shard.topics.get(name)
+        return self._finder is not None and (topic is None or topic.record.partitions < partitions)
+
     async def refresh(self, name: str, partitions: int = 1) -> None:
         """Waits for a topic of `partitions` partitions that another node may have made or grown. Raises Problem."""
-        topic = self._shard.topics.get(name)
-        if self._finder is not None and (topic is None or topic.record.partitions < partitions):
+        if self._finder is not None and self.may_lack(name, partitions):
             await self._finder.find(name)
 
     async def confirm(self, name: str) -> None:
@@ -175,10 +179,11 @@ class Topics:
 class Partitions:
     """Finds a partition here, its replica, or the way to its leader elsewhere."""
 
-    def __init__(self, shard: Shard, peers: Peers, replicas: Replicas) -> None:
+    def __init__(self, shard: Shard, peers: Peers, replicas: Replicas, failover: LeaderFailover) -> None:
         self._shard = shard
         self._peers = peers
         self._replicas = replicas
+        self._failover = failover
 
     def replica(self, partition: Partition) -> AnyReplica:
         """Returns the replica of an open partition of this process. Raises KeyError if it is closed."""
@@ -243,7 +248,14 @@ class Partitions:
         self._replicas.by_partition[partition].check_serves_reads(least_epoch, from_follower=from_follower)
         return partition
 
-    def leader(self, topic: Topic, number: int) -> AnyLeader:
+    def leader(self, topic: Topic, number: int) -> Leader:
+        """Returns the leader of a partition as a producer sees it. Raises NoLeader, UnknownTopic."""
+        if self._peers.view is None:
+            return self.present_leader(topic, number)
+        find_leader = partial(self.present_leader, topic, number)
+        return FailoverLeader(self._failover, topic.record.topic_id, number, find_leader)
+
+    def present_leader(self, topic: Topic, number: int) -> AnyLeader:
         """Returns the leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
         topic_id = topic.record.topic_id
         if self._peers.view is not None:

@@ -9,22 +9,15 @@ retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from engine.directory.placement import shard_of
-from engine.errors import AckTimeout
-from engine.producers.appends import AppendConditions, Appended, fields_of
-from engine.runtime.loop_waits import Bucket, expire, loop_waits
+from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
-from gateway.routing.calls import AppendArguments, CheckAppendArguments
 from replication.cluster.view import ClusterView
-from replication.errors import MAYBE_STORED, NoLeader
-from replication.replica.acks import Acks
-
-REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one causes this longer wait
+from replication.errors import NoLeader
 
 
 class Owner(NamedTuple):
@@ -188,94 +181,3 @@ def _resolve_changed(waiting: asyncio.Future[bool]) -> None:
 def _resolve_unchanged(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():
         waiting.set_result(False)
-
-
-class RemoteLeader:
-    """A partition's leader in another process, as a producer sees it."""
-
-    def __init__(self, peers: Peers, topic: str, topic_id: str, partition: int) -> None:
-        self._peers = peers
-        self._topic = topic
-        self._topic_id = topic_id
-        self._partition = partition
-
-    def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
-        """Hands a batch over with acks=0, without a reply. Raises NoLeader and Busy if nothing was sent."""
-        self._begin(batch, Acks.NONE, 0, conditions)
-
-    def produce(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
-    ) -> Awaitable[Appended]:
-        """Produces as Leader.produce does; the owner waits for the acknowledgement."""
-        return self._reply(self._begin(batch, acks, timeout_ms, conditions), timeout_ms)
-
-    def produce_then(
-        self,
-        batch: bytes | bytearray,
-        acks: Acks,
-        timeout_ms: int,
-        conditions: AppendConditions | None,
-        then: Callable[[Appended | BaseException], None],
-    ) -> None:
-        """Produces as `produce` does, without a task: `then` is called with the positions or the error.
-
-        Raises NoLeader and Busy if nothing was sent.
-        """
-        begun = self._begin(batch, acks, timeout_ms, conditions)
-        bucket = loop_waits(begun.get_loop()).deadlines.put(_deadline(begun.get_loop(), timeout_ms), begun, expire)
-        begun.add_done_callback(partial(self._replied, bucket, timeout_ms, then))
-
-    async def check_append(self, acks: Acks, timeout_s: float) -> None:
-        """Checks as Leader.check_append does."""
-        link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = CheckAppendArguments(self._topic_id, self._topic, self._partition, self._known_epoch, acks)
-        await link.call("check_append", arguments, timeout_s=timeout_s)
-
-    def _begin(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None
-    ) -> asyncio.Future[tuple[list[Any], bytes]]:
-        link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = AppendArguments(
-            self._topic_id,
-            self._topic,
-            self._partition,
-            self._known_epoch,
-            acks,
-            timeout_ms,
-            fields_of(conditions),
-        )
-        return link.begin("append", arguments, batch)
-
-    @property
-    def _known_epoch(self) -> int:
-        return self._peers.known_epoch(self._topic_id, self._partition)
-
-    async def _reply(self, begun: asyncio.Future[tuple[list[Any], bytes]], timeout_ms: int) -> Appended:
-        try:
-            fields, _ = await loop_waits().deadlines.done_by(_deadline(begun.get_loop(), timeout_ms), begun)
-            return Appended.of(fields)
-        except TimeoutError:
-            raise self._timeout(timeout_ms) from None
-
-    def _replied(
-        self,
-        bucket: Bucket,
-        timeout_ms: int,
-        then: Callable[[Appended | BaseException], None],
-        begun: asyncio.Future[tuple[list[Any], bytes]],
-    ) -> None:
-        bucket.pop(begun, None)
-        error = asyncio.CancelledError() if begun.cancelled() else begun.exception()
-        if error is None:
-            then(Appended.of(begun.result()[0]))
-        else:
-            then(self._timeout(timeout_ms) if isinstance(error, TimeoutError) else error)
-
-    def _timeout(self, timeout_ms: int) -> AckTimeout:
-        text = f"{self._topic}/{self._partition}: its leader did not answer within {timeout_ms} ms"
-        return AckTimeout(text, hint=MAYBE_STORED)
-
-
-def _deadline(loop: asyncio.AbstractEventLoop, timeout_ms: int) -> float:
-    """Returns until when the leader's answer is waited for, in the loop's time."""
-    return loop.time() + timeout_ms / 1000 + REPLY_MARGIN_S

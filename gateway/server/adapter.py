@@ -14,17 +14,18 @@ from functools import partial
 
 from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
+from engine.runtime.pending import Pending
 from gateway.access.origins import answer_options
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
+from gateway.http.body import Body, BodyLimits
 from gateway.http.problems import Problem
+from gateway.http.request import Handled, Request
 from gateway.http.response import COMMON_HEADERS, NextPiece, Response
 from gateway.http.routes import RouteTable
-from gateway.server.body import Body, BodyLimits
 from gateway.server.context import ServerContext
 from gateway.server.delayed_fetch import DelayedFetches
 from gateway.server.delayed_poll import DelayedPolls
 from gateway.server.head_cache import HeadCache
-from gateway.server.plain_produce import PlainProduces
 from gateway.server.requests import Requests
 from gateway.server.routes import routes_of
 from gateway.wire.connection import Connection
@@ -46,11 +47,11 @@ class Adapter:
         self.heads = HeadCache(
             self.requests, RouteTable(routes_of(context), answer_options), context.http, context.produce
         )
-        self._produces = PlainProduces(self.heads, self.requests, context.produce)
         self._fetches = DelayedFetches(self.heads, self.requests, context.fetch, context.http.compress_bytes_min)
         self._polls = DelayedPolls(self.heads, self.requests, context.groups, context.http)
+        self._http = context.http
         self._limits = limits
-        self._responses = context.responses
+        self.responses = context.responses
         self._streams = streams
         self._loop = asyncio.get_running_loop()
         self._deadlines = loop_waits(self._loop).deadlines
@@ -58,35 +59,52 @@ class Adapter:
     def __repr__(self) -> str:
         return f"Adapter({self.heads})"
 
-    def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> Delayed | None:
-        """Takes a whole request without a task. Returns None, with nothing done, for one that needs a task."""
+    def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> bool:
+        """Takes a whole request. It has a task only if its handler must wait. Returns True."""
+        delayed: Delayed | None = None
         if head.method == "GET":
-            return self._fetches.take(connection, stream_id, head)
-        if head.path.startswith(GROUPS_PATH):
-            return self._polls.take(connection, stream_id, head, body)
-        return self._produces.take(connection, stream_id, head, body)
+            delayed = self._fetches.take(connection, stream_id, head)
+        elif head.path.startswith(GROUPS_PATH):
+            delayed = self._polls.take(connection, stream_id, head, body)
+        if delayed is not None:
+            connection.delayed.add(stream_id, delayed, len(body))
+            return True
+        known = head.memo or self.heads.find(head)
+        request = TakenRequest(
+            self._http, head, known.route, known.names, known.headers, connection, body, None, known.parsed
+        )
+        request.adapter, request.stream_id = self, stream_id
+        connection.delayed.add(stream_id, request, len(body))
+        request.follow(self.requests.begin(request, is_checked=known.is_checked))
+        return True
 
     async def __call__(self, exchange: Exchange) -> None:
-        """Answers a request. Raises CancelledError when its client has left."""
-        now = self._loop.time()
-        body = Body(exchange, self._limits, now)
-        if exchange.is_body_complete:
-            await self._answer(exchange, body)
+        """Answers a request whose body has not arrived, or that had to wait. Raises CancelledError: its client left."""
+        known = self.heads.find(exchange.head)
+        whole = exchange.read_nowait() if exchange.is_body_complete else None
+        body = Body(exchange, self._limits, now := self._loop.time())
+        request = Request(
+            self._http, exchange.head, known.route, known.names, known.headers, exchange.connection, whole, body,
+            known.parsed,
+        )  # fmt: skip
+        request.began = known.began
+        if whole is not None:
+            await self.answer(request, exchange, self.requests.begin(request, is_checked=known.is_checked))
             return
         watch = self._deadlines.put(now + WATCH_AFTER_S, body, Body.watch)
         try:
-            await self._answer(exchange, body)
+            await self.answer(request, exchange, self.requests.begin(request, is_checked=known.is_checked))
+            if not exchange.is_body_complete:
+                await body.discard()
         finally:
             watch.pop(body, None)
             body.close()
 
-    async def _answer(self, exchange: Exchange, body: Body) -> None:
-        known = self.heads.find(exchange.head)
-        self.heads.answered += known.is_checked
-        start = partial(_StreamedAnswer, exchange, self._streams)
-        request = self.heads.request(known, exchange.head, body, exchange.connection, start)
+    async def answer(self, request: Request, exchange: Exchange, handled: Handled) -> None:
+        """Answers a request once its handler has ended. Raises CancelledError when its client has left."""
+        request.allow_stream(partial(_StreamedAnswer, exchange, self._streams))
         try:
-            response = await self.requests.answer(request, known.began, is_checked=known.is_checked)
+            response = await self.requests.wait(request, handled)
         except ConnectionResetError as error:
             if isinstance(error, ClientStalled):
                 exchange.connection.abort()
@@ -97,17 +115,36 @@ class Adapter:
         if exchange.has_begun:
             exchange.finish()
         else:
-            self._responses.end_reservation(request)
-            await self._send(exchange, response, request.answer_headers)
-        if not exchange.is_body_complete:
-            await body.discard()
+            await self.send(request, exchange, response)
 
-    async def _send(self, exchange: Exchange, response: Response, answer_headers: dict[str, str]) -> None:
-        headers = [*response.headers.items(), *answer_headers.items(), *COMMON_HEADERS]
+    def send_now(self, request: TakenRequest, response: Response) -> None:
+        """Sends a whole response, and any other one in a task."""
+        delayed, form = request.connection.delayed, response.form
+        if form is not None and request.origin_headers is None:
+            assert isinstance(response.body, bytes), request
+            delayed.complete_as(request.stream_id, form, request.id.encode(), response.body)
+        elif response.rest is not None or response.more:
+            delayed.run(request.stream_id, request.head, _Sending(self, request, response))
+        else:
+            self.responses.end_reservation(request)
+            headers, body = _whole(request, response)
+            delayed.complete(request.stream_id, response.status, headers, body)
+
+    async def send(self, request: Request, exchange: Exchange, response: Response) -> None:
+        """Sends a response. Pieces of a large one wait until their client takes them."""
+        self.responses.end_reservation(request)
         if response.rest is None:
-            _send_whole(exchange, response, headers)
+            headers, body = _whole(request, response)
+            if not response.more or not body:
+                exchange.answer(response.status, headers, body)
+                return
+            exchange.begin(response.status, headers)
+            with suppress(ConnectionResetError):
+                for piece in (response.body, *response.more):
+                    exchange.write(piece)
+                exchange.finish()
             return
-        exchange.begin(response.status, headers)
+        exchange.begin(response.status, _headers(request, response))
         exchange.write(response.body)
         try:
             await self._send_rest(exchange, response.rest)
@@ -118,7 +155,7 @@ class Adapter:
 
     async def _send_rest(self, exchange: Exchange, rest: NextPiece) -> None:
         """Gives each piece once the pieces before it have left. Raises what `rest` raises, ConnectionResetError."""
-        responses, connection = self._responses, exchange.connection
+        responses, connection = self.responses, exchange.connection
         is_last = False
         while not is_last:
             await exchange.wait_room()
@@ -140,19 +177,86 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
     return [*response.headers.items(), *COMMON_HEADERS, length], bytes(response.body)
 
 
-def _send_whole(exchange: Exchange, response: Response, headers: list[Header]) -> None:
-    """Sends a whole answer, without joining its pieces."""
+def _headers(request: Request, response: Response) -> list[Header]:
+    own = response.headers.items() if response.form is None else response.form.before
+    return [*own, *request.answer_headers.items(), *COMMON_HEADERS]
+
+
+def _whole(request: Request, response: Response) -> tuple[list[Header], bytes | bytearray]:
+    """Returns headers and body of a whole response, the body as far as it is in one piece."""
+    headers = _headers(request, response)
     if response.status not in _WITHOUT_LENGTH:
         headers.append(("Content-Length", str(response.size_bytes)))
-    is_head = exchange.head.method == "HEAD"
-    if is_head or not response.more:
-        exchange.answer(response.status, headers, b"" if is_head else response.body)
-        return
-    exchange.begin(response.status, headers)
-    with suppress(ConnectionResetError):
-        for piece in (response.body, *response.more):
-            exchange.write(piece)
-        exchange.finish()
+    return headers, b"" if request.method == "HEAD" else response.body
+
+
+class TakenRequest(Request):
+    """A request that is answered without a task, unless its handler must wait."""
+
+    __slots__ = ("_handled", "_is_over", "adapter", "stream_id")
+
+    adapter: Adapter
+    stream_id: int
+    connection: Connection
+    _handled: Handled | None
+
+    def follow(self, handled: Handled) -> None:
+        """Answers with what its handler has returned, now or later."""
+        self._handled = handled
+        self._is_over = False
+        if isinstance(handled, Pending):
+            handled.then(self.receive)
+        elif isinstance(handled, Response):
+            self.receive(handled)
+        else:
+            self.connection.delayed.run(self.stream_id, self.head, self)
+
+    def receive(self, outcome: Response | BaseException) -> None:
+        """Answers with a response, or with the failure of its handler. Raises nothing: the caller is an append."""
+        if self._is_over:
+            return
+        try:
+            if type(outcome) is not Response and not isinstance(outcome, Exception):  # the process stops
+                self.connection.delayed.drop(self.stream_id)
+                return
+            response = self.adapter.requests.finish(self, outcome)
+            self._is_over = True
+            self._handled = None  # it refers to this request: no cycle is left for the collector
+            self.adapter.send_now(self, response)
+        except Exception as error:
+            self.connection.fail(self.stream_id, error)
+
+    async def run(self, exchange: Exchange) -> None:
+        """Answers in a task. Raises CancelledError when its client has left."""
+        handled, self._handled = self._handled, None
+        assert handled is not None, self
+        await self.adapter.answer(self, exchange, handled)
+
+    def cancel(self) -> None:
+        """Ends the wait: the client has left. What is queued is stored nevertheless."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if isinstance(self._handled, Pending):
+            self._handled.cancel()
+        elif self._handled is not None and not isinstance(self._handled, Response):
+            self._handled.close()
+        self.adapter.requests.abandon(self)
+
+
+class _Sending:
+    """A response that leaves in pieces, in a task."""
+
+    def __init__(self, adapter: Adapter, request: Request, response: Response) -> None:
+        self._adapter = adapter
+        self._request = request
+        self._response = response
+
+    async def run(self, exchange: Exchange) -> None:
+        await self._adapter.send(self._request, exchange, self._response)
+
+    def cancel(self) -> None:
+        self._adapter.responses.cancel_reservation(self._request)
 
 
 class _StreamedAnswer:

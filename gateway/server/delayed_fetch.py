@@ -34,9 +34,9 @@ from gateway.fetch.request import FetchRequest
 from gateway.http.caching import NO_STORE
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.http.response import COMMON_HEADERS, Response
-from gateway.server.head_cache import NO_BODY, HeadCache, KnownHead, offset_of
-from gateway.server.requests import REQUEST_ID_HEADER, Requests
+from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, Response
+from gateway.server.head_cache import HeadCache, KnownHead, offset_of
+from gateway.server.requests import Requests
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import sendable_of
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
@@ -69,7 +69,7 @@ class DelayedFetches:
             return None
         request = None
         if self.requests.access.tokens is not None:
-            request = self.heads.request(known, head, NO_BODY, connection)
+            request = self.heads.request(known, head, connection)
         wanted: FetchRequest = known.parsed
         partition = self._readable(wanted, known.place, request)
         if partition is None or not partition.log.local_log_start <= offset <= partition.watermark.position:
@@ -214,7 +214,7 @@ class DelayedFetch:
     def begin(self, wait_ms: int) -> None:
         """Begins the wait. Records that are there already are read in the next turn of the loop."""
         fetches = self._fetches
-        fetches.requests.begin()
+        fetches.requests.count_begun()
         self._deadline += wait_ms / 1000
         watermark = self._partition.watermark
         if watermark.position > self._offset or wait_ms == 0 or fetches.reads.lifecycle.is_draining:
@@ -294,7 +294,7 @@ class DelayedFetch:
             self._bucket.pop(self, None)
             self._partition.watermark.polls.give_up(self._offset + 1, self)
             fetches.reads.long_polls.end()
-        fetches.requests.end()
+        fetches.requests.count_ended()
 
     def _give(self, found: Found) -> None:
         fetches, body = self._fetches, found.body
@@ -314,6 +314,6 @@ class DelayedFetch:
         self._connection.delayed.complete(self._stream_id, 200, headers, body)
 
     def _for_log(self, request_id: str) -> Request:
-        request = self._request or self._fetches.heads.request(self._known, self._head, NO_BODY, self._connection)
+        request = self._request or self._fetches.heads.request(self._known, self._head, self._connection)
         request.id = request_id
         return request

@@ -31,10 +31,9 @@ from gateway.groups.poll import PollRequest
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import Problem
 from gateway.http.request import COUNTED_BY_CONNECTION_BYTES, HttpContext, Request
-from gateway.http.response import Response
+from gateway.http.response import JSON_TYPE, Response, form_of
 from gateway.http.rights import ANONYMOUS, Right
-from gateway.server.head_cache import NO_BODY, HeadCache, KnownHead
-from gateway.server.plain_produce import FORMS
+from gateway.server.head_cache import HeadCache, KnownHead
 from gateway.server.requests import Requests
 from gateway.wire.connection import Connection
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
@@ -70,7 +69,7 @@ class DelayedPolls:
             return None
         request = None
         if self.requests.access.tokens is not None:
-            request = self.heads.request(known, head, NO_BODY, connection)
+            request = self.heads.request(known, head, connection)
         try:
             if request is not None:
                 self.requests.access.check(request)
@@ -172,7 +171,7 @@ class DelayedPoll:
         """Begins the wait. A poll that need not wait, or cannot wait here, gets its task in the next turn."""
         polls, grant = self._polls, self._grant
         self._began, self._body_bytes = began, body_bytes
-        polls.requests.begin()
+        polls.requests.count_begun()
         self._deadline = polls.loop.time() + self._wish.wait_ms / 1000
         waits = None
         if (
@@ -246,7 +245,7 @@ class DelayedPoll:
     def _end(self) -> None:
         polls = self._polls
         self._is_over = True
-        polls.requests.end()
+        polls.requests.count_ended()
         polls.bodies.release_small(self._body_bytes)
         if self._bucket is None:
             return
@@ -276,11 +275,11 @@ class DelayedPoll:
         request_id = polls.requests.request_id(self._known.headers)
         seconds = time.perf_counter() - self._began
         polls.requests.leave(operation, Response(body), seconds, lambda: self._for_log(request_id))
-        self._connection.delayed.complete_as(self._stream_id, FORMS[200], request_id.encode(), body)
+        self._connection.delayed.complete_as(self._stream_id, form_of(200, (JSON_TYPE,)), request_id.encode(), body)
         return True
 
     def _for_log(self, request_id: str) -> Request:
-        request = self._request or self._polls.heads.request(self._known, self._head, NO_BODY, self._connection)
+        request = self._request or self._polls.heads.request(self._known, self._head, self._connection)
         request.id = request_id
         return request
 

@@ -11,7 +11,6 @@ what is kept is bounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,12 +26,12 @@ from gateway.groups.names import NAME_CHARS_MAX
 from gateway.http.json_body import MEDIA_TYPES
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
-from gateway.http.request import BodyReader, HttpContext, Request, Route, media_type_of
-from gateway.http.response import Stream
+from gateway.http.request import HttpContext, Request, Route, media_type_of
 from gateway.http.routes import RouteTable
-from gateway.produce import produce
 from gateway.produce.context import ProduceContext
-from gateway.produce.produce import ProduceRequest
+from gateway.produce.headers import own_key, own_sequence
+from gateway.produce.request import ProduceRequest, with_own
+from gateway.produce.request import parse as parse_produce
 from gateway.routing.leader_headers import FORWARD
 from gateway.server.requests import Requests
 from gateway.wire.exchange import Carrier
@@ -52,16 +51,17 @@ _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/(
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
 _OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
 _FORMS = (JSON, NDJSON, MEDIA_TYPE)
+_SEQUENCED = ProduceRequest._fields.index("sequenced")  # the Idempotency-Key follows
+_new = tuple.__new__  # of a value without a frame for it
 _NOT_WAITING = ("Content-Encoding", "Penstock-Rack", FORWARD)  # a poll with one of them has a task
 
 
 class KnownHead(NamedTuple):
     """The values that follow from the head of a request. `parsed` is what its handler makes of it, if it is kept.
 
-    `is_checked`: its headers have passed the checks. `plain` is the produce that needs no task unless its body does.
-    `place` is the partition of a fetch that needs none (delayed_fetch.py), `member` has the group and the member of a
-    poll that may wait without one (delayed_poll.py). `began`: when the request came, by `time.perf_counter`, if it has
-    waited.
+    `is_checked`: its headers have passed the checks. `place` is the partition of a fetch that needs no task
+    (delayed_fetch.py), `member` has the group and the member of a poll that may wait without one (delayed_poll.py).
+    `began`: when the request came, by `time.perf_counter`, if it has waited.
     """
 
     route: Route
@@ -69,7 +69,6 @@ class KnownHead(NamedTuple):
     headers: CIMultiDictProxy[str]
     parsed: Any = None
     is_checked: bool = False
-    plain: ProduceRequest | None = None
     place: tuple[str, int] | None = None
     member: tuple[str, str] | None = None
     began: float = 0.0
@@ -120,30 +119,9 @@ class HeadCache:
             known = head.memo = self._hot(head) or self.read(head)
         return known
 
-    def request(
-        self,
-        known: KnownHead,
-        head: RequestHead,
-        body: BodyReader,
-        connection: Carrier,
-        begin_stream: Callable[[dict[str, str]], Stream] | None = None,
-    ) -> Request:
-        """Returns a request with this head."""
-        return Request(
-            self._http,
-            known.route,
-            head.method,
-            head.path,
-            head.query,
-            known.names,
-            known.headers,
-            head.version,
-            body,
-            head.content_length,
-            connection,
-            begin_stream,
-            parsed=known.parsed,
-        )
+    def request(self, known: KnownHead, head: RequestHead, connection: Carrier) -> Request:
+        """Returns a request with this head, whose body is not read."""
+        return Request(self._http, head, known.route, known.names, known.headers, connection, b"", parsed=known.parsed)
 
     def read(self, head: RequestHead) -> KnownHead:
         """Returns what follows from any head, without what is kept."""
@@ -190,6 +168,8 @@ class HeadCache:
         """Returns what follows from a head that differs from a known one by its own values."""
         if type(known.parsed) is not ProduceRequest:
             known = self._with_offset(known, known.parsed, head.query)
+        elif (varied := _vary(known, known.parsed, head)) is not None:
+            return varied
         texts: dict[str, str] = {}
         for name, value in head.own:
             if (lower := name.lower()) in _VARYING:
@@ -205,10 +185,10 @@ class HeadCache:
     def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
         """Returns a known head with the values of this request in place of placeholders."""
         try:
-            parsed = produce.with_own(known.parsed, own.get(_KEY), own.get(_SEQUENCE))
+            parsed = with_own(known.parsed, own.get(_KEY), own.get(_SEQUENCE))
         except Exception:  # the handler meets it too, behind the check of the token
             return None
-        return KnownHead(known.route, known.names, headers, parsed, True, None if known.plain is None else parsed)
+        return KnownHead(known.route, known.names, headers, parsed, True)
 
     def _known_fetch(self, head: RequestHead, found: _Headers) -> KnownHead | None:
         """Fetches that differ by their offset alone share what follows from the rest."""
@@ -257,13 +237,10 @@ class HeadCache:
     def _known_produce(self, head: RequestHead, headers: CIMultiDictProxy[str]) -> KnownHead | None:
         route, names = self.routes.find(head.method, head.path)
         try:
-            parsed = produce.parse(self._head_alone(head, route, names, headers), self._produce_context)
+            parsed = parse_produce(self._head_alone(head, route, names, headers), self._produce_context)
         except Exception:  # the handler meets it too, behind the check of the token
             return None
-        is_plain = (
-            produce.is_plain(parsed) and parsed.topic not in INTERNAL_TOPICS and "Content-Encoding" not in headers
-        )
-        return KnownHead(route, names, headers, parsed, True, parsed if is_plain else None)
+        return KnownHead(route, names, headers, parsed, True)
 
     def _headers_of(self, head: RequestHead) -> _Headers | None:
         """Returns the headers that are read, once they have passed the checks."""
@@ -317,7 +294,22 @@ class HeadCache:
     def _head_alone(
         self, head: RequestHead, route: Route, names: dict[str, str], headers: CIMultiDictProxy[str]
     ) -> Request:
-        return self.request(KnownHead(route, names, headers), head, NO_BODY, _NO_CONNECTION)
+        return self.request(KnownHead(route, names, headers), head, _NO_CONNECTION)
+
+
+def _vary(known: KnownHead, wanted: ProduceRequest, head: VariedHead) -> KnownHead | None:
+    """Returns a known produce with the key and the sequence of another head; None if its headers are to be made."""
+    varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
+    if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
+        return None
+    if (at := varying.key) >= 0 and (key is None or (key := own_key(key, values[at])) is None):
+        return None
+    if (at := varying.sequence) >= 0 and (
+        sequenced is None or (sequenced := own_sequence(sequenced, values[at])) is None
+    ):
+        return None
+    parsed = _new(ProduceRequest, (*wanted[:_SEQUENCED], sequenced, key, *wanted[_SEQUENCED + 2 :]))
+    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True, None, None, 0.0))
 
 
 def offset_of(query: str) -> int | None:
@@ -351,13 +343,4 @@ def _name_host(headers: CIMultiDict[str], authority: str, *, is_http1: bool) -> 
         headers.add("host", authority)
 
 
-class _NoBody:
-    async def readany(self) -> bytes:
-        return b""
-
-    def is_eof(self) -> bool:
-        return True
-
-
-NO_BODY = _NoBody()
 _NO_CONNECTION: Any = SimpleNamespace(client="")

@@ -25,15 +25,15 @@ from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
-from gateway.http.request import Request
+from gateway.http.request import Handled, Request
 from gateway.http.response import Response
+from gateway.http.rights import Right
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
 
 log = logging.getLogger("penstock.gateway")
 
-REQUEST_ID_HEADER = "Penstock-Request-Id"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 # With two values, the valid one would be a guess. gateway/access/access.py checks Authorization, gateway/wire
@@ -52,6 +52,7 @@ class Requests:
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._metrics = context.metrics
+        self._topics = context.topics
         self.responses = context.responses
         self.access = context.access
         self.origins = Origins(context.settings)
@@ -63,48 +64,87 @@ class Requests:
     def __repr__(self) -> str:
         return f"Requests({self._id_prefix})"
 
-    async def answer(self, request: Request, began: float = 0.0, *, is_checked: bool = False) -> Response:
-        """Returns the response of a request's handler, or of its failure.
+    def begin(self, request: Request, *, is_checked: bool = False) -> Handled:
+        """Counts and checks a request, and calls its handler. Raises nothing: a failure is the response.
 
-        `began`: when the request came, by `time.perf_counter`, if it has waited. `is_checked`: its headers are those of
-        a request that has passed the checks. Raises ConnectionResetError, CancelledError: the client has left.
+        `is_checked`: its headers are those of a request that has passed the checks. `finish` or `abandon` follows.
         """
-        began = began or time.perf_counter()
-        self.begin()
+        request.began = request.began or time.perf_counter()
         request.id = self.request_id(request.headers)
-        request.answer_headers[REQUEST_ID_HEADER] = request.id
+        self._metrics.requests_in_flight.value += 1
         try:
             if is_checked:
-                self.access.check(request)
+                if self.access.tokens is not None or request.route.need is Right.READ:
+                    self.access.check(request)
             else:
                 self.check(request)
-            if not self._context.topics.is_standalone and "topic" in request.names:
-                await self._context.topics.refresh(request.names["topic"], partitions_named(request))
-            response = await request.route.handle(request)
-            size_bytes = response.size_bytes
-            if size_bytes >= COUNTED_BYTES or self.responses.connections:
-                may_refuse = request.method == "GET" and request.route.operation != "metrics"
-                self.responses.count(request, size_bytes, may_refuse=may_refuse)
-        except ConnectionResetError:
-            raise  # the client of a stream has left: an answer cannot be sent
+            if self._topics.may_lack_any and self._lacks_topic(request):
+                return self._find_topic(request)
+            route = request.route
+            return route.handler(request, route.context)
         except Exception as error:
-            response = self.failure(request, error)
+            return self.failure(request, error)
+
+    async def wait(self, request: Request, handled: Handled) -> Response:
+        """Waits for the response of a request that has begun, and finishes it.
+
+        Raises ConnectionResetError, CancelledError: the client has left.
+        """
+        outcome: Response | Exception
+        try:
+            outcome = handled if isinstance(handled, Response) else await handled
+        except ConnectionResetError:
+            self._release(request)
+            raise  # the client of a stream has left: an answer cannot be sent
         except asyncio.CancelledError:
-            self.responses.cancel_reservation(request)
-            self.log.log_disconnect(request, time.perf_counter() - began)
+            self.abandon(request)
             raise
-        finally:  # runs for a client that has left, too
-            if request.held_bytes:
-                self._context.bodies.release(request)
-            self.end()
-        self.leave(request.route.operation, response, time.perf_counter() - began, lambda: request)
+        except Exception as error:
+            outcome = error
+        return self.finish(request, outcome)
+
+    def finish(self, request: Request, outcome: Response | Exception) -> Response:
+        """Returns the response of a request, or of its failure, once it is counted and logged."""
+        response = outcome if isinstance(outcome, Response) else self.failure(request, outcome)
+        if len(response.body) >= COUNTED_BYTES or response.more or self.responses.connections:
+            size_bytes = response.size_bytes
+            may_refuse = request.method == "GET" and request.route.operation != "metrics"
+            try:
+                self.responses.count(request, size_bytes, may_refuse=may_refuse)
+            except Problem as problem:
+                response = self.failure(request, problem)
+        if request.held_bytes:
+            self._context.bodies.release(request)
+        self._metrics.requests_in_flight.value -= 1
+        self.leave(request.route.operation, response, time.perf_counter() - request.began, lambda: request)
         return response
 
-    def begin(self) -> None:
-        """Counts a request that is under way, until `end`."""
+    def abandon(self, request: Request) -> None:
+        """Ends a request whose client has left."""
+        self.responses.cancel_reservation(request)
+        self.log.log_disconnect(request, time.perf_counter() - request.began)
+        self._release(request)
+
+    def _release(self, request: Request) -> None:
+        if request.held_bytes:
+            self._context.bodies.release(request)
+        self.count_ended()
+
+    def _lacks_topic(self, request: Request) -> bool:
+        name = request.names.get("topic")
+        return name is not None and self._topics.may_lack(name, partitions_named(request))
+
+    async def _find_topic(self, request: Request) -> Response:
+        """Waits for the topic of a request, which another node may have made, and goes on."""
+        await self._topics.refresh(request.names["topic"], partitions_named(request))
+        handled = request.route.handler(request, request.route.context)
+        return handled if isinstance(handled, Response) else await handled
+
+    def count_begun(self) -> None:
+        """Counts a request that is under way, until `count_ended`."""
         self._metrics.requests_in_flight.value += 1
 
-    def end(self) -> None:
+    def count_ended(self) -> None:
         self._metrics.requests_in_flight.value -= 1
 
     def leave(self, operation: str, response: Response, seconds: float, request: Callable[[], Request]) -> None:
@@ -131,7 +171,7 @@ class Requests:
         """Checks the head of a request, in the order that the module names. Raises Problem."""
         self.check_host(request)
         if "Origin" in request.headers or self.origins.is_open:
-            request.answer_headers.update(self.origins.answer_headers(request))
+            request.origin_headers = self.origins.answer_headers(request)
         if request.method == "OPTIONS":  # browsers ask without a token
             return
         self.access.check(request)

@@ -5,14 +5,13 @@ A test compares this table with openapi/gateway.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 from gateway.admin import cluster_operations, fencing, operations, producers, sources, topics
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
-from gateway.http.request import Route
-from gateway.http.response import Response
+from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import Requirement, Right
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
@@ -24,7 +23,7 @@ GROUP = "/v1/groups/{group}"
 SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 MEMBER = GROUP + "/members/{member}"
 
-Handler = Callable[..., Awaitable[Response]]  # of a request, and its context by name
+Handler = Callable[[Request, Any], Handled]
 Needs = Right | Requirement
 NONE, AUTHENTICATED, SEES = Requirement.NONE, Requirement.AUTHENTICATED, Requirement.SEES
 OPERATES = Requirement.OPERATES
@@ -115,7 +114,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.push, _PUSH),
     ]
     return [
-        Route(method, path, handler.__name__, need, partial(handler, context=given))
+        Route(method, path, handler.__name__, need, handler, given)
         for given, rows in by_context
         for method, path, need, handler in rows
     ]

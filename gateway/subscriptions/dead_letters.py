@@ -11,9 +11,10 @@ from engine.runtime.clock import Clock
 from gateway.fetch.record_json import Undecodable
 from gateway.groups.model.values import Slot
 from gateway.http.problems import Problem
-from gateway.produce.appending import Part, append
+from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
 from gateway.produce.partitioner import kafka_hash
+from gateway.produce.queue import PendingOutcomes, check_keys, needs_keys
 from gateway.routing.partitions import check_not_internal
 from gateway.subscriptions.rendering import Pushed
 from replication.replica.acks import Acks
@@ -52,7 +53,12 @@ class DeadLetters:
                 number = (0 if key is None else kafka_hash(bytes(key))) % found.record.partitions
                 rows.setdefault(number, []).append((now_ms, key, value, headers + _headers(record.offset, reason)))
             parts = [Part(topic, number, len(some), found, record_batch.encode(some)) for number, some in rows.items()]
-            outcomes = await append(self._produce, parts, Acks.ALL, TIMEOUT_MS, now_ms, None)
+            for part in parts:
+                if needs_keys(part):
+                    check_keys(part)
+            pending = PendingOutcomes(self._produce)
+            pending.queue(parts, Acks.ALL, TIMEOUT_MS, now_ms)
+            outcomes = await pending
         except (EngineError, Problem) as error:
             return f"dead-letter topic {topic!r}: {error}"
         return next((str(one) for one in outcomes if isinstance(one, Problem)), "")

@@ -322,7 +322,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         try:
             if self._turns.must_wait(self._key):
                 await self._turns.wait(self._key)
-            await self._server.application(exchange)
+            await (self._server.application(exchange) if exchange.work is None else exchange.work.run(exchange))
         except asyncio.CancelledError:
             pass  # the client has left, or the server stops
         except Exception:
@@ -389,6 +389,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             exchange.task.cancel()
             if not exchange.has_started:  # then its coroutine never runs, its end included
                 self._unstarted -= 1
+                if exchange.work is not None:
+                    exchange.work.cancel()
                 self._ended(exchange)
         else:  # it was still queued
             self._queued.remove(exchange)

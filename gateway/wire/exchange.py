@@ -20,7 +20,7 @@ from gateway.wire.messages import AnswerForm, Header, RequestHead, WireLimits
 log = logging.getLogger("penstock.gateway")
 
 Application = Callable[["Exchange"], Coroutine[Any, Any, None]]
-Take = Callable[[Any, int, RequestHead, bytes], "Delayed | None"]  # the connection, the stream, head and body
+Take = Callable[[Any, int, RequestHead, bytes], bool]  # the connection, the stream, head and body
 Rejection = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
 
 READ_BYTES_LEAST = 256 * 1024  # for a client that takes nothing now: one piece of an answer
@@ -86,6 +86,16 @@ class Delayed(Protocol):
     def cancel(self) -> None: ...
 
 
+class Work(Protocol):
+    """What a task does for a request that the application has taken, in place of the application."""
+
+    async def run(self, exchange: Exchange) -> None:
+        """Answers the request. Raises CancelledError when the client has left."""
+
+    def cancel(self) -> None:
+        """Ends the request: its client has left before `run` was called."""
+
+
 class Moves(Protocol):
     """Moves a connection to another process between two requests (gateway/connections/moving.py)."""
 
@@ -104,7 +114,8 @@ class Exchange:
     """A request on a connection. `received_bytes` counts the body so far; `is_body_complete`: the body is complete."""
 
     __slots__ = ("_is_answered", "_is_cut", "_pieces", "_waiter", "connection", "has_begun", "has_started", "head",
-                 "is_body_complete", "is_read", "received_bytes", "stream_id", "task", "unread_bytes")  # fmt: skip
+                 "is_body_complete", "is_read", "received_bytes", "stream_id", "task", "unread_bytes",
+                 "work")  # fmt: skip
 
     def __init__(
         self, connection: Carrier, stream_id: int, head: RequestHead, is_complete: bool, body: bytes = b""
@@ -118,6 +129,7 @@ class Exchange:
         self.has_started = False  # the application
         self.has_begun = False  # the answer
         self.task: asyncio.Task[None] | None = None
+        self.work: Work | None = None  # in place of the application
         self._is_answered = False
         self._is_cut = False
         self._pieces: deque[bytes] = deque((body,) if body else ())
@@ -237,13 +249,14 @@ class DelayedRequests:
     def take(self, stream_id: int, head: RequestHead, body: bytes) -> bool:
         """Offers a request to the application. Returns whether it has taken it."""
         take = self._host.take
-        if take is None or (delayed := take(self._connection, stream_id, head, body)) is None:
-            return False
+        return take is not None and take(self._connection, stream_id, head, body)
+
+    def add(self, stream_id: int, delayed: Delayed, size_bytes: int) -> None:
+        """Adds a request that the application takes, with the size of its body."""
         self.by_stream[stream_id] = delayed
         self._host.began()
         if self._connection.is_http2:
-            self.core.consumed(stream_id, len(body))
-        return True
+            self.core.consumed(stream_id, size_bytes)
 
     def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:
         """Gives the whole answer to a request, in a form."""
@@ -261,10 +274,12 @@ class DelayedRequests:
         finally:
             self._end(stream_id)
 
-    def run(self, stream_id: int, head: RequestHead) -> None:
-        """Gives a request without a body to a task, which answers it by its head."""
+    def run(self, stream_id: int, head: RequestHead, work: Work | None = None) -> None:
+        """Gives a request to a task, which answers it: by `work`, or by its head if it has no body."""
         del self.by_stream[stream_id]
-        self._connection.start(Exchange(self._connection, stream_id, head, True))
+        exchange = Exchange(self._connection, stream_id, head, True)
+        exchange.work = work
+        self._connection.start(exchange)
         self._host.ended(self._connection)  # the task is counted by itself
 
     def drop(self, stream_id: int) -> None:

@@ -182,7 +182,7 @@ class Http2(SendingSide):
         stream.is_remote_open = not is_last
         self._streams.begin(stream, head_bytes)
         self._began[stream_id] = len(self._events)
-        self._events.append(RequestBegan(stream_id, head, is_last))
+        self._events.append(_new(RequestBegan, (stream_id, head, is_last, b"")))
 
     def _on_trailers(self, stream_id: int, are_right: bool) -> None:
         stream = self._open.get(stream_id)

@@ -65,7 +65,9 @@ class SendQueue:
         """Returns whether this many bytes can be sent as one frame now; then subtracts them from the windows."""
         if stream.pieces:
             return False
-        if size_bytes > self.frame_bytes_max or size_bytes > max(0, min(self.left, stream.send_left)):
+        if size_bytes and (
+            size_bytes > self.frame_bytes_max or size_bytes > self.left or size_bytes > stream.send_left
+        ):
             return False
         self.left -= size_bytes
         stream.send_left -= size_bytes

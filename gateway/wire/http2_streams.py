@@ -94,8 +94,12 @@ class Streams:
 
     def has_room(self, head_bytes: int) -> bool:
         """Returns whether a request with such a head may begin."""
-        count = max(len(self.open), len(self._heads))
-        return count < self._requests_max and self._head_bytes + head_bytes <= self._head_bytes_max
+        requests_max = self._requests_max
+        return (
+            len(self.open) < requests_max
+            and len(self._heads) < requests_max
+            and self._head_bytes + head_bytes <= self._head_bytes_max
+        )
 
     def begin(self, stream: Stream, head_bytes: int) -> None:
         """Begins a request."""

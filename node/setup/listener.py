@@ -16,9 +16,9 @@ from engine.runtime.tasks import keep_running
 from gateway.connections.hand_over import HandOver
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
+from gateway.http.body import BodyLimits
 from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, problem_response
-from gateway.server.body import BodyLimits
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
 from gateway.wire.listening import listen

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
 from engine.producers.appends import Appended
-from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose, StepDown
@@ -27,7 +25,7 @@ from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica import append_errors
 from replication.replica.acks import FINAL, Acks
-from replication.replica.standalone import AppendingReplica
+from replication.replica.appends import AppendingReplica, PendingAppend
 
 LEADER_CHANGE_S = 3.0  # a new leader that has all of the log commits within a few fetches
 NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, with few log lines
@@ -117,40 +115,39 @@ class Replica(AppendingReplica):
             raise append_errors.too_few_in_sync(name, self.in_sync, core)
         raise append_errors.in_doubt(name)
 
-    def acknowledged(
-        self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
-    ) -> Coroutine[Any, Any, Appended]:
-        """Wait for the acknowledgement that `acks` names. Returns the positions, of a duplicate the first batch's.
+    def on_written(self, pending: PendingAppend) -> None:
+        """Decide what an acknowledgement waits for. The wait goes on across a change of leader."""
+        if isinstance(pending.outcome, FINAL):
+            in_background(self._confirm_rejection(pending), "confirming a rejection", of=self.partition.name)
+            return
+        core = pending.leader
+        is_led_on = core is not None and self._core is core
+        if isinstance(pending.outcome, BaseException):
+            pending.finish()
+        elif not is_led_on and not isinstance(self.role, Follow | Lead):
+            pending.fail(append_errors.leadership_lost(self.partition.name))
+        elif pending.acks is Acks.ALL or not is_led_on or self.host.is_in_doubt:
+            pending.wait_committed()  # after a leadership ends, only the next leader's commits are certain
+        else:
+            pending.finish()
 
-        Raises the error of the append (nothing is stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend
-        (the records may be stored). A timeout or a cancellation ends only the wait: the append itself continues.
-        """
-        return self._acknowledged(self._core, written, acks, timeout_ms)
-
-    async def _acknowledged(
-        self, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
-    ) -> Appended:
-        """Waits across a change of leader, too. `core` led when the batch was appended."""
-        loop, partition = asyncio.get_running_loop(), self.partition
-        deadline = loop.time() + timeout_ms / 1000
-        try:
+    def on_committed(self, pending: PendingAppend) -> None:
+        core, appended = pending.leader, pending.outcome
+        if core is not None and self._core is core and not self._accepts_all and isinstance(appended, Appended):
             try:
-                appended = await loop_waits(loop).deadlines.done_by(deadline, written)
-            except FINAL:
-                await self.confirm_leading()
-                raise
-            is_led_on = core is not None and self._core is core
-            if not is_led_on and not isinstance(self.role, Follow | Lead):
-                raise append_errors.leadership_lost(partition.name)
-            is_sure = is_led_on and not self.host.is_in_doubt
-            if acks is Acks.ALL or not is_sure:  # after a leadership ends, only the next leader's commits are certain
-                if partition.high_watermark < appended.end:
-                    await partition.watermark.acks.wait_until(deadline, appended.end)
-                if core is not None and self._core is core and not self._accepts_all:
-                    append_errors.check_acknowledged(partition.name, core, appended.end)
-            return appended
-        except TimeoutError:
-            raise append_errors.ack_timeout(partition.name, acks.value, timeout_ms) from None
+                append_errors.check_acknowledged(self.partition.name, core, appended.end)
+            except EngineError as error:
+                pending.fail(error)
+                return
+        pending.finish()
+
+    async def _confirm_rejection(self, pending: PendingAppend) -> None:
+        """End an append with its rejection once the store has confirmed that this replica leads."""
+        try:
+            await self.confirm_leading()
+        except EngineError as error:
+            pending.outcome = error
+        pending.finish()
 
     async def confirm_leading(self) -> None:
         """Return once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.

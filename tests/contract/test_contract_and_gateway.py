@@ -15,8 +15,8 @@ from gateway.http import content_encoding
 from gateway.http.content_encoding import check_encoding
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Texts, Word, rules_of
-from gateway.produce.produce import PartitionQuery, TopicQuery
 from gateway.produce.produce_many import ManyQuery
+from gateway.produce.request import PartitionQuery, TopicQuery
 from gateway.server.routes import ROUTES
 from gateway.tables.table_route import TableQuery
 from openapi import load_contract, operations, resolve

@@ -11,10 +11,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.http.request import Request, Route
 from gateway.http.response import Response
 from gateway.http.rights import Requirement, Right
-from gateway.server.head_cache import NO_BODY
+from gateway.wire.messages import RequestHead
 
 
-async def _answer(_: Request) -> Response:
+def _answer(_: Request, __: object) -> Response:
     return Response()
 
 
@@ -25,22 +25,21 @@ def request_of(
     names: Mapping[str, str] | None = None,
     need: Right | Requirement = Requirement.NONE,
     http: Any = None,
-    content: Any = NO_BODY,
+    content: Any = None,
     content_length: int | None = None,
     connection: Any = None,
     method: str = "GET",
 ) -> Request:
     """Return a request to a route with this need."""
+    head = RequestHead("1.1", method, "/x", query, "", ())
+    head.content_length = content_length
     return Request(
         http,
+        head,
         Route(method, "/x", "test", need, _answer),
-        method,
-        "/x",
-        query,
         names or {},
         CIMultiDictProxy(CIMultiDict(headers or {})),
-        "1.1",
-        content,
-        content_length,
         connection or SimpleNamespace(client="127.0.0.1:1"),
+        b"" if content is None else None,
+        content,
     )

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format.batch import stamp
-from engine.settings import TopicSettings
 from gateway.fetch.record_json import Bounds, Style
 from gateway.fetch.rendering import render_stored
 from gateway.produce.batching import Destination, to_batches
@@ -24,11 +23,12 @@ from gateway.produce.json_records import decode_envelope
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values
 from gateway.produce.partitioner import Partitioner
 from tests.codecs import COMPILED, plain_codec
+from tests.gateway.produce.parts import topic_of
 
 RECORDS = 1000
 ROUNDS = 40
 NOW = 1_700_000_000_000
-TO = Destination(Partitioner("t", 1, Random(1)), TopicSettings(), NOW, 0)
+TO = Destination(topic_of(), Partitioner("t", 1, Random(1)), NOW, 0)
 WIDE = Bounds(None, 1 << 28, 1 << 28)
 
 

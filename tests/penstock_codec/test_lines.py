@@ -19,21 +19,22 @@ from engine.format.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
-from gateway.produce.batching import Batch, Destination, IncomingObjects, IncomingSpans, to_batches
+from gateway.produce.batching import Destination, IncomingObjects, IncomingSpans, Part, to_batches
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values
 from gateway.produce.partitioner import Partitioner
 from tests.codecs import COMPILED, needs_compiled, plainly
 from tests.engine.format.first_entry import read_entry
 from tests.gateway.json_texts import SPACES_IN_LINE, json_texts, written
+from tests.gateway.produce.parts import topic_of
 
 pytestmark = needs_compiled
 
 LIMITS = JsonLimits(depth_max=5, digits_max=4)
 WIDE = JsonLimits(depth_max=128, digits_max=1000)
-TO = Destination(None, TopicSettings(), 1_700_000_000_000, 3)
+TO = Destination(topic_of(), None, 1_700_000_000_000, 3)
 
 
-def outcome(body: bytes, limits: JsonLimits = WIDE, to: Destination = TO) -> list[Batch] | tuple[Any, ...]:
+def outcome(body: bytes, limits: JsonLimits = WIDE, to: Destination = TO) -> list[Part] | tuple[Any, ...]:
     try:
         return to_batches(decode_values(body, limits), to, 1000)
     except Problem as problem:
@@ -84,16 +85,16 @@ def test_every_form_of_a_batch_is_that_of_the_twin(
 ) -> None:
     entry = KeyEntry(b"k" * 16, b"r" * 16, 7, 1_700_000_000_000) if is_keyed else None
     settings = TopicSettings(compression=codec.name.lower())
-    to = TO._replace(settings=settings, key=key, entry=entry)
+    to = TO._replace(topic=topic_of(settings), key=key, entry=entry)
     with mock.patch("time.time", return_value=0.0):  # a gzip member has the time in it
         compiled = outcome(body, to=to)
         assert compiled == plainly(outcome, body, to=to)
     if entry is not None and isinstance(compiled, list):
-        assert read_entry(compiled[0].data) == entry
+        assert read_entry(compiled[0].batch) == entry
 
 
 def test_a_record_beyond_the_limit_of_the_topic_is_refused_alike() -> None:
-    to = TO._replace(settings=TopicSettings(record_bytes_max=1024), key=b"k" * 20)
+    to = TO._replace(topic=topic_of(TopicSettings(record_bytes_max=1024)), key=b"k" * 20)
     for length in (1000, 1001, 1002, 1003, 1024, 1025):
         body = b'1\n"' + b"x" * length + b'"\n'
         assert outcome(body, to=to) == plainly(outcome, body, to=to)
@@ -158,7 +159,7 @@ def test_a_large_body_gives_the_interpreter_lock_back() -> None:
 
 def test_kafkas_own_reader_finds_the_values() -> None:
     [batch] = to_batches(decode_values(b'1\n null\n"\xc3\xa9"\n{"a": [1, 2]} \r\n'), TO, 10)
-    records = record_batch.decode(batch.data)
+    records = record_batch.decode(batch.batch)
     assert [(one.offset, one.timestamp, one.key, one.value, list(one.headers)) for one in records] == [
         (0, TO.now_ms, None, b"1", []),
         (1, TO.now_ms, None, None, []),
@@ -178,8 +179,8 @@ MEMBERS = st.recursive(
 )
 
 
-def keyed_outcome(body: bytes, pointer: list[str]) -> list[Batch] | tuple[Any, ...]:
-    to = Destination(Partitioner("t", 3, Random(1)), TopicSettings(), 1_700_000_000_000, 1)
+def keyed_outcome(body: bytes, pointer: list[str]) -> list[Part] | tuple[Any, ...]:
+    to = Destination(topic_of(), Partitioner("t", 3, Random(1)), 1_700_000_000_000, 1)
     try:
         return to_batches(decode_keyed_values(body, pointer), to, 1000)
     except Problem as problem:
@@ -204,4 +205,4 @@ def test_usual_keys_need_no_object_for_a_record() -> None:
     incoming = decode_keyed_values(b'{"user": {"id": "x"}, "n": 1}\n{"n":2,"user":{"id":7}}', ["user", "id"])
     assert isinstance(incoming, IncomingObjects)
     [batch] = to_batches(incoming, TO, 10)
-    assert [record.key for record in record_batch.decode(batch.data)] == [b"x", b"7"]
+    assert [record.key for record in record_batch.decode(batch.batch)] == [b"x", b"7"]

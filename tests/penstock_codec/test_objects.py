@@ -23,6 +23,7 @@ from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.partitioner import Partitioner, kafka_hash
 from tests.codecs import COMPILED, needs_compiled, plainly
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, written
+from tests.gateway.produce.parts import topic_of
 
 pytestmark = needs_compiled
 
@@ -67,7 +68,7 @@ def destinations() -> st.SearchStrategy[Destination]:
     def made(is_only: bool, partition: int | None, key: bytes | None, is_keyed: bool, settings: TopicSettings) -> Any:
         partitioner = None if is_only else Partitioner("t", 6, Random(1))
         entry = KeyEntry(b"k" * 16, b"r" * 16, 7, NOW) if is_keyed else None
-        return Destination(partitioner, settings, NOW, 3, 2 if is_only else partition, key, None, entry)
+        return Destination(topic_of(settings), partitioner, NOW, 3, 2 if is_only else partition, key, None, entry)
 
     settings = st.builds(
         TopicSettings,
@@ -80,7 +81,7 @@ def destinations() -> st.SearchStrategy[Destination]:
     )
 
 
-TO = Destination(Partitioner("t", 6, Random(1)), TopicSettings(), NOW, 3)
+TO = Destination(topic_of(), Partitioner("t", 6, Random(1)), NOW, 3)
 
 
 def outcome(decode: Any, body: bytes, limits: JsonLimits, to: Destination) -> Any:
@@ -205,7 +206,9 @@ def test_a_body_of_binary_values_needs_no_object_for_a_record() -> None:
     assert isinstance(incoming, IncomingObjects)
     with mock.patch.object(IncomingObjects, "plainly", side_effect=AssertionError("decoded in Python")):
         [batch] = to_batches(incoming, TO._replace(partition=0), 300)
-    assert [(record.key, record.value) for record in decode_one(batch.data)] == [(b"\0\xff", value) for value in values]
+    assert [(record.key, record.value) for record in decode_one(batch.batch)] == [
+        (b"\0\xff", value) for value in values
+    ]
 
 
 def test_a_key_with_escapes_is_stored_without_them() -> None:
@@ -215,4 +218,4 @@ def test_a_key_with_escapes_is_stored_without_them() -> None:
     assert isinstance(incoming, IncomingObjects)
     to = TO._replace(partition=0)
     [batch] = to_batches(incoming, to, 2)
-    assert [record.key for record in decode_one(batch.data)] == ['é😀\n/"\x7f'.encode(), b"k"]
+    assert [record.key for record in decode_one(batch.batch)] == ['é😀\n/"\x7f'.encode(), b"k"]

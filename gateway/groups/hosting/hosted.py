@@ -262,7 +262,7 @@ class Hosted:
         """Waits for the batch under way. When it is late, the calls behind it wait no longer than its own."""
         while self.error is None:
             try:
-                await self._replica.acknowledged(appending, Acks.ALL, self._timeout_ms)
+                await self._replica.acknowledge(appending, Acks.ALL, self._timeout_ms)
                 return
             except AckTimeout as error:
                 late = CoordinatorMoved(f"the records of groups are not stored yet: {error}")

@@ -111,7 +111,7 @@ async def _fill(node) -> None:
     for _ in range(SEGMENTS):
         for _ in range(BATCHES):
             data = record_batch.encode_values([b"x" * 1500] * COUNT, 5)
-            await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+            await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
         await node.shard._background.ended()
 

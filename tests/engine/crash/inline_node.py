@@ -73,7 +73,7 @@ class InlineNode:
 
     async def acknowledged(self, partition: Partition, appended: asyncio.Future[Appended], acks: Acks) -> Appended:
         leader = self.leaders[partition.topic, partition.number]
-        return await leader.acknowledged(appended, acks, 5000)
+        return await leader.acknowledge(appended, acks, 5000)
 
     def checkpoint(self) -> None:
         for directory in self.shard.directories:

@@ -65,7 +65,7 @@ class Fenced:
 
     async def acknowledged(self, node, data: bytearray, conditions: AppendConditions | None) -> None:
         leader = node.leaders["t", 0]
-        await leader.acknowledged(leader.append(data, Acks.ALL, conditions), Acks.ALL, 5000)
+        await leader.acknowledge(leader.append(data, Acks.ALL, conditions), Acks.ALL, 5000)
 
     async def roll(self, node) -> None:
         await node.shard.roll_topic("t")

@@ -62,7 +62,7 @@ class Crowd:
             leader, ledger = node.leaders["t", number], self.teller.ledgers["t", number]
             appended = leader.append(data, acks)
             ledger.sent.append(bytes(data))
-            end = (await leader.acknowledged(appended, acks, 5000)).end
+            end = (await leader.acknowledge(appended, acks, 5000)).end
             if acks is Acks.ALL:
                 ledger.promise(end)
 
@@ -104,6 +104,6 @@ async def test_a_stop_waits_for_the_checkpoint_that_is_under_way(hurry):
         await node.shard.create_topic("t", 1, 1, CONFIG)
         for _ in range(3):
             leader = node.leaders["t", 0]
-            await leader.acknowledged(leader.append(batch.encode_values([b"1"], 5), Acks.ALL), Acks.ALL, 5000)
+            await leader.acknowledge(leader.append(batch.encode_values([b"1"], 5), Acks.ALL), Acks.ALL, 5000)
             await asyncio.sleep(0.01)
     assert disk.stat(f"{DATA_DIR}/running") is None

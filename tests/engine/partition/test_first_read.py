@@ -18,7 +18,7 @@ async def fill(node) -> None:
     await node.shard.create_topic("t", 1, 1, {})
     for _ in range(3):
         data = record_batch.encode_values([b"x"] * 10, 5)
-        await node.leaders["t", 0].acknowledged(node.leaders["t", 0].append(data, Acks.ALL), Acks.ALL, 5000)
+        await node.leaders["t", 0].acknowledge(node.leaders["t", 0].append(data, Acks.ALL), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
 
 

@@ -26,7 +26,7 @@ async def append(node) -> tuple[int, int]:
     """Append a batch of one record; return its offset and size."""
     data = record_batch.encode_values([b"x" * 50], 5)
     leader = node.leaders["t", 0]
-    appended = await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+    appended = await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
     return appended.end - 1, len(data)
 
 

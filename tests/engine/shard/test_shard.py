@@ -15,7 +15,7 @@ def values(*texts: str) -> bytearray:
 
 async def produce(node, topic, partition, *texts, acks=Acks.ALL):
     leader = node.leaders[topic, partition]
-    return (await leader.acknowledged(leader.append(values(*texts), acks), acks, 5000)).base_offset
+    return (await leader.acknowledge(leader.append(values(*texts), acks), acks, 5000)).base_offset
 
 
 async def read_all(node, topic, partition, offset=0):
@@ -114,7 +114,7 @@ async def test_first_record_at_or_after_a_time(new_node):
         leader = node.leaders["t", 0]
         for time in (100, 300, 200, 400):
             data = batch.encode_values([b"x"], time)
-            await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+            await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         part, reader = node.shard.partition("t", 0), node.shard.reader
         assert await reader.first_at_or_after(part, 0) == (0, 100)
         assert await reader.first_at_or_after(part, 150) == (1, 300)
@@ -128,7 +128,7 @@ async def test_a_time_is_not_looked_for_in_segments_whose_deletion_was_cut_short
         await node.shard.create_topic("t", 1, 1, {})
         leader, part = node.leaders["t", 0], node.shard.partition("t", 0)
         for time in (100, 300, 200, 400):
-            await leader.acknowledged(leader.append(batch.encode_values([b"x"], time), Acks.ALL), Acks.ALL, 5000)
+            await leader.acknowledge(leader.append(batch.encode_values([b"x"], time), Acks.ALL), Acks.ALL, 5000)
             await node.shard.committer.roll(part)
     async with new_node() as node:
         part = node.shard.partition("t", 0)

@@ -24,8 +24,7 @@ class Line:
 
     def begin(self, connection: str = "a") -> OrderSlot:
         arrived = []
-        content = SimpleNamespace(is_eof=lambda: bool(arrived))
-        slot = self.order.begin(SimpleNamespace(client=connection, content=content))
+        slot = self.order.begin(SimpleNamespace(client=connection, has_arrived=lambda: bool(arrived)))
         self.arrived[slot] = arrived
         return slot
 

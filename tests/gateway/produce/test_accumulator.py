@@ -15,26 +15,28 @@ from engine.errors import StorageFailed
 from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry
 from engine.partition.partition import Partition
-from engine.producers.appends import AppendConditions, Appended
+from engine.producers.appends import Appended
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.accumulator import BATCH_BYTES_MAX
-from gateway.produce.appending import Outcome, Part, append
 from gateway.produce.batching import (
     OWN_BYTES,
     RECORD_OVERHEAD_BYTES,
     Destination,
     IncomingRow,
+    Part,
     ProducerSequence,
     SharedRows,
     to_batches,
 )
 from gateway.produce.context import ProduceContext
+from gateway.produce.queue import Outcome
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
 from replication.replica.acks import Acks
+from tests.gateway.produce.parts import append, topic_of
 
 NOW_MS = 5
 
@@ -50,15 +52,17 @@ class Produce:
     def context(self) -> ProduceContext:
         return self.node.server.produce
 
-    def rows(self, *values: bytes, acks: Acks = Acks.ALL, now_ms: int = NOW_MS) -> Coroutine[None, None, list[Outcome]]:
+    def rows(
+        self, *values: bytes, acks: Acks = Acks.ALL, now_ms: int = NOW_MS
+    ) -> Coroutine[None, None, Sequence[Outcome]]:
         rows = [(now_ms, None, value, []) for value in values]
         size_bytes = sum(len(value) + RECORD_OVERHEAD_BYTES for value in values)
         part = Part("t", 0, len(rows), self.topic, shared=SharedRows(rows, size_bytes))
-        return append(self.context, [part], acks, 10_000, now_ms, None)
+        return append(self.context, [part], acks, now_ms)
 
-    def batch(self, *values: bytes) -> Coroutine[None, None, list[Outcome]]:
+    def batch(self, *values: bytes) -> Coroutine[None, None, Sequence[Outcome]]:
         part = Part("t", 0, len(values), self.topic, record_batch.encode_values(values, NOW_MS))
-        return append(self.context, [part], Acks.ALL, 10_000, NOW_MS, None)
+        return append(self.context, [part], Acks.ALL, NOW_MS)
 
     async def stored(self) -> list[list[bytes | None]]:
         """Returns the values of each batch."""
@@ -81,7 +85,7 @@ async def produce(tmp_path: Path) -> AsyncIterator[Produce]:
         yield Produce(node, topic)
 
 
-def offsets(outcomes: list[list[Outcome]]) -> list[int | None]:
+def offsets(outcomes: Sequence[Sequence[Outcome]]) -> list[int | None]:
     return [one.base_offset if isinstance(one, Appended) else None for (one,) in outcomes]
 
 
@@ -175,7 +179,7 @@ async def test_records_count_as_queued_bytes_before_their_batch_is_sent(produce:
 def test_records_that_a_key_makes_large_have_a_batch_of_their_own() -> None:
     settings = TopicSettings(batch_bytes_max=1024, record_bytes_max=1024)
     records = [IncomingRow(None, b"1", [])] * 20
-    small = Destination(None, settings, NOW_MS, 0, 0)
+    small = Destination(topic_of(settings), None, NOW_MS, 0, 0)
     assert [one.shared is not None for one in to_batches(records, small, 100, 1024)] == [True]
     assert [one.shared is not None for one in to_batches(records, small, 100, 20 * RECORD_OVERHEAD_BYTES)] == [False]
     with pytest.raises(Problem, match="batch_too_large"):
@@ -184,9 +188,8 @@ def test_records_that_a_key_makes_large_have_a_batch_of_their_own() -> None:
 
 def own(topic: Topic, value: bytes, key: KeyEntry | None = None, sequence: ProducerSequence | None = None) -> Part:
     """Returns the part of a request with an Idempotency-Key or a sequence."""
-    conditions = None if key is None else AppendConditions(key=key)
-    shared = SharedRows([(NOW_MS, None, value, [])], len(value) + RECORD_OVERHEAD_BYTES + OWN_BYTES, sequence)
-    return Part("t", 0, 1, topic, shared=shared, conditions=conditions)
+    shared = SharedRows([(NOW_MS, None, value, [])], len(value) + RECORD_OVERHEAD_BYTES + OWN_BYTES, sequence, key)
+    return Part("t", 0, 1, topic, shared=shared)
 
 
 def key_entry(number: int, request: int = 0) -> KeyEntry:
@@ -212,9 +215,9 @@ async def test_requests_with_keys_and_sequences_share_a_batch(
         own(produce.topic, b"k2", key_entry(2)),
     ]
     one, *others = parts
-    requests = [append(produce.context, [part], acks, 10_000, NOW_MS, None) for part in others]
+    requests = [append(produce.context, [part], acks, NOW_MS) for part in others]
     outcomes = await asyncio.gather(
-        append(produce.context, [one], acks, 10_000, NOW_MS, None), produce.rows(b"p", acks=acks), *requests
+        append(produce.context, [one], acks, NOW_MS), produce.rows(b"p", acks=acks), *requests
     )
     assert offsets(outcomes) == [0, 1, 2, 3, 4]
     assert calls == [1]
@@ -235,7 +238,7 @@ async def test_repeats_and_errors_of_a_turn_are_of_their_requests(produce: Produ
         own(produce.topic, b"last", key_entry(2)),
     ]
     found = await asyncio.gather(
-        *(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts),
+        *(append(produce.context, [part], Acks.ALL, NOW_MS) for part in parts),
     )
     assert [
         (one.base_offset, one.is_duplicate) if isinstance(one, Appended) else one and one.code for (one,) in found
@@ -245,7 +248,7 @@ async def test_repeats_and_errors_of_a_turn_are_of_their_requests(produce: Produ
 
 async def test_the_last_batch_of_a_turn_may_be_refused(produce: Produce) -> None:
     parts = [own(produce.topic, b"k", key_entry(1)), own(produce.topic, b"r", key_entry(1, request=1))]
-    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts))
+    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, NOW_MS) for part in parts))
     assert [one.base_offset if isinstance(one, Appended) else one and one.code for (one,) in found] == [
         0,
         "idempotency_key_reused",
@@ -258,7 +261,7 @@ async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "planted")
 
-    [stored] = await append(produce.context, [own(produce.topic, b"k", key_entry(1))], Acks.ALL, 10_000, NOW_MS, None)
+    [stored] = await append(produce.context, [own(produce.topic, b"k", key_entry(1))], Acks.ALL, NOW_MS)
     assert isinstance(stored, Appended)
     monkeypatch.setattr(produce.node.shard.disk, "fdatasync", fail)
     parts = [
@@ -266,7 +269,7 @@ async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_
         own(produce.topic, b"new", key_entry(2)),
         own(produce.topic, b"reused", key_entry(1, request=1)),
     ]
-    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts))
+    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, NOW_MS) for part in parts))
     assert [one.base_offset if isinstance(one, Appended) else one and one.code for (one,) in found] == [
         0,
         "storage_failed",
@@ -277,7 +280,7 @@ async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_
 async def test_keyed_requests_of_a_turn_time_out_together(produce: Produce) -> None:
     async with produce.node.shard.committer.paused(produce.topic.partitions[0]):
         parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
-        found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 20, NOW_MS, None) for part in parts))
+        found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, NOW_MS, 20) for part in parts))
         assert [one.code for (one,) in found if isinstance(one, Problem)] == ["ack_timeout"] * 3
     assert await produce.stored() == [[b"0", b"1", b"2"]]
 
@@ -291,9 +294,9 @@ async def test_a_full_disk_refuses_the_own_batches_of_a_turn_and_their_keys_are_
     parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
     with monkeypatch.context() as planted:
         planted.setattr(produce.node.shard.disk, "pwritev", fail)
-        found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
+        found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, NOW_MS) for one in parts))
         assert [one.code for (one,) in found if isinstance(one, Problem)] == ["storage_full"] * 3
-    found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
+    found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, NOW_MS) for one in parts))
     assert offsets(found) == [0, 1, 2]
     assert not any(one.is_duplicate for (one,) in found if isinstance(one, Appended))
 
@@ -309,7 +312,7 @@ async def test_a_node_that_starts_again_knows_the_requests_of_a_batch(
     async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
         topic, _ = await node.shard.create_topic("t", 1, 1, settings)
         produce = Produce(node, topic)
-        sent = [append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts(topic)]
+        sent = [append(produce.context, [one], Acks.ALL, NOW_MS) for one in parts(topic)]
         assert offsets(await asyncio.gather(*sent)) == [0, 1, 2, 3]
         assert await produce.stored() == [[b"0", b"1", b"2", b"s0"]]
     for snapshot in tmp_path.rglob("*.snapshot"):
@@ -318,16 +321,14 @@ async def test_a_node_that_starts_again_knows_the_requests_of_a_batch(
         async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
             topic = node.server.produce.topics.topic("t")
             for number, part in enumerate(reversed(parts(topic))):
-                [repeat] = await append(node.server.produce, [part], Acks.ALL, 10_000, NOW_MS, None)
+                [repeat] = await append(node.server.produce, [part], Acks.ALL, NOW_MS)
                 assert isinstance(repeat, Appended)
                 assert (repeat.base_offset, repeat.record_count, repeat.is_duplicate) == (3 - number, 1, True)
 
 
 async def test_a_client_that_leaves_may_send_its_key_again_in_the_same_turn(produce: Produce) -> None:
     parts = [own(produce.topic, value, key_entry(1)) for value in (b"first", b"again")]
-    first, again = (
-        asyncio.ensure_future(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None)) for one in parts
-    )
+    first, again = (asyncio.ensure_future(append(produce.context, [one], Acks.ALL, NOW_MS)) for one in parts)
     await asyncio.sleep(0)
     first.cancel()
     [found] = await again

@@ -7,12 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.format import batch as record_batch
-from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.batching import Destination, IncomingObjects, IncomingSpans, to_batches
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from tests.codecs import each_codec  # noqa: F401
 from tests.gateway.json_texts import SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
+from tests.gateway.produce.parts import topic_of
 from tests.gateway.refusals import refusal_of
 
 pytestmark = pytest.mark.usefixtures("each_codec")
@@ -29,8 +29,8 @@ def keyed_rows(body, pointer):
     """Return the records with their keys; those of the compiled codec as a batch has them."""
     incoming = decode_keyed_values(body, pointer)
     if isinstance(incoming, IncomingObjects):
-        [batch] = to_batches(incoming, Destination(None, TopicSettings(), 0, 0), 1000)
-        return record_batch.decode(batch.data)
+        [batch] = to_batches(incoming, Destination(topic_of(), None, 0, 0), 1000)
+        return record_batch.decode(batch.batch)
     return incoming
 
 

@@ -105,19 +105,13 @@ async def test_a_produce_whose_link_is_lost_is_in_doubt_unless_the_leader_would_
     leader = cluster.members[2].leader("t")
     plain = lambda: topics[1].post_lines("1", timeout_ms=60000)  # noqa: E731
     keyed = lambda: topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=60000)  # noqa: E731
-    real = leader.acknowledged
     outcomes = []
     for send in (plain, keyed):
         reached = asyncio.Event()
-
-        async def never(*_: object, reached=reached) -> None:
-            reached.set()
-            await asyncio.Event().wait()
-
-        leader.acknowledged = never
+        leader.on_written = lambda _, reached=reached: reached.set()  # and never acknowledges
         sent = asyncio.ensure_future(send())
         await reached.wait()
-        leader.acknowledged = real
+        del leader.on_written
         cluster.members[1].callers[2].link().close()
         outcomes.append(await sent)
     in_doubt, repeated = outcomes
@@ -131,12 +125,7 @@ async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
     topics = await cluster.create("t", leader=2)
     leader = cluster.members[2].leader("t")
     reached = asyncio.Event()
-
-    async def never(*_: object) -> None:
-        reached.set()
-        await asyncio.Event().wait()
-
-    leader.acknowledged = never
+    leader.on_written = lambda _: reached.set()  # and never acknowledges
     sent = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=4000))
     await reached.wait()
     cluster.world.lead(0, None)

@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 from engine.format.batch import encode_values
-from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, LeaderFailover, PendingProduce
+from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, FailoverAppend, LeaderFailover
 from replication.errors import NoLeader
 from replication.replica.acks import Acks
 
@@ -37,12 +37,11 @@ async def test_after_a_change_a_queue_retries_as_quickly_as_at_first():
     pauses = Pauses()
     failover = LeaderFailover(pauses, Random(1))
     deadline = asyncio.get_running_loop().time() + 60
-    waiting = asyncio.ensure_future(
-        failover.begin(PendingProduce("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, no_leader))
-    )
+    append = FailoverAppend("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, no_leader)
+    failover.begin(append)
     await pauses.is_over.wait()
     most = [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, PAUSE_S_MAX, PAUSE_S_MAX, PAUSE_S_MAX]
     most += [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
     assert all(pause <= one for pause, one in zip(pauses.waits, most, strict=True)), pauses.waits
     assert pauses.waits[6] > PAUSE_S
-    waiting.cancel()
+    append.cancel()

@@ -135,8 +135,8 @@ async def test_stored_batches_that_are_there_need_no_task(
     node: Node, monkeypatch: pytest.MonkeyPatch, has_room: bool
 ) -> None:
     """Large ones too, of sealed segments and of the active one, unless the client does not read its answers."""
-    tasks, answer = [], Adapter._answer
-    monkeypatch.setattr(Adapter, "_answer", lambda *arguments: tasks.append(1) or answer(*arguments))
+    tasks, answer = [], Adapter.answer
+    monkeypatch.setattr(Adapter, "answer", lambda *arguments: tasks.append(1) or answer(*arguments))
     if not has_room:
         monkeypatch.setattr(ResponseBuffers, "has_room", lambda *_: False)
     partition = node.shard.partition(SHORT, 0)

@@ -281,7 +281,7 @@ async def test_what_is_kept_of_a_head_has_the_keys_and_sequences_of_no_other_req
             answer = await exchange(place, (head + rest).encode())
             assert answer[9:12] == status, (headers, answer)
             assert node.shard.topics[SHORT].partitions[0].log_end == log_end, headers
-        assert repr(short) == "HeadCache(headers=6, produces=4, fetches=0)", (
+        assert repr(short.heads) == "HeadCache(headers=6, produces=4, fetches=0)", (
             "for each set of headers, whatever their values"
         )
 
@@ -347,7 +347,7 @@ async def test_fetches_that_differ_by_their_offset_share_what_follows_from_the_r
             assert len(answer["records"]) == (1 if "max_records" in target else 4 - first)
             assert (f"penstock-request-id: r{offset}\r\n".encode() in found.lower()) == bool(own)
         writer.close()
-        assert repr(short) == "HeadCache(headers=3, produces=1, fetches=8)"
+        assert repr(short.heads) == "HeadCache(headers=3, produces=1, fetches=8)"
         assert short.answered == 1 + len(steps) + 4
 
 

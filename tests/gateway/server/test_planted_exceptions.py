@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from gateway.server.adapter import TakenRequest
 from gateway.server.delayed_fetch import DelayedFetch
 from gateway.server.head_cache import HeadCache
-from gateway.server.plain_produce import DelayedProduce, PlainProduces
+from gateway.server.requests import Requests
 from gateway.settings import NodeSettings
 from node.processes.server import running_node
 from tests.fuzz.test_header_bytes import Peer, over_http1
@@ -19,8 +20,7 @@ WAIT = "/v1/topics/quiet/partitions/0/records?offset=0&wait_ms=60000"
 
 
 @pytest.mark.parametrize(("where", "name"), [
-    (PlainProduces, "take"), (DelayedProduce, "_succeed"), (DelayedFetch, "_give"),
-    (HeadCache, "find"),
+    (TakenRequest, "follow"), (Requests, "finish"), (DelayedFetch, "_give"), (HeadCache, "find"),
 ])  # fmt: skip
 async def test_an_exception_outside_of_a_handler_ends_one_request(tmp_path, monkeypatch, where, name):
     """Before the fix the first closed the connection, and the second left the client and those behind it waiting."""
@@ -32,7 +32,7 @@ async def test_an_exception_outside_of_a_handler_ends_one_request(tmp_path, monk
         waiting = peer.send("GET", WAIT, [], b"")
         await asyncio.sleep(0.01)
         with monkeypatch.context() as planted:
-            planted.setattr(where, name, lambda *_: 1 / 0)
+            planted.setattr(where, name, lambda *_, **__: 1 / 0)
             path, method = (FETCH, "GET") if where is DelayedFetch else (RECORDS, "POST")
             stream_id = peer.send(method, path, TEXT, b"" if method == "GET" else b"1")
             if method == "GET":

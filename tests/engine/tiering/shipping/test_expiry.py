@@ -230,7 +230,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             node.hooks.tiered_end = lambda _: ends[-1]
             for _ in range(3):
                 data = record_batch.encode_values([b"x"] * 10, 5)
-                await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+                await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
                 await shard.roll_topic("t")
                 await shipper.ship_once()
                 clock.pass_ms(DAY_MS // 3)

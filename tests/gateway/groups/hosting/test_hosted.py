@@ -36,7 +36,7 @@ class Log:
         if self.is_in_doubt:
             raise NotLeader("the last contact with the store is old")
 
-    async def acknowledged(self, *_: object) -> None:
+    async def acknowledge(self, *_: object) -> None:
         if error := await self.acknowledgements.get():
             raise error
 

@@ -1,4 +1,4 @@
-"""The body of a request in the form in which handlers read it: aiohttp's `request.content`.
+"""The body of a request in the form in which handlers read it: `Request.content`.
 
 Invariants: (1) a body that was cut off is never taken for a whole one; (2) a body that does not arrive, or trickles,
 ends its request in bounded time; (3) a body that arrives in time costs no timer.

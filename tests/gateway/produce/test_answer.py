@@ -4,7 +4,7 @@ import pytest
 
 from engine.producers.appends import Appended
 from gateway.http.problems import Problem
-from gateway.produce.appending import check_one_success
+from gateway.produce.answer import check_one_success
 
 FULL = Problem("storage_full", "no space")
 UNKNOWN = Problem("unknown_topic", "no such topic")

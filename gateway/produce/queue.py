@@ -1,0 +1,169 @@
+"""Queues the batches of a request at their leaders, and collects the outcome of each.
+
+All batches are queued without an await between them. Invariants: the outcomes are received whether somebody waits for
+them or not; a key is held until they are; nothing is raised into the append.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeVar
+
+from engine.errors import EngineError
+from engine.format.record_spans import first_without_key
+from engine.producers.appends import Appended
+from engine.runtime.pending import Pending
+from gateway.http.problems import Problem, from_engine
+from gateway.produce.accumulator import Receiver
+from gateway.produce.batching import Part
+from gateway.produce.context import ProduceContext
+from gateway.produce.idempotency import HeldKey
+from replication.replica.acks import Acks
+from replication.replica.appends import AppendOutcome
+
+T = TypeVar("T")
+
+Outcome = Appended | Problem | None  # positions, the problem of a batch, or nothing with acks=0
+
+
+class PendingProduce(Pending[T]):
+    """The parts of a request that are queued. A subclass makes the result of their outcomes."""
+
+    __slots__ = ("_left", "_outcomes", "_queued_at", "context", "held")
+
+    def __init__(self, context: ProduceContext, held: HeldKey | None = None) -> None:
+        super().__init__()
+        self.context = context
+        self.held = held
+
+    def result(self, outcomes: Sequence[Outcome]) -> T:
+        """Returns the result. Raises Problem."""
+        raise NotImplementedError
+
+    def queue(self, parts: Sequence[Part], acks: Acks, timeout_ms: int, now_ms: int) -> None:
+        """Queues all batches. Raises Problem overloaded, body_too_large with nothing queued."""
+        context = self.context
+        size_bytes = record_count = 0
+        for part in parts:
+            size_bytes += len(part.batch) if part.shared is None else part.shared.size_bytes
+            if part.problem is None:
+                record_count += part.record_count
+        waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
+        if waiting_bytes + size_bytes > context.settings.append_queue_bytes_max:
+            raise no_room(context, size_bytes)
+        context.metrics.produce_records.value += record_count
+        context.metrics.delayed_produces.value += 1
+        self._left = len(parts)
+        self._outcomes: list[Outcome] = [None] * self._left
+        self._queued_at = time.perf_counter()
+        if self._left > 1:
+            for number, part in enumerate(parts):
+                _queue(context, part, acks, timeout_ms, now_ms, partial(self.receive, number=number))
+        elif (part := parts[0]).shared is None or part.topic is None or part.partition is None:
+            _queue(context, part, acks, timeout_ms, now_ms, self.receive)
+        else:
+            context.accumulator.join(part.topic, part.partition, part.shared, acks, timeout_ms, now_ms, self.receive)
+
+    def receive(self, outcome: AppendOutcome | BaseException | None, number: int = 0) -> None:
+        """Takes the outcome of a part; without a number, of the only one."""
+        if type(outcome) is Appended:
+            if outcome.source_position is not None:
+                outcome = _source_stored(outcome.source_position)
+        elif isinstance(outcome, EngineError):
+            outcome = from_engine(outcome)
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, Problem):  # a bug, or the process stops
+            self._end()
+            self.complete(outcome)
+            return
+        self._outcomes[number] = outcome  # type: ignore[assignment]  # AppendedApart is divided by its batch
+        self._left -= 1
+        if self._left:
+            return
+        self._end()
+        if self.is_over:  # the client has left
+            return
+        try:
+            result = self.result(self._outcomes)
+        except Exception as error:
+            self.complete(error if self.held is None else self.held.with_window(error))
+        else:
+            self.complete(result)
+
+    def _end(self) -> None:
+        context = self.context
+        context.metrics.delayed_produces.value -= 1
+        context.stages.ack.observe(time.perf_counter() - self._queued_at)
+        if self.held is not None:
+            self.held.release()
+
+
+class PendingOutcomes(PendingProduce[Sequence[Outcome]]):
+    """Parts whose outcomes are the result."""
+
+    __slots__ = ()
+
+    def result(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        return outcomes
+
+
+def _queue(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int, now_ms: int, receive: Receiver) -> None:
+    topic, partition, shared = part.topic, part.partition, part.shared
+    if part.problem is not None:
+        receive(part.problem)
+        return
+    assert topic is not None, part
+    assert partition is not None, part
+    if shared is not None:
+        context.accumulator.join(topic, partition, shared, acks, timeout_ms, now_ms, receive)
+        return
+    context.accumulator.close(topic.record.topic_id, partition)
+    try:
+        leader = context.partitions.leader(topic, partition)
+        append = leader.produce_all([(part.batch, part.conditions, None)], acks, timeout_ms)[0]
+    except EngineError as error:
+        receive(error)
+    else:
+        append.then(receive)
+
+
+def check_keys(part: Part) -> None:
+    """Checks that each record of a part for a compacted topic has a key: compaction keeps the last record of each key.
+
+    Raises Problem key_required.
+    """
+    topic = part.topic
+    assert topic is not None
+    number: int | None
+    if part.shared is not None:
+        number = next((number for number, (_, key, *_) in enumerate(part.shared.rows) if key is None), None)
+    else:
+        number = first_without_key(part.batch, topic.settings.batch_decoded_bytes_max)
+    if number is not None:
+        text = (
+            f"record {number} for partition {part.partition} of {part.topic_name!r} has no key: the topic is compacted"
+        )
+        raise Problem("key_required", text, topic=part.topic_name, partition=part.partition)
+
+
+def needs_keys(part: Part) -> bool:
+    """Returns whether `check_keys` is to be called for a part."""
+    return part.topic is not None and part.problem is None and part.topic.settings.cleanup_policy != "delete"
+
+
+def no_room(context: ProduceContext, incoming_bytes: int) -> Problem:
+    """Returns the problem of batches that exceed the queue of bytes that wait for the disk.
+
+    It is final for those that would exceed an empty queue too.
+    """
+    limit = context.settings.append_queue_bytes_max
+    if incoming_bytes > limit:
+        text = f"the batches of the request have {incoming_bytes} bytes, {limit} may wait for the disk"
+        return Problem("body_too_large", text, limit=limit)
+    return Problem("overloaded", "too many bytes wait for the disk")
+
+
+def _source_stored(position: int) -> Problem:
+    text = f"the outputs up to position {position} of the source are stored; send those of later ones"
+    return Problem("source_position_stored", text, source_position=position)
