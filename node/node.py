@@ -64,7 +64,7 @@ from gateway.routing.partitions import Partitions, TopicChanges, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
-from gateway.routing.topic_finder import TopicFinder
+from gateway.routing.topic_finder import Finder
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from gateway.subscriptions.calls import push_calls
@@ -88,7 +88,7 @@ READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered con
 class Node:
     """Composes one process of a node. `server` is what HTTP needs, `peer_handlers` the calls of other processes.
 
-    `topic_finder` looks up a topic in the cluster; None on a standalone node. `operate`, `siblings`: see AdminContext.
+    `topic_finder` looks for topics of other nodes. `operate`, `siblings`: see AdminContext.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Node:
         random: Random,
         replicas: Replicas,
         partitioners: Partitioners,
+        topic_finder: Finder,
+        operate: Operate,
         *,
         is_ready: bool = True,
-        topic_finder: TopicFinder | None = None,
-        operate: Operate | None = None,
         siblings: Callable[[], Mapping[str, LinkClient]] = dict,
     ) -> None:
         self.settings = settings
@@ -295,7 +295,7 @@ class Node:
             self._copy_dead_letter,
         )
 
-    def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
+    def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(
             self.settings,
             self.topics,
@@ -342,7 +342,7 @@ class Node:
         yield from self.push.families()
         if self.peers.index == 0:
             yield directory_family(self.shard)
-        yield from cluster_families(self.settings.node_id, self.shard, self.peers, self.replicas)
+        yield from cluster_families(self.shard, self.peers, self.replicas)
         yield background_numbers()
 
 

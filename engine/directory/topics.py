@@ -66,16 +66,20 @@ def check_topic_name(name: str) -> None:
 
 
 def check_new_topic(
-    name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_standalone: bool = True
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    overrides: Mapping[str, object],
+    *,
+    replication_factor_max: int = 1,
 ) -> None:
     """Check whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
     check_partitions(partitions)
-    if is_standalone and replication_factor != 1:
-        raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is standalone: use 1")
-    if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
-        hint = f"give a whole number from 1 to {REPLICATION_FACTOR_MAX}"
+    if not 1 <= replication_factor <= replication_factor_max:
+        bounds = f"give a whole number from 1 to {replication_factor_max}"
+        hint = "this node is standalone: use 1" if replication_factor_max == 1 else bounds
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint=hint)
 
 

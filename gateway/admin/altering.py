@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.directory.topics import changed_topic
-from engine.errors import InvalidConfig
 from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import check_applicable
 from engine.shard.served_topics import Topic
@@ -31,17 +30,9 @@ async def alter(
         check_applicable(overrides, changed.settings)
     is_growing = replication_factor is not None and replication_factor > record.replication_factor
     if replication_factor is not None and is_growing:
-        await _change_replication_factor(context, name, replication_factor)
+        await context.operate(ChangeReplicationFactor(name, replication_factor))
     if overrides or partitions is not None:
         await context.topics.alter(name, dict(overrides), partitions)
     if replication_factor is not None and not is_growing:
-        await _change_replication_factor(context, name, replication_factor)
-    return context.topics.topic(name)
-
-
-async def _change_replication_factor(context: AdminContext, name: str, replication_factor: int) -> None:
-    if context.operate is not None:
         await context.operate(ChangeReplicationFactor(name, replication_factor))
-    elif replication_factor != 1:
-        text = f"replication_factor is {replication_factor}"
-        raise InvalidConfig(text, hint="this node is standalone: use 1", setting="replication_factor")
+    return context.topics.topic(name)

@@ -1,7 +1,7 @@
 """Operations on the cluster over HTTP: reassign partitions, cancel that, drain and decommission nodes, balance bytes.
 
-The supervisor performs them (node/cluster/operations.py). Here are the requests, and the answers of a standalone node:
-it has one place for every replica, and rejects an operation that needs another one.
+Here are the requests. `operate` performs them: the supervisor in a cluster (node/cluster/operations.py), else
+gateway/admin/standalone_operations.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
+from engine.errors import UnknownPartition, UnknownTopic
 from gateway.admin.cluster_rows import (
     PartitionRow,
     ReassignmentRow,
@@ -27,7 +27,6 @@ from gateway.admin.operation_calls import (
     CancelReassignment,
     DecommissionNode,
     DrainNode,
-    Operate,
     Reassign,
 )
 from gateway.admin.peer_calls import sizes_of_all
@@ -37,7 +36,6 @@ from gateway.http.query import NoQuery, partition_number, path_partition, read_q
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
-from replication.errors import NoOtherNode
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -59,8 +57,7 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
     """GET /v1/cluster/reassignments"""
     caller = request.caller
     read_query(request, NoQuery)
-    rows = [] if context.peers.view is None else reassignment_rows(context.peers.view)
-    seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
+    seen = (row for row in reassignment_rows(context.peers.cluster) if caller.allows(Right.READ, row["topic"]))
     return json_response({"reassignments": await _with_progress(context, seen)})
 
 
@@ -72,10 +69,6 @@ async def reassign(request: Request, context: AdminContext) -> Response:
     await context.topics.refresh(wish.topic, 1 + max(targets, default=0))
     for number in targets:
         context.partitions.topic_id(wish.topic, number)
-    if context.operate is None:
-        for number, nodes in targets.items():
-            _check_own(context, number, nodes)
-        return json_response({"reassignments": []}, 202)
     rows = await context.operate(Reassign(wish.topic, targets))
     return json_response({"reassignments": await _with_progress(context, rows)}, 202)
 
@@ -85,8 +78,7 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
     _check_operating(request, context)
     topic, number = request.names["topic"], path_partition(request)
     context.partitions.topic_id(topic, number)
-    if context.operate is not None:
-        await context.operate(CancelReassignment(topic, number))
+    await context.operate(CancelReassignment(topic, number))
     return Response(status=204)
 
 
@@ -94,15 +86,15 @@ async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     _check_operating(request, context)
     wish, node_id = await read_json(request, _Drain), _node_id(request)
-    await _in_cluster(context)(DrainNode(node_id, wish.drained))
+    await context.operate(DrainNode(node_id, wish.drained))
     return json_response({"node_id": node_id, "drained": wish.drained})
 
 
 async def decommission_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
     _check_operating(request, context)
-    node_id, operate = _node_id(request), _in_cluster(context)
-    moving = await operate(DecommissionNode(node_id, await sizes_of_all(context)))
+    node_id = _node_id(request)
+    moving = await context.operate(DecommissionNode(node_id, await sizes_of_all(context)))
     return json_response({"node_id": node_id, "moving": moving}, 202)
 
 
@@ -110,9 +102,7 @@ async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
     _check_operating(request, context)
     wish = await read_json(request, _Balance, _Balance())
-    moves = []
-    if context.operate is not None:
-        moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
+    moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
     return json_response({"moves": moves, "applied": wish.apply})
 
 
@@ -135,23 +125,6 @@ def _check_operating(request: Request, context: AdminContext) -> None:
     """Raises Problem unknown_query, Draining."""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-
-
-def _in_cluster(context: AdminContext) -> Operate:
-    if context.operate is None:
-        raise NoOtherNode(
-            "this node is standalone: there is no other node",
-            hint="start the nodes of a cluster with --coordination",
-        )
-    return context.operate
-
-
-def _check_own(context: AdminContext, number: int, nodes: list[int]) -> None:
-    """Answers as a cluster of this node alone would (replication/cluster/operations.py). Raises InvalidConfig."""
-    own = context.settings.node_id
-    if nodes != [own]:
-        text = f"partition {number}: replicas {nodes} name unknown nodes"
-        raise InvalidConfig(text, hint=f"the known nodes are [{own}]: this one is standalone", setting="replicas")
 
 
 def _node_id(request: Request) -> int:

@@ -45,8 +45,8 @@ class OwnerContext:
 class AdminContext:
     """The dependencies for answering an operator's request.
 
-    `replicas` knows how old the view of the cluster is. `operate` runs an operation on the cluster; None on a
-    standalone node. `siblings` are the processes of this node that serve no requests, by name.
+    `replicas` knows how old the view of the cluster is. `operate` runs an operation on the cluster. `siblings` are the
+    processes of this node that serve no requests, by name.
     """
 
     settings: NodeSettings
@@ -55,7 +55,7 @@ class AdminContext:
     peers: Peers
     router: Router
     replicas: Replicas
-    operate: Operate | None
+    operate: Operate
     siblings: Callable[[], Mapping[str, LinkClient]]
     own_sizes: Callable[[], dict[str, int]]
     cluster_id: str

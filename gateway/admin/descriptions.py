@@ -11,7 +11,6 @@ from engine.shard.served_topics import Topic
 from gateway.admin.cluster_rows import PartitionRow, offline_row, topology_row
 from gateway.admin.context import AdminContext
 from gateway.admin.partition_calls import DESCRIBE
-from gateway.routing.router import CALL_S, may_retry
 from replication.cluster.view import ClusterView
 
 DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding the leader
@@ -19,15 +18,11 @@ DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding
 
 async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
     """Returns a row for each partition, without positions where the leader does not answer within the budget."""
-    record, view = topic.record, context.peers.view
-    timeout_s = CALL_S if view is None else _describe_s(context, budget_ms)
-    found = await context.router.rows(DESCRIBE, record, timeout_s)
+    record, view = topic.record, context.peers.cluster
+    found = await context.router.rows(DESCRIBE, record, _describe_s(context, budget_ms))
     rows: dict[int, PartitionRow] = {}
     async for number, row in in_slices(list(found.items())):
-        if view is not None:
-            rows[number] = _in_cluster(view, record.topic_id, number, row)
-        elif row is not None:
-            rows[number] = row
+        rows[number] = _with_topology(view, record.topic_id, number, row)
     left = [number for number in range(record.partitions) if number not in rows]
     described = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
     rows.update(zip(left, described, strict=True))
@@ -36,25 +31,25 @@ async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | N
 
 async def described_row(context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None) -> PartitionRow:
     """Returns the row of one partition, as `described_rows` does."""
-    view = context.peers.view
-    if view is None:
-        row, _ = await context.router.call(DESCRIBE, record.name, number, None)
-        return row
+    view = context.peers.cluster
     try:
         async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs sends no error either
             row, _ = await context.router.call(DESCRIBE, record.name, number, None, budget_ms=budget_ms)
     except TimeoutError:
         return offline_row(view, record.topic_id, number)
     except EngineError as error:
-        if not may_retry(DESCRIBE, error):
+        if not context.router.may_retry(DESCRIBE, error):
             raise
         return offline_row(view, record.topic_id, number)
-    return _in_cluster(view, record.topic_id, number, row)
+    return _with_topology(view, record.topic_id, number, row)
 
 
-def _in_cluster(view: ClusterView, topic_id: str, number: int, row: PartitionRow | None) -> PartitionRow:
+def _with_topology(view: ClusterView, topic_id: str, number: int, row: PartitionRow | None) -> PartitionRow:
     return offline_row(view, topic_id, number) if row is None else {**row, **topology_row(view, topic_id, number)}
 
 
-def _describe_s(context: AdminContext, budget_ms: int | None) -> float:
+def _describe_s(context: AdminContext, budget_ms: int | None) -> float | None:
+    """Returns how long to wait for a leader's answer; None: as long as any call, as no other leader can be elected."""
+    if not context.peers.cluster.has_elections:
+        return None
     return (context.settings.leader_wait_ms if budget_ms is None else budget_ms) / 1000 + DESCRIBE_S

@@ -35,9 +35,9 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     """GET /v1/cluster"""
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
-    if context.peers.view is None:
-        return json_response(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
-    view, caller = context.peers.view, request.caller
+    view, caller = context.peers.cluster, request.caller
+    if not view.has_elections:
+        return json_response(_single_node(context) | {"cluster_id": cluster_id, "shards": shards})
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
     replicas = context.replicas
     is_silent, age_s = not replicas.has_contact, replicas.store_age_s
@@ -48,7 +48,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     return json_response({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
 
 
-def _standalone_view(context: AdminContext) -> dict[str, Any]:
+def _single_node(context: AdminContext) -> dict[str, Any]:
     settings = context.settings
     partitions = sum(topic.record.partitions for topic in context.topics.all())
     this = {

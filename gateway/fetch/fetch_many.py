@@ -80,7 +80,7 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     options = await read_json(request, MultiFetchRequest, bytes_max=bytes_max)
     _check(options, partitions_max)
     caller = request.caller
-    if context.topics.may_lack_any:
+    if not context.topics.is_standalone:
         allowed = [entry for entry in options.partitions if caller.allows(Right.READ, entry.topic)]
         for name in {entry.topic for entry in allowed}:
             await context.topics.refresh(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))

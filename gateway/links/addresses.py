@@ -127,14 +127,14 @@ def url_of(settings: NodeSettings, port: int) -> str:
 def direct_urls(settings: NodeSettings, ports: Sequence[int], node_url: str) -> list[str]:
     """Returns the URL of each shard for clients: that of the node where clients may not reach the shard's own port.
 
-    A standalone node behind a proxy or NAT, or that listens on all addresses, does not know how clients reach the
+    A single node behind a proxy or NAT, or that listens on all addresses, does not know how clients reach the
     ports of its shards.
     """
     form = settings.advertised_direct_url
     if form and form != NO_DIRECT_URL:
         return [_direct_url(form, port, shard) for shard, port in enumerate(ports)]
-    is_standalone = not settings.coordination or settings.is_embedded
-    is_unsure = is_standalone and (settings.advertised_url or settings.host in WILDCARDS)
+    is_single_node = not settings.coordination or settings.is_embedded  # the nodes of a cluster reach each other
+    is_unsure = is_single_node and (settings.advertised_url or settings.host in WILDCARDS)
     return [node_url if form or is_unsure else url_of(settings, port) for port in ports]
 
 

@@ -18,10 +18,11 @@ from gateway.http.problems import Problem
 from gateway.routing.leader_failover import AnyLeader, FailoverLeader, Leader, LeaderFailover
 from gateway.routing.peers import Peers
 from gateway.routing.remote_leader import RemoteLeader
-from gateway.routing.topic_finder import TopicFinder
+from gateway.routing.topic_finder import AllTopicsKnown, Finder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
 from replication.replica.replicas import AnyReplica, Replicas
+from replication.replica.standalone import StandaloneReplica
 
 
 def check_not_internal(name: str) -> None:
@@ -51,14 +52,14 @@ class TopicChanges(Protocol):
 
 
 class Topics:
-    """`finder` is None on a standalone node, which knows every topic. `live_nodes` counts the nodes of the cluster."""
+    """`finder` looks for topics of other nodes. `live_nodes` counts the nodes of the cluster."""
 
     def __init__(
         self,
         shard: Shard,
         settings: NodeSettings,
         changes: TopicChanges,
-        finder: TopicFinder | None,
+        finder: Finder,
         live_nodes: Callable[[], int],
     ) -> None:
         self._shard = shard
@@ -67,7 +68,10 @@ class Topics:
         self._changes = changes
         self._finder = finder
         self._live_nodes = live_nodes
-        self.may_lack_any = finder is not None  # a topic that another node has made
+
+    @property
+    def is_standalone(self) -> bool:  # for gateway/fetch/fetch_many.py
+        return isinstance(self._finder, AllTopicsKnown)
 
     @property
     def partition_count(self) -> int:
@@ -80,14 +84,14 @@ class Topics:
         """Returns the topic. Raises UnknownTopic."""
         return self._shard.topic(name)
 
-    def may_lack(self, name: str, partitions: int = 1) -> bool:
-        """Returns whether another node may have made a topic of `partitions` partitions, or grown it to them."""
+    def lacks(self, name: str, partitions: int = 1) -> bool:
+        """Returns whether the topic, or the last of `partitions` partitions, is unknown to this process."""
         topic = self._shard.topics.get(name)
-        return self._finder is not None and (topic is None or topic.record.partitions < partitions)
+        return topic is None or topic.record.partitions < partitions
 
     async def refresh(self, name: str, partitions: int = 1) -> None:
         """Waits for a topic of `partitions` partitions that another node may have made or grown. Raises Problem."""
-        if self._finder is not None and self.may_lack(name, partitions):
+        if self.lacks(name, partitions):
             await self._finder.find(name)
 
     async def confirm(self, name: str) -> None:
@@ -95,8 +99,7 @@ class Topics:
 
         Raises Problem.
         """
-        if self._finder is not None:
-            await self._finder.find(name)
+        await self._finder.find(name)
 
     async def confirm_id(self, name: str, is_meant: Callable[[str], bool]) -> bool:
         """Returns whether the topic has the id that a reader means, also if this process learns of it late.
@@ -208,31 +211,35 @@ class Partitions:
             raise other_topic(topic_name, present_id)
 
     def local_partition(self, topic_name: str, number: int) -> Partition | None:
-        """Returns a partition of a standalone process; None if another process owns it, or the node is in a cluster.
+        """Returns a partition that this process leads as long as it exists; None if its leader has to be looked up.
 
         Raises UnknownTopic, UnknownPartition.
         """
         topic = self._shard.topics.get(topic_name)
         if topic is None or number >= topic.record.partitions:
             self.topic_id(topic_name, number)
-        return None if topic is None or self._peers.view is not None else topic.partitions.get(number)
+        partition = None if topic is None else topic.partitions.get(number)
+        return partition if partition in self._replicas.lasting else None
+
+    def lasting_replica(self, topic: Topic, number: int) -> StandaloneReplica | None:
+        """Returns the replica of a partition that this process leads as long as it exists; None if another may lead."""
+        partition = topic.partitions.get(number)
+        return None if partition is None else self._replicas.lasting.get(partition)
 
     def owned_partition(
         self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0, *, from_follower: bool = False
     ) -> Partition:
         """Returns a partition that this process answers for.
 
-        Raises NotLeader if another process answers for it, or if this process does not know `least_epoch` yet. A
-        standalone node raises UnknownTopic instead: a call for a deleted topic must not reach a new topic of its name.
+        Raises NotLeader if another process answers for it, or if this process does not know `least_epoch` yet. Where
+        every topic is known, raises UnknownTopic: a call for a deleted topic must not reach a new topic of its name.
         """
-        if self._peers.view is None:
-            found = self._shard.topics.get(topic_name) or self._shard.topic(topic_name)
-            if found.record.topic_id != topic_id:
-                raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
-            return found.partitions.get(number) or self._shard.partition(topic_name, number)
         topic = self._shard.topics.get(topic_name)
         if topic is None or topic.record.topic_id != topic_id:
-            raise NotLeader(f"this node does not know the topic {topic_name!r} of that id (any more, or yet)")
+            raise self._peers.cluster.missing_topic(topic_name)
+        partition = topic.partitions.get(number)
+        if partition is not None and partition in self._replicas.lasting:
+            return partition
         return self.led_partition(topic, number, least_epoch, from_follower=from_follower)
 
     def led_partition(
@@ -240,17 +247,21 @@ class Partitions:
     ) -> Partition:
         """Returns a partition that this process leads in `least_epoch` or later.
 
-        With `from_follower`, an in-sync follower is accepted too. Raises NotLeader.
+        With `from_follower`, an in-sync follower is accepted too. Raises NotLeader, UnknownTopic.
         """
         partition = topic.partitions.get(number)
         if partition is None:
             raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
-        self._replicas.by_partition[partition].check_serves_reads(least_epoch, from_follower=from_follower)
+        try:
+            replica = self._replicas.by_partition[partition]
+        except KeyError:
+            raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
+        replica.check_serves_reads(least_epoch, from_follower=from_follower)
         return partition
 
     def leader(self, topic: Topic, number: int) -> Leader:
         """Returns the leader of a partition as a producer sees it. Raises NoLeader, UnknownTopic."""
-        if self._peers.view is None:
+        if not self._peers.cluster.has_elections:
             return self.present_leader(topic, number)
         find_leader = partial(self.present_leader, topic, number)
         return FailoverLeader(self._failover, topic.record.topic_id, number, find_leader)
@@ -258,14 +269,8 @@ class Partitions:
     def present_leader(self, topic: Topic, number: int) -> AnyLeader:
         """Returns the leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
         topic_id = topic.record.topic_id
-        if self._peers.view is not None:
-            if self._peers.is_owned_here(topic_id, number):
-                return self._replicas.by_partition[self.led_partition(topic, number)]
-            return RemoteLeader(self._peers, topic.record.name, topic_id, number)
-        partition = topic.partitions.get(number)
-        if partition is not None:
-            try:
-                return self._replicas.by_partition[partition]
-            except KeyError:
-                raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
+        if (replica := self.lasting_replica(topic, number)) is not None:
+            return replica
+        if self._peers.is_owned_here(topic_id, number):
+            return self._replicas.by_partition[self.led_partition(topic, number)]
         return RemoteLeader(self._peers, topic.record.name, topic_id, number)

@@ -1,21 +1,21 @@
 """The processes that requests may be forwarded to: the other shards of this node, and those of other nodes.
 
-Knows the process that answers for a partition; gateway/links/process_links.py has the link to it. A node in one process
-is shard 0 of 1 and has no links; a standalone node computes the owner from the topic's id
-(engine/directory/placement.py); in a cluster the owner is the leader, which the view names and which changes. Does not
-retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
+Knows the process that answers for a partition: the leader that the view of the cluster names. A standalone node has the
+view of a cluster of one. gateway/links/process_links.py has the link to a process; a node in one process has none. Does
+not retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.directory.placement import shard_of
 from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
+from replication.cluster.standalone_view import StandaloneView
 from replication.cluster.view import ClusterView
 from replication.errors import NoLeader
 
@@ -28,25 +28,24 @@ class Owner(NamedTuple):
 
 
 class Peers:
-    """This shard among its siblings and, in a cluster, among all shards."""
+    """This shard among all shards of the cluster, which may have this node only."""
 
     def __init__(
         self,
         index: int = 0,
         count: int = 1,
         links: ProcessLinks | None = None,
-        view: ClusterView | None = None,
+        cluster: ClusterView | None = None,
         node_id: int = 0,
-        direct_urls: Sequence[str] = (),
     ) -> None:
-        """`direct_urls`: the URLs of all shards of this node, as clients reach them."""
+        """`cluster` has what this process knows of the cluster: by default, of a standalone node in one process."""
         self.index = index
         self.count = count
         self.links = links or ProcessLinks()
-        self.view = view  # of the cluster; None: the node is standalone
-        self._node_id = node_id
-        self._direct_urls = direct_urls
-        self.has_others = count > 1 or view is not None  # processes that requests may be forwarded to
+        self.cluster = cluster or StandaloneView(node_id)
+        self.view = self.cluster if self.cluster.has_elections else None  # for gateway/fetch and gateway/produce
+        self.node_id = node_id
+        self.has_others = self.cluster.has_others  # processes that requests may be forwarded to
         self.forwarded = 0
         self.moved = 0  # connections, to other shards of this node
         self.url = ""  # of this node, as clients reach it
@@ -54,7 +53,7 @@ class Peers:
         self._waiting: set[asyncio.Future[bool]] = set()
 
     def __repr__(self) -> str:
-        return f"Peers({self.index} of {self.count}{'' if self.view is None else f', node {self._node_id}'})"
+        return f"Peers({self.index} of {self.count}, node {self.node_id})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
@@ -85,16 +84,14 @@ class Peers:
 
     def owner(self, topic_id: str, partition: int) -> Owner:
         """Returns the process that answers for a partition now. Raises NoLeader."""
-        if self.view is None:
-            return Owner(None, shard_of(topic_id, partition, self.count))
-        endpoint = self.view.leader_of(topic_id, partition)
+        endpoint = self.cluster.leader_of(topic_id, partition)
         if endpoint is None:
             raise NoLeader(f"partition {partition} of topic {topic_id} has no leader")
-        return Owner(None if endpoint.node_id == self._node_id else endpoint.node_id, endpoint.shard)
+        return Owner(None if endpoint.node_id == self.node_id else endpoint.node_id, endpoint.shard)
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
         """Returns the leader epoch that the partition's owner must have reached: the newest known; 0 if none is."""
-        found = None if self.view is None else self.view.states.get((topic_id, partition))
+        found = self.cluster.states.get((topic_id, partition))
         return 0 if found is None else found.state.leader_epoch
 
     def is_local(self, owner: Owner) -> bool:
@@ -105,36 +102,33 @@ class Peers:
         return self.is_local(self.owner(topic_id, partition))
 
     def count_live_nodes(self) -> int:
-        return 1 if self.view is None else max(1, len(self.view.nodes))
+        return max(1, len(self.cluster.nodes))
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
         """Returns the URL of a leader in another process; None if unknown."""
-        if self.view is None:
-            shard = shard_of(topic_id, partition, self.count)
-            return None if shard == self.index or not self._direct_urls else self._direct_urls[shard]
-        endpoint = self.view.leader_of(topic_id, partition)
-        return None if endpoint is None or self.is_owned_here(topic_id, partition) else endpoint.url
+        endpoint = self.cluster.leader_of(topic_id, partition)
+        if endpoint is None or (endpoint.node_id == self.node_id and endpoint.shard == self.index):
+            return None
+        return endpoint.url
 
     def preferred_read_replica(self, topic_id: str, partition: int, rack: str) -> Owner | None:
         """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
-        view = self.view
-        if view is None:
-            return None
+        view = self.cluster
         found = view.states.get((topic_id, partition))
         in_sync = [] if found is None else [member.node_id for member in found.state.in_sync]
         in_rack = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
         leader = view.leader(topic_id, partition)
         if not in_rack or leader is None or leader.node_id in in_rack:
             return None
-        node_id = self._node_id if self._node_id in in_rack else in_rack[partition % len(in_rack)]
+        node_id = self.node_id if self.node_id in in_rack else in_rack[partition % len(in_rack)]
         endpoint = view.endpoint_on(node_id, topic_id, partition)
-        return None if endpoint is None else Owner(None if node_id == self._node_id else node_id, endpoint.shard)
+        return None if endpoint is None else Owner(None if node_id == self.node_id else node_id, endpoint.shard)
 
     def racks(self, topic_id: str, partition: int) -> tuple[str, frozenset[str]]:
         """Returns the rack of a partition's leader, and those of its replicas on live nodes; empty where unknown."""
-        view = self.view
-        found = None if view is None else view.states.get((topic_id, partition))
-        if view is None or found is None:
+        view = self.cluster
+        found = view.states.get((topic_id, partition))
+        if found is None:
             return "", frozenset()
         leader = view.leader(topic_id, partition)
         of_nodes = {node_id: view.nodes[node_id].rack for node_id in found.state.replicas if node_id in view.nodes}
@@ -151,8 +145,7 @@ class Peers:
 
     def on_nodes_changed(self) -> None:
         """Follows the registrations of the view: links nodes that came, and ends the links to those that left."""
-        assert self.view is not None
-        self.links.follow(node for node_id, node in self.view.nodes.items() if node_id != self._node_id)
+        self.links.follow(node for node_id, node in self.cluster.nodes.items() if node_id != self.node_id)
         self.on_leaders_changed()
 
     def on_leaders_changed(self) -> None:

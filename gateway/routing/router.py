@@ -74,6 +74,10 @@ class Router:
         self.budgets = budgets
         self._calls = {one.call.name: one for one in calls}
 
+    def may_retry(self, call: PartitionCall[A, R], error: EngineError) -> bool:
+        """Returns whether a call failed because leadership moved, and may be repeated."""
+        return self.peers.cluster.has_elections and may_retry(call, error)
+
     async def call(
         self,
         call: PartitionCall[A, R],
@@ -85,19 +89,17 @@ class Router:
         budget_ms: int | None = None,
         topic_id: str | None = None,
     ) -> Reply[R]:
-        """Makes a call at the partition's owner. In a cluster it waits for a leader and follows it when it moves.
+        """Makes a call at the partition's owner. Waits for a leader that is being elected, and follows one that moves.
 
         With a `topic_id` no call reaches another topic of that name. Raises UnknownTopic, UnknownPartition, NoLeader,
         OtherTopic, and what the call raises.
         """
-        if self.peers.view is None:
-            return await self._call_now(call, topic_name, number, arguments, wait_ms, topic_id)
         budget = self.budgets.begin(wait_ms, budget_ms)
         while True:
             try:
                 return await self._call_now(call, topic_name, number, arguments, wait_ms, topic_id)
             except EngineError as error:
-                if not may_retry(call, error):
+                if not self.may_retry(call, error):
                     raise
                 await budget.pause(error)
             if wait_ms:
@@ -114,7 +116,7 @@ class Router:
         return [found[number] for number in range(topic.record.partitions)]
 
     async def rows(
-        self, call: PartitionCall[None, R], record: TopicRecord, timeout_s: float = CALL_S
+        self, call: PartitionCall[None, R], record: TopicRecord, timeout_s: float | None = None
     ) -> dict[int, R | None]:
         """Makes a call for all partitions of a topic, with one message to each process that answers for some.
 
@@ -176,7 +178,12 @@ class Router:
             raise LinkDown("the connection to the process that owns the partition was lost") from None
 
     async def _rows_of(
-        self, call: PartitionCall[None, R], record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float
+        self,
+        call: PartitionCall[None, R],
+        record: TopicRecord,
+        owner: Owner,
+        numbers: list[int],
+        timeout_s: float | None,
     ) -> Sequence[tuple[int, Any]]:
         if self.peers.is_local(owner):
             return await self._local_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
@@ -186,7 +193,7 @@ class Router:
             async with asyncio.timeout(timeout_s):
                 rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)
         except TimeoutError:
-            return [(number, None) for number in numbers] if timeout_s < CALL_S else []
+            return [(number, None) for number in numbers] if timeout_s is not None else []
         except EngineError:  # the process restarts, or its version does not know the call
             return []
         return rows  # type: ignore[no-any-return]

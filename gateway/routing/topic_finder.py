@@ -1,6 +1,6 @@
 """Looks for topics and partitions that another node has created and this one does not know, before a final 404.
 
-Only in a cluster. An answer comes from a read of the coordination store that began after the request arrived, as for
+An answer comes from a read of the coordination store that began after the request arrived, as for
 every final rejection (docs/decisions/0015). Requests for one name share a read, and reads for one name are limited per
 second; the number of unknown names is bounded too.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from engine.directory.topics import check_topic_name
 from engine.errors import InvalidTopicName
@@ -20,8 +21,20 @@ LOOKUPS_MAX = 32  # at once, each for another name: the store has other work
 NAMES_MAX = 1000  # with a pending read: beyond it, a request for another name has to retry
 
 
+class Finder(Protocol):
+    async def find(self, name: str) -> bool:
+        """Returns whether another node has the topic, once this process has it too."""
+
+
+class AllTopicsKnown:
+    """The finder of a standalone node, whose catalog has every topic. Implements Finder."""
+
+    async def find(self, name: str) -> bool:
+        return False
+
+
 class TopicFinder:
-    """`ask` returns whether the cluster has the topic, once this process has it too."""
+    """Implements Finder. `ask` returns whether the cluster has the topic, once this process has it too."""
 
     def __init__(self, ask: Callable[[str], Awaitable[bool]]) -> None:
         self._ask = ask

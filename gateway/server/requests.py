@@ -78,7 +78,7 @@ class Requests:
                     self.access.check(request)
             else:
                 self.check(request)
-            if self._topics.may_lack_any and self._lacks_topic(request):
+            if "topic" in request.names and self._topics.lacks(request.names["topic"], partitions_named(request)):
                 return self._find_topic(request)
             route = request.route
             return route.handler(request, route.context)
@@ -129,10 +129,6 @@ class Requests:
         if request.held_bytes:
             self._context.bodies.release(request)
         self.count_ended()
-
-    def _lacks_topic(self, request: Request) -> bool:
-        name = request.names.get("topic")
-        return name is not None and self._topics.may_lack(name, partitions_named(request))
 
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""

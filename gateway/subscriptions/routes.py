@@ -242,10 +242,10 @@ async def _found(request: Request, context: PushContext, group: str) -> _Found:
 
 async def _find(context: PushContext, group: str) -> _Found | None:
     """Returns a subscription, without a check of rights; None: there is none."""
-    view = await _view(context, group)
-    if view is None or view.definition is None:
+    described = await _view(context, group)
+    if described is None or described.definition is None:
         return None
-    return _Found(view.definition, decode(view.definition))
+    return _Found(described.definition, decode(described.definition))
 
 
 def _may_read(request: Request, definition: Definition) -> bool:
@@ -269,10 +269,10 @@ async def _view(context: PushContext, group: str) -> View | None:
 
 
 async def _describe(context: PushContext, group: str) -> dict[str, object]:
-    view = await _view(context, group)
-    if view is None or view.definition is None:
+    described = await _view(context, group)
+    if described is None or described.definition is None:
         raise _unknown(group)
-    return _shown(view)
+    return _shown(described)
 
 
 def _shown(view: View) -> dict[str, object]:

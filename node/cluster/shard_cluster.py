@@ -13,20 +13,24 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from types import NoneType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from engine.directory.topics import REPLICATION_FACTOR_MAX
 from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.partition.spool import Spool
 from engine.shard.shard import Shard
+from gateway.admin.operation_calls import Operation
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import Handler, Link, handler
 from gateway.links.replica_exchange import ReplicaExchanges
 from gateway.routing.peers import Peers
+from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, ShardTask, TopicChanges
 from node.process_calls import PartitionNumber
+from node.setup.listener import Listener
 from replication.cluster.values import (
     Outcome,
     Proposal,
@@ -49,16 +53,19 @@ PROPOSE_S = 30.0  # after this the outcome is unknown, and the state is read aga
 
 
 class ShardCluster:
-    """The shard's cluster. Made before the shard, whose events go to its replicas."""
+    """The shard's cluster, whose replicas get the events of the shard. Implements ShardMembership."""
+
+    replication_factor_max = REPLICATION_FACTOR_MAX
 
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
+        self.topic_finder = TopicFinder(self._find_topic)
         self.credentials = Credentials(cluster.cluster_id, cluster.secret)
         self._task = task
         self._port = cluster.internal_port
         self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_max_ms)
 
-    def create_host(
+    def create_replicas(
         self,
         peers: Peers,
         supervisor: Callable[[], Link],
@@ -66,7 +73,6 @@ class ShardCluster:
         boottime: Callable[[], float],
         spool: Spool,
     ) -> ReplicaHost:
-        """Make the replica host, before any partition is opened."""
         settings = self._task.settings
         self._peers, self._supervisor = peers, supervisor
         self.host = ReplicaHost(
@@ -84,8 +90,15 @@ class ShardCluster:
         )
         return self.host
 
+    def hand_over(self, peers: Peers) -> None:
+        """Return None: a connection stays, because leaders move."""
+
+    async def operate(self, operation: Operation) -> Any:
+        """Run an operation of node/cluster/operations.py on the cluster."""
+        result, _ = await self._supervisor().call("operate", operation, timeout_s=CHANGE_S)
+        return result
+
     async def load_view(self, link: Link) -> None:
-        """Fetch the supervisor's view. Later changes follow by calls."""
         fields: ClusterFields
         fields, _ = await link.call("cluster", None, timeout_s=CHANGE_S)
         for topic in fields["topics"]:
@@ -97,10 +110,12 @@ class ShardCluster:
             self.host.on_registered(Member(*fields["member"]))
 
     async def open(self, handlers: Mapping[str, Handler]) -> None:
-        """Listen for other nodes. Raises StartRefused."""
         self._listener = InternalListener(self.credentials, handlers, self.host.server.fetch)
         settings = self._task.settings
         await self._listener.open(LOOPBACK if settings.is_embedded else settings.host, self._port)
+
+    async def move_clients(self, listener: Listener) -> None:
+        await listener.announce_shutdown()
 
     async def close(self) -> None:
         """Stop leading and following. The peers close the links to other nodes.
@@ -115,8 +130,6 @@ class ShardCluster:
         await self._exchanges.close()
 
     def handlers(self, shard: Shard) -> dict[str, Handler]:
-        """Return the handlers for calls of the supervisor."""
-
         def sync_handler(kind: type[A], apply: Callable[[A], None]) -> Handler:
             async def call(arguments: A, _: bytes) -> tuple[None, bytes]:
                 apply(arguments)
@@ -183,6 +196,11 @@ class ShardCluster:
         for deleted in map(topic_from_plain, plain["deleted"]):
             self.view.remove_topic(deleted)
             self.host.on_deleted(deleted.topic_id)
+
+    async def _find_topic(self, name: str) -> bool:
+        """Return whether the cluster has the topic; this node then has it too."""
+        is_there, _ = await self._supervisor().call("find_topic", name, timeout_s=CHANGE_S)
+        return bool(is_there)
 
     async def _propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         plain = [proposal_to_plain(proposal) for proposal in proposals]

@@ -27,9 +27,11 @@ from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
+from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserved_port, url_of
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
+from gateway.routing.topic_finder import AllTopicsKnown
 from gateway.settings import NodeSettings
 from node.cluster.sessions import check_standalone, open_coordination
 from node.node import Node
@@ -125,13 +127,15 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             shard,
             tier,
             shard,
-            peers or Peers(),
+            peers or Peers(node_id=settings.node_id),
             producer_ids,
             clock,
             executor,
             random.Random(),
             replicas,
             partitioners,
+            AllTopicsKnown(),
+            operate_standalone(settings.node_id),
         )
         use_tokens(node, tokens)
         try:

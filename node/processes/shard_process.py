@@ -29,20 +29,17 @@ from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
-from gateway.admin.operation_calls import Operation
-from gateway.connections.hand_over import HandOver
 from gateway.links.link import Busy, Handler, LinkLost, handler
 from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
-from gateway.routing.topic_finder import TopicFinder
+from node.cluster.standalone_shard import ShardMembership, StandaloneShard
 from node.messages import (
     CHANGE_S,
     RecordFields,
     ShardTask,
     connect_to_supervisor,
-    hand_over_socket,
     record_from,
     records_from,
     run_until_complete,
@@ -67,8 +64,6 @@ from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
-from replication.replica.replicas import Replicas
-from replication.replica.standalone import StandaloneReplicas
 
 
 async def run(task: ShardTask) -> None:
@@ -83,14 +78,9 @@ async def run(task: ShardTask) -> None:
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
-        cluster = None
-        if task.cluster is not None:
-            from node.cluster.shard_cluster import ShardCluster  # it imports aiohttp
-
-            cluster = ShardCluster(task, task.cluster)
-        links = ProcessLinks(_siblings(task), None if cluster is None else cluster.credentials)
-        view = None if cluster is None else cluster.view
-        peers = Peers(task.index, task.count, links, view, settings.node_id, task.direct_urls)
+        cluster = _membership(task)
+        links = ProcessLinks(_siblings(task), cluster.credentials)
+        peers = Peers(task.index, task.count, links, cluster.view, settings.node_id)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         supervisor_lost = asyncio.Event()
         handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
@@ -100,14 +90,12 @@ async def run(task: ShardTask) -> None:
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         spool = Spool(-(-settings.tier_spool_bytes_max // task.count))
         tier = ShardTier(logs, worker, store.url, spool)
-        replicas: Replicas = StandaloneReplicas(settings.node_id, spool)
-        if cluster is not None:
-            replicas = cluster.create_host(peers, supervisor.link, new_id, clock.boottime, spool)
+        replicas = cluster.create_replicas(peers, supervisor.link, new_id, clock.boottime, spool)
         partitioners = Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)
         shard.catalog.without_metadata = task.without_metadata
-        changes = SupervisedChanges(shard, supervisor, is_standalone=cluster is None)
+        changes = SupervisedChanges(shard, supervisor, cluster.replication_factor_max)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
         peers.url, peers.direct_url = task.url, task.direct_urls[task.index]
         node = Node(
@@ -122,30 +110,26 @@ async def run(task: ShardTask) -> None:
             random.Random(),
             replicas,
             partitioners,
+            cluster.topic_finder,
+            cluster.operate,
             is_ready=False,
-            topic_finder=None if cluster is None else TopicFinder(changes.find_topic),
-            operate=None if cluster is None else changes.operate,
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
         )
         await logs.start()
-        listener = Listener(node, settings, task.ports, _hand_over(task, peers) if cluster is None else None)
-        handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener)}
-        if cluster is not None:
-            handlers |= cluster.handlers(shard)
+        listener = Listener(node, settings, task.ports, cluster.hand_over(peers))
+        handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener), **cluster.handlers(shard)}
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call(
             "tokens", None, timeout_s=CHANGE_S
         )  # after connecting: a later change is sent by a call
         use_tokens(node, tokens)
-        if cluster is not None:
-            await cluster.load_view(link)
+        await cluster.load_view(link)
         await shard.start(records_from(records))
         changes.is_started.set()
         for_peers = node.peer_handlers()
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers(shard)})
-        if cluster is not None:
-            await cluster.open(for_peers)
+        await cluster.open(for_peers)
         links.connect()
         worker.connect()
         counting = AcceptedCounting(store, store_executor, clock, shard, task.identity.cluster_id, new_id())
@@ -156,12 +140,10 @@ async def run(task: ShardTask) -> None:
         if not (stop.is_set() or supervisor_lost.is_set()):
             await link.call("ready", Ready(task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
         await first_of(stop.wait(), supervisor_lost.wait())
-        if cluster is not None:
-            await listener.announce_shutdown()
+        await cluster.move_clients(listener)
         await listener.drain()
         await counting.stop()
-        if cluster is not None:
-            await cluster.close()
+        await cluster.close()
         server.close()
         for caller in (worker, supervisor):
             caller.close()
@@ -176,28 +158,30 @@ def _siblings(task: ShardTask) -> dict[Process, LinkClient]:
     return {(None, index): LinkClient(shard_socket(task.run_dir, index)) for index in others}
 
 
-def _hand_over(task: ShardTask, peers: Peers) -> HandOver | None:
-    requests_min = task.settings.requests_before_move
-    if not requests_min:
-        return None
-    return HandOver(task.index, partial(hand_over_socket, task.run_dir), requests_min, peers.count_moved)
+def _membership(task: ShardTask) -> ShardMembership:
+    if task.cluster is None:
+        return StandaloneShard(task)
+    from node.cluster.shard_cluster import ShardCluster  # it imports aiohttp
+
+    return ShardCluster(task, task.cluster)
 
 
 class SupervisedChanges:
     """Forwards topic changes to the supervisor, and applies those that it sends to every shard."""
 
-    def __init__(self, shard: Shard, supervisor: LinkClient, *, is_standalone: bool) -> None:
+    def __init__(self, shard: Shard, supervisor: LinkClient, replication_factor_max: int) -> None:
         self._shard = shard
         self._supervisor = supervisor
         self._openings: dict[str, asyncio.Future[Any]] = {}  # topics and partitions being opened, by topic
         self.is_started = asyncio.Event()
-        self._is_standalone = is_standalone
+        self._replication_factor_max = replication_factor_max
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         # checked before the call: a link cannot carry integers of any size
-        check_new_topic(name, partitions, replication_factor, overrides, is_standalone=self._is_standalone)
+        most = self._replication_factor_max
+        check_new_topic(name, partitions, replication_factor, overrides, replication_factor_max=most)
         arguments = CreateTopic(name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self._supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
@@ -208,20 +192,8 @@ class SupervisedChanges:
         await self._supervisor.link().call("alter_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name)
 
-    async def find_topic(self, name: str) -> bool:
-        """True if the cluster has the topic; this node then has it too."""
-        if self._is_standalone:
-            return False
-        is_there, _ = await self._supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
-        return bool(is_there)
-
     async def delete_topic(self, name: str) -> None:
         await self._supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
-
-    async def operate(self, operation: Operation) -> Any:
-        """Run an operation of node/cluster/operations.py on the cluster."""
-        result, _ = await self._supervisor.link().call("operate", operation, timeout_s=CHANGE_S)
-        return result
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypedDict
 
 from engine.directory.placement import shard_of
-from engine.errors import InvalidConfig, StartRefused
+from engine.errors import EngineError, InvalidConfig, StartRefused
 from replication.cluster.keys import PartitionKey
 from replication.cluster.values import (
     NodeFields,
@@ -24,7 +24,7 @@ from replication.cluster.values import (
     topic_to_plain,
 )
 from replication.cores.partition_state import Member, Registrations, VersionedState
-from replication.errors import NodesAbsent
+from replication.errors import NodesAbsent, NotLeader
 
 StateChange = tuple[str, int, VersionedState]
 
@@ -82,6 +82,9 @@ class ClusterListener(Protocol):
 
 
 class ClusterView:
+    has_elections = True  # leaders move, and a partition may lack one; not on a standalone node
+    has_others = True  # requests may be for partitions of other processes
+
     def __init__(self) -> None:
         self.nodes: dict[int, NodeInfo] = {}
         self.topics: dict[str, TopicEntry] = {}
@@ -156,6 +159,10 @@ class ClusterView:
     def leader_of(self, topic_id: str, number: int) -> ReplicaEndpoint | None:
         leader = self.leader(topic_id, number)
         return None if leader is None else self.endpoint_on(leader.node_id, topic_id, number)
+
+    def missing_topic(self, name: str) -> EngineError:
+        """Return the error of a call for a topic, by its id, that this node does not have."""
+        return NotLeader(f"this node does not know the topic {name!r} of that id (any more, or yet)")
 
     def endpoint_on(self, node_id: int, topic_id: str, number: int) -> ReplicaEndpoint | None:
         """Return where a node serves a partition; None if the node is not registered."""

@@ -33,6 +33,7 @@ from replication.replica.fetcher import Exchange, Fetcher, FetchLimits
 from replication.replica.follower import FollowerDriver
 from replication.replica.leader_fetch import LeaderFetch
 from replication.replica.replica import Replica
+from replication.replica.standalone import StandaloneReplica
 from replication.replica.unreadable import RepairMeans, UnreadableReplicas, damaged_segments
 
 TICKS_IN_LAG = 8  # how often within `lag_s_max` a leader checks for followers that lag
@@ -110,6 +111,7 @@ class ReplicaHost:
         self._states: dict[str, VersionedState] = {}
         self._hosted: dict[str, _Hosted] = {}
         self.by_partition: dict[Partition, Replica] = {}
+        self.lasting: dict[Partition, StandaloneReplica] = {}  # none: the controller elects the leaders
         self._fetchers: dict[_LeaderAddress, Fetcher] = {}
         self._proposals: list[tuple[Replica, Leader, Propose]] = []
         self._background = BackgroundTasks()

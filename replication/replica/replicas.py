@@ -22,6 +22,10 @@ class Replicas(Protocol):
         """The replicas of the open partitions."""
 
     @property
+    def lasting(self) -> Mapping[Partition, StandaloneReplica]:
+        """The open partitions that this process leads as long as they exist; empty where leaders are elected."""
+
+    @property
     def cached_bytes(self) -> int:
         """The memory of batches that followers in sync still lack."""
 

@@ -60,6 +60,7 @@ class StandaloneReplicas:
         self._node_id = node_id
         self._spool = spool or Spool()
         self.by_partition: dict[Partition, StandaloneReplica] = {}
+        self.lasting = self.by_partition
         self.cached_bytes = 0  # no followers
         self.store_age_s: float | None = None
         self.has_contact = True

@@ -47,11 +47,9 @@ class Operated:
 
     async def fill(self, name: str, *numbers: int) -> None:
         """Fill the partitions as their leader."""
-        view, self.gateway.node.peers.view = self.gateway.node.peers.view, None
         for number in numbers:
             path = f"/v1/topics/{name}/partitions/{number}/records?acks=1"
             assert (await self.gateway.send("POST", path, b"x" * 100_000)).status == 200
-        self.gateway.node.peers.view = view
 
 
 @asynccontextmanager
@@ -70,7 +68,7 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
             result, _ = await supervisor.link().call("operate", operation, timeout_s=10)
             return result
 
-        peers = Leaderless(view=one.view, node_id=1)
+        peers = Leaderless(cluster=one.view, node_id=1)
         gateway = await stack.enter_async_context(in_process(tmp_path, peers, **at_once))
         object.__setattr__(gateway.node.server.admin, "operate", operate)
         yield Operated(cluster, gateway)

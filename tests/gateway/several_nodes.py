@@ -184,8 +184,9 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
             path.mkdir()
             callers = {other: LinkClient(str(paths[other] / "link")) for other in paths if other != node_id}
             links = ProcessLinks({(other, 0): caller for other, caller in callers.items()})
-            peers = Peers(links=links, view=world.view, node_id=node_id)
+            peers = Peers(links=links, cluster=world.view, node_id=node_id)
             gateway = await stack.enter_async_context(in_process(path, peers, node_id=node_id, **settings))
+            gateway.node.replicas.lasting = {}  # type: ignore[misc]  # the test elects the leaders
             member = world.members[node_id] = OneNode(gateway, world, str(path / "link"), callers)
             await member.serve()
         world.view.put_nodes(

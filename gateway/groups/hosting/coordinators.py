@@ -49,12 +49,12 @@ class Coordinators:
         self._settings = settings
 
     def present(self, group: str) -> Hosted | None:
-        """Returns the coordinator of a group if it runs in this process, and the node is standalone."""
+        """Returns the coordinator of a group if it runs in this process for as long as its partition exists."""
         topic = self._topics.get(GROUPS_TOPIC)
-        if topic is None or self._router.peers.view is not None:
+        if topic is None:
             return None
-        partition = topic.partitions.get(crc32(group.encode()) % topic.record.partitions)
-        return None if partition is None else self._host.present(partition)
+        replica = self._router.partitions.lasting_replica(topic, crc32(group.encode()) % topic.record.partitions)
+        return None if replica is None else self._host.present(replica.partition)
 
     async def call(
         self, call: PartitionCall[A, R], kind: type[R] | None, group: str, arguments: A, *, creates: bool = False

@@ -33,7 +33,7 @@ def node(node_id: int, broker_epoch: int) -> NodeInfo:
 
 def test_the_leader_that_the_view_names_answers_for_a_partition() -> None:
     view = view_of(node(OWN, 100), node(OTHER, 7))
-    peers = Peers(view=view, node_id=OWN)
+    peers = Peers(cluster=view, node_id=OWN)
     assert peers.known_epoch("t-id", 0) == 0
     with pytest.raises(NoLeader):
         peers.owner("t-id", 0)
@@ -47,12 +47,12 @@ def test_a_leader_that_registered_again_since_its_election_does_not_answer() -> 
     view = view_of(node(OWN, 100), node(OTHER, 9))
     lead(view, Member(OTHER, 7), epoch=5)
     with pytest.raises(NoLeader):
-        Peers(view=view, node_id=OWN).owner("t-id", 0)
+        Peers(cluster=view, node_id=OWN).owner("t-id", 0)
 
 
 async def test_a_node_links_the_other_nodes_and_not_itself() -> None:
     links = ProcessLinks(credentials=Credentials("cluster", "secret"))
-    peers = Peers(links=links, view=view_of(node(OWN, 100), node(OTHER, 7)), node_id=OWN)
+    peers = Peers(links=links, cluster=view_of(node(OWN, 100), node(OTHER, 7)), node_id=OWN)
     peers.on_nodes_changed()
     with pytest.raises(LinkDown, match="restarting"):
         peers.link(Owner(OTHER, 0))

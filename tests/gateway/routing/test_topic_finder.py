@@ -26,7 +26,7 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
             node.shard.topics.serve({"t": record})
         return name == "t"
 
-    node.topics._finder, node.topics.may_lack_any = TopicFinder(exists), True
+    node.topics._finder = TopicFinder(exists)
     entry = b'{"partitions":[{"topic":"t","partition":0,"offset":0}]}'
     json = {"Content-Type": "application/json"}
     line = b'{"topic":"t","value":1}'
@@ -58,7 +58,7 @@ async def test_a_partition_that_another_node_has_just_added_is_looked_for_before
         node.shard.topics["t"].record = grown
         return True
 
-    node.topics._finder, node.topics.may_lack_any = TopicFinder(exists), True
+    node.topics._finder = TopicFinder(exists)
     await topics[2].post_lines("1", to=2)
     json, path = {"Content-Type": "application/json"}, topics[1].path
     line = b'{"topic":"t","partition":2,"value":1}'
@@ -82,7 +82,7 @@ async def test_a_partition_that_another_node_has_just_added_is_looked_for_before
         lookups.clear()
     assert_problem(await topics[1].post_lines("1", to=3), "unknown_partition")
     assert lookups == ["t"], "the final refusal was confirmed"
-    node.topics._finder, node.topics.may_lack_any = TopicFinder(silent), True
+    node.topics._finder = TopicFinder(silent)
     assert_problem(await topics[1].post_lines("1", to=3), StoreTimeout.code)
 
 
@@ -91,7 +91,7 @@ async def test_a_stream_that_comes_back_is_never_answered_with_a_status_that_end
     topics = await cluster.create("t", leader=2)
     node, topic = cluster.members[1].node, topics[1]
     del node.shard.topics["t"]
-    node.topics._finder, node.topics.may_lack_any = TopicFinder(silent), True
+    node.topics._finder = TopicFinder(silent)
     for path in (f"{topic.path}/records", f"{topic.path}/partitions/0/records"):
         stream = {"Accept": "text/event-stream"}
         assert_problem(await topic.gateway.send("GET", path, b"", stream), StoreTimeout.code, retryable=True)

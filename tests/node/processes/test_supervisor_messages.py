@@ -52,7 +52,7 @@ async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChange
         return None, b""
 
     caller = LinkClient(str(path))
-    changes = SupervisedChanges(shard, caller, is_standalone=True)
+    changes = SupervisedChanges(shard, caller, replication_factor_max=1)
     server = await listen(str(path), {**changes.handlers(), "all_ready": handler(Any, all_ready)})
     caller.connect()
     await caller.connected(60)

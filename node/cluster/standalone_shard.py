@@ -1,0 +1,119 @@
+"""A shard's part in a cluster of one: a standalone node. It has a view and replicas, and nothing to exchange.
+
+node/cluster/shard_cluster.py replaces it on a node with a coordination store. node/cluster/standalone_topics.py is the
+supervisor's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from engine.partition.spool import Spool
+from engine.shard.shard import Shard
+from gateway.admin.operation_calls import Operate
+from gateway.admin.standalone_operations import operate_standalone
+from gateway.connections.hand_over import HandOver
+from gateway.links.internal_link import Credentials
+from gateway.links.link import Handler, Link
+from gateway.routing.peers import Peers
+from gateway.routing.topic_finder import AllTopicsKnown, Finder
+from node.messages import ShardTask, hand_over_socket
+from node.setup.listener import Listener
+from replication.cluster.standalone_view import StandaloneView
+from replication.cluster.view import ClusterView
+from replication.replica.replicas import Replicas
+from replication.replica.standalone import StandaloneReplicas
+
+
+class ShardMembership(Protocol):
+    """A shard's interface to the cluster, standalone or with other nodes. Made before the shard."""
+
+    @property
+    def view(self) -> ClusterView: ...
+    @property
+    def credentials(self) -> Credentials | None:
+        """The secret of the links to other nodes; None: there are none."""
+
+    @property
+    def replication_factor_max(self) -> int: ...
+    @property
+    def topic_finder(self) -> Finder: ...
+    @property
+    def operate(self) -> Operate:
+        """The function that runs an operation on the cluster."""
+
+    def create_replicas(
+        self,
+        peers: Peers,
+        supervisor: Callable[[], Link],
+        new_session: Callable[[], str],
+        boottime: Callable[[], float],
+        spool: Spool,
+    ) -> Replicas:
+        """Make the replicas, before any partition is opened."""
+
+    def hand_over(self, peers: Peers) -> HandOver | None:
+        """Return the means to move connections to the shard that serves their requests; None: they stay."""
+
+    def handlers(self, shard: Shard) -> Mapping[str, Handler]:
+        """Return the handlers for calls of the supervisor."""
+
+    async def load_view(self, link: Link) -> None:
+        """Fetch the supervisor's view. Later changes follow by calls."""
+
+    async def open(self, handlers: Mapping[str, Handler]) -> None:
+        """Listen for other nodes. Raises StartRefused."""
+
+    async def move_clients(self, listener: Listener) -> None:
+        """Move clients to other nodes before the listener stops."""
+
+    async def close(self) -> None:
+        """Stop leading and following."""
+
+
+class StandaloneShard:
+    """Implements ShardMembership."""
+
+    credentials = None
+    replication_factor_max = 1
+
+    def __init__(self, task: ShardTask) -> None:
+        self.view = StandaloneView(task.settings.node_id, task.direct_urls)
+        self.topic_finder = AllTopicsKnown()
+        self.operate = operate_standalone(task.settings.node_id)
+        self._task = task
+
+    def create_replicas(
+        self,
+        peers: Peers,
+        supervisor: Callable[[], Link],
+        new_session: Callable[[], str],
+        boottime: Callable[[], float],
+        spool: Spool,
+    ) -> StandaloneReplicas:
+        return StandaloneReplicas(self._task.settings.node_id, spool)
+
+    def hand_over(self, peers: Peers) -> HandOver | None:
+        """Return None if `requests_before_move` is 0."""
+        requests_min = self._task.settings.requests_before_move
+        if not requests_min:
+            return None
+        run_dir = self._task.run_dir
+        return HandOver(self._task.index, partial(hand_over_socket, run_dir), requests_min, peers.count_moved)
+
+    def handlers(self, shard: Shard) -> Mapping[str, Handler]:
+        return {}
+
+    async def load_view(self, link: Link) -> None:
+        """No-op: the view does not change."""
+
+    async def open(self, handlers: Mapping[str, Handler]) -> None:
+        """No-op: there is no other node."""
+
+    async def move_clients(self, listener: Listener) -> None:
+        """No-op: there is no other node."""
+
+    async def close(self) -> None:
+        """No-op: no other replica follows, and none is followed."""
