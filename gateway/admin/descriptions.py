@@ -38,7 +38,7 @@ async def described_row(context: AdminContext, record: TopicRecord, number: int,
     except TimeoutError:
         return offline_row(view, record.topic_id, number)
     except EngineError as error:
-        if not context.router.may_retry(DESCRIBE, error):
+        if not context.router.may_retry(error):
             raise
         return offline_row(view, record.topic_id, number)
     return _with_topology(view, record.topic_id, number, row)

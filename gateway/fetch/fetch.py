@@ -41,7 +41,7 @@ from gateway.links.link import Handler, LinkDown, LinkLost, handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.calls import PartitionArguments
 from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers, note_owner
-from gateway.routing.router import CALL_S, may_retry
+from gateway.routing.router import CALL_S
 
 _PLACED = "fetch_placed"
 _Found = tuple[dict[str, str], Place | None]  # the headers of an answer, and where its bytes are unless they follow
@@ -122,7 +122,11 @@ async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: 
         if found is not None:
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
-    found = await _fetch_placed(context, topic, number, wanted) if _may_be_placed(context, wanted) else None
+    found = None
+    if _may_be_placed(wanted) and context.peers.is_led_by_sibling(context.partitions.topic_id(topic, number), number):
+        budget = context.budgets.begin(wanted.wait_ms)
+        found = await _fetch_placed(context, topic, number, wanted)
+        wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
     if found is None:
         call = FILTERED_FETCH_CALL if isinstance(wanted, FilteredFetchRequest) else FETCH_CALL
         found = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms, topic_id=topic_id)
@@ -153,7 +157,7 @@ async def _fetch_from_follower(
         operation = "fetch_nearby_filtered" if isinstance(wanted, FilteredFetchRequest) else "fetch_nearby"
         return await peers.link(owner).call(operation, arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
     except EngineError as error:
-        if not may_retry(FETCH_CALL, error):
+        if not context.router.may_retry(error):
             raise
         return None
 
@@ -173,11 +177,10 @@ def follower_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
     }
 
 
-def _may_be_placed(context: FetchContext, wanted: FetchRequest) -> bool:
-    """Returns whether the owner is asked for a place: it is a shard of this node, and the answer is what is stored."""
+def _may_be_placed(wanted: FetchRequest) -> bool:
+    """Returns whether another shard of this node is asked for a place: the answer is what is stored."""
     return (
-        context.peers.view is None
-        and wanted.media_type == MEDIA_TYPE
+        wanted.media_type == MEDIA_TYPE
         and type(wanted) is FetchRequest
         and wanted.offset is not None
         and wanted.min_bytes == 1
@@ -186,17 +189,21 @@ def _may_be_placed(context: FetchContext, wanted: FetchRequest) -> bool:
 
 
 async def _fetch_placed(context: FetchContext, topic_name: str, number: int, wanted: FetchRequest) -> Answer | None:
-    """Returns None if the file does not have the records any more: the owner is asked for them.
+    """Returns None if the file does not have the records any more, or the leader moves: the owner is asked for them.
 
     Raises Problem, EngineError.
     """
     peers, topic_id = context.peers, context.partitions.topic_id(topic_name, number)
     arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
-    link = peers.link(peers.owner(topic_id, number))
     try:
+        link = peers.link_to_owner(topic_id, number)
         found, body = await link.call(_PLACED, arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
-    except LinkLost:
-        raise LinkDown("the connection to the process that owns the partition was lost") from None
+    except EngineError as error:
+        if context.router.may_retry(error):
+            return None
+        if isinstance(error, LinkLost):
+            raise LinkDown("the connection to the process that owns the partition was lost") from None
+        raise
     headers, place = msgspec.convert(found, _Found)
     if place is None:
         return headers, body

@@ -80,13 +80,12 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     options = await read_json(request, MultiFetchRequest, bytes_max=bytes_max)
     _check(options, partitions_max)
     caller = request.caller
-    if not context.topics.is_standalone:
-        allowed = [entry for entry in options.partitions if caller.allows(Right.READ, entry.topic)]
-        for name in {entry.topic for entry in allowed}:
-            await context.topics.refresh(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
-        for name, topic_id in {(entry.topic, entry.topic_id) for entry in allowed if entry.topic_id is not None}:
-            if context.topics.get(name) is not None:
-                await context.topics.confirm_id(name, topic_id.__eq__)
+    for entry in options.partitions:
+        if context.topics.lacks(entry.topic, entry.partition + 1) and caller.allows(Right.READ, entry.topic):
+            await context.topics.refresh(entry.topic, entry.partition + 1)
+        topic = None if entry.topic_id is None else context.topics.get(entry.topic)
+        if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Right.READ, entry.topic):
+            await context.topics.confirm(entry.topic)
     wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(request, context, known, options, must_wait=len(known) == len(wanted)) if known else []

@@ -21,7 +21,7 @@ from gateway.fetch.multi_partition_read import Available, Limits, Wanted
 from gateway.fetch.recent_pieces import Part
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
-from gateway.links.link import Answer, Busy, Handler, LinkLost, handler
+from gateway.links.link import Answer, Busy, Handler, LinkDown, LinkLost, handler
 from gateway.routing.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
@@ -34,6 +34,7 @@ NOBODY = ProblemFields(NoLeader.code, "the partition has no leader", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
 _NOTHING = Available(0, has_problem=False)
+_UNREACHABLE = LinkDown(BUSY.detail)
 
 
 class WaitArguments(Struct, frozen=True, array_like=True):
@@ -82,6 +83,7 @@ class MultiFetch:
     def _group(self) -> None:
         """Groups the entries by their present owner; None: the partition has no leader."""
         peers = self._context.peers
+        self._grouped_at = peers.leader_changes
         if not peers.has_others:
             self._by_owner = {Owner(None, peers.index): list(range(len(self.wanted)))}
             self._available = dict.fromkeys(self._by_owner, _NOTHING)
@@ -101,7 +103,7 @@ class MultiFetch:
             self._available = dict.fromkeys(by_owner, _NOTHING)
 
     def _regroup(self) -> None:
-        if self._context.peers.view is not None:
+        if self._grouped_at != self._context.peers.leader_changes:
             self._group()
 
     async def check_available(self) -> Available:
@@ -156,13 +158,13 @@ class MultiFetch:
     async def read_with_retries(self, limits: Limits) -> list[Part]:
         """Read as `read` does; if nothing is readable and the problem is transient, wait for its end."""
         parts = await self.read(limits)
-        if self._context.peers.view is None or not _is_retriable(parts):
+        if not _is_retriable(parts) or not self._context.router.may_retry(_UNREACHABLE):
             return parts
         budget = self._context.budgets.begin()
         while _is_retriable(parts):
             try:
-                await budget.pause(NoLeader("no leader was found in time"))
-            except NoLeader:
+                await budget.pause(_UNREACHABLE)
+            except LinkDown:
                 return parts
             parts = await self.read(limits)
         return parts
@@ -212,11 +214,12 @@ class MultiFetch:
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int], looked: Available | None
     ) -> dict[Owner | None, Available]:
         """Ask every owner to report when it has enough, and stop asking as soon as one does, or once `over` is done."""
-        if self._context.peers.view is None and len(enough) == 1:
+        if len(enough) == 1:
             [(owner, size)] = enough.items()
             if owner is not None and self._context.peers.is_local(owner):  # the usual case, without a task
-                reads = self._context.reads
-                return {owner: await multi_partition_read.wait(reads, self.wanted, size, over, looked)}
+                found = await multi_partition_read.wait(self._context.reads, self.wanted, size, over, looked)
+                await self._pause_if_moved(found)
+                return {owner: found}
         waits = {owner: start_task(self._available_at(owner, size, wait_s)) for owner, size in enough.items()}
         try:
             futures: list[asyncio.Future[Any]] = [*waits.values(), over]
@@ -238,11 +241,15 @@ class MultiFetch:
                 fields, _ = await link.call("wait_many", WaitArguments(wanted, enough_bytes), timeout_s=wait_s + CALL_S)
                 found = Available(*fields)
             except (Busy, LinkLost):
-                is_standalone = self._context.peers.view is None
-                found = Available(0, has_problem=is_standalone, has_moved=not is_standalone)
-        if found.has_moved and enough_bytes:  # meanwhile wait for the others
-            await self._context.peers.wait_leader_change(self._context.budgets.jittered(MOVED_PAUSE_S))
+                is_moving = self._context.router.may_retry(_UNREACHABLE)
+                found = Available(0, has_problem=not is_moving, has_moved=is_moving)
+        if enough_bytes:  # meanwhile wait for the others
+            await self._pause_if_moved(found)
         return found
+
+    async def _pause_if_moved(self, found: Available) -> None:
+        if found.has_moved:
+            await self._context.peers.wait_leader_change(self._context.budgets.jittered(MOVED_PAUSE_S))
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]

@@ -18,7 +18,7 @@ from gateway.http.problems import Problem
 from gateway.routing.leader_failover import AnyLeader, FailoverLeader, Leader, LeaderFailover
 from gateway.routing.peers import Peers
 from gateway.routing.remote_leader import RemoteLeader
-from gateway.routing.topic_finder import AllTopicsKnown, Finder
+from gateway.routing.topic_finder import Finder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
 from replication.replica.replicas import AnyReplica, Replicas
@@ -68,10 +68,6 @@ class Topics:
         self._changes = changes
         self._finder = finder
         self._live_nodes = live_nodes
-
-    @property
-    def is_standalone(self) -> bool:  # for gateway/fetch/fetch_many.py
-        return isinstance(self._finder, AllTopicsKnown)
 
     @property
     def partition_count(self) -> int:

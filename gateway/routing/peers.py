@@ -47,6 +47,7 @@ class Peers:
         self.node_id = node_id
         self.has_others = self.cluster.has_others  # processes that requests may be forwarded to
         self.forwarded = 0
+        self.leader_changes = 0
         self.moved = 0  # connections, to other shards of this node
         self.url = ""  # of this node, as clients reach it
         self.direct_url = ""  # of this process; a node of several shards has one for each
@@ -101,6 +102,11 @@ class Peers:
         """Returns whether this process answers for the partition. Raises NoLeader."""
         return self.is_local(self.owner(topic_id, partition))
 
+    def is_led_by_sibling(self, topic_id: str, partition: int) -> bool:
+        """Returns whether another shard of this node leads the partition: both read the same disks."""
+        endpoint = self.cluster.leader_of(topic_id, partition)
+        return endpoint is not None and endpoint.node_id == self.node_id and endpoint.shard != self.index
+
     def count_live_nodes(self) -> int:
         return max(1, len(self.cluster.nodes))
 
@@ -149,7 +155,8 @@ class Peers:
         self.on_leaders_changed()
 
     def on_leaders_changed(self) -> None:
-        """Wakes all waits for a leader: states or nodes have changed."""
+        """Wakes all waits for a leader: states, nodes or topics have changed."""
+        self.leader_changes += 1
         for waiting in self._waiting:
             loop_waits().polls.wake(_resolve_changed, waiting)
         self._waiting.clear()

@@ -60,11 +60,6 @@ class Answering(NamedTuple):
     function: Callable[[Partition, Any], Awaitable[Reply[Any]]]
 
 
-def may_retry(call: PartitionCall[A, R], error: EngineError) -> bool:
-    """Returns whether a call failed because leadership moved, and may be repeated."""
-    return is_transient(error) or (is_ambiguous(error) and not call.is_change)
-
-
 class Router:
     """`calls` has the calls for the partitions that this process answers for."""
 
@@ -74,9 +69,13 @@ class Router:
         self.budgets = budgets
         self._calls = {one.call.name: one for one in calls}
 
-    def may_retry(self, call: PartitionCall[A, R], error: EngineError) -> bool:
-        """Returns whether a call failed because leadership moved, and may be repeated."""
-        return self.peers.cluster.has_elections and may_retry(call, error)
+    def may_retry(self, error: EngineError, *, is_change: bool = False) -> bool:
+        """Returns whether a call failed because leadership moves, and may be repeated.
+
+        `is_change`: it must not be repeated if it may have been executed.
+        """
+        is_moving = is_transient(error) or (is_ambiguous(error) and not is_change)
+        return is_moving and self.peers.cluster.has_elections
 
     async def call(
         self,
@@ -99,7 +98,7 @@ class Router:
             try:
                 return await self._call_now(call, topic_name, number, arguments, wait_ms, topic_id)
             except EngineError as error:
-                if not self.may_retry(call, error):
+                if not self.may_retry(error, is_change=call.is_change):
                     raise
                 await budget.pause(error)
             if wait_ms:

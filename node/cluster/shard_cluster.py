@@ -196,6 +196,7 @@ class ShardCluster:
         for deleted in map(topic_from_plain, plain["deleted"]):
             self.view.remove_topic(deleted)
             self.host.on_deleted(deleted.topic_id)
+        self._peers.on_leaders_changed()
 
     async def _find_topic(self, name: str) -> bool:
         """Return whether the cluster has the topic; this node then has it too."""
