@@ -29,7 +29,6 @@ from gateway.links.link import LinkDown, LinkLost
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
 from gateway.routing.calls import FindKeyArguments
-from gateway.routing.leader_failover import is_transient
 from gateway.routing.peers import Owner
 from gateway.wire.messages import Header
 
@@ -164,15 +163,10 @@ def find_in_partitions(
 
 async def _find(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
     """Returns the entry of the key in any partition. Raises KeyReused's problem if it is another request's; Busy."""
-    if context.peers.view is not None:
-        found = await _find_in_cluster(context, topic, keyed)
+    if context.peers.has_others:
+        found = await _find_in_all(context, topic, keyed)
     else:
-        here = find_in_partitions(topic.partitions.values(), *keyed, context.clock.steady_ms())
-        if here is None and context.peers.count == 1:
-            return None
-        found = [here]
-        if context.peers.count > 1:
-            found += await _find_remote(context, topic, keyed)
+        found = [find_in_partitions(topic.partitions.values(), *keyed, context.clock.steady_ms())]
     known = [one for one in found if one is not None]
     for one in known:
         if one.request_hash != keyed.request_hash:
@@ -182,35 +176,33 @@ async def _find(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> F
     return known[0] if known else None
 
 
-async def _find_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _find_in_all(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """Waits for every leader: one that is still loading its log may miss the key. Raises EngineError."""
     budget = context.budgets.begin()
     while True:
         try:
-            return await _find_remote(context, topic, keyed)
+            return await _find_now(context, topic, keyed)
         except EngineError as error:
-            if not is_transient(error):
+            if not context.router.may_retry(error):
                 raise
             await budget.pause(error)
 
 
-async def _find_remote(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _find_now(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """Makes one call to each process that answers for partitions of the topic. Raises LinkDown, EngineError."""
     record, peers = topic.record, context.peers
     by_owner: dict[Owner, list[int]] = {}
     for number in range(record.partitions):
         by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
     local = by_owner.pop(Owner(None, peers.index), [])
+    led = [context.partitions.led_partition(topic, number) for number in local]
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
     now_ms = context.clock.now_ms()  # only for processes of an older version, which judge ages by it
     begun = [
         link.begin("find_key", FindKeyArguments(record.name, record.topic_id, numbers, *keyed, now_ms))
         for link, numbers in links
     ]
-    found: list[FoundKey | None] = []
-    if peers.view is not None:
-        led = [context.partitions.led_partition(topic, number) for number in local]
-        found.append(find_in_partitions(led, *keyed, context.clock.steady_ms()))
+    found = [find_in_partitions(led, *keyed, context.clock.steady_ms())]
     for one in begun:
         try:
             async with asyncio.timeout(FIND_S):

@@ -39,11 +39,6 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
     async def find_key(arguments: FindKeyArguments, _: bytes) -> tuple[FoundKey | None, bytes]:
         topic_id, key_hash, request_hash = arguments.topic_id, arguments.key_hash, arguments.request_hash
         now_ms = context.clock.steady_ms()
-        if context.peers.view is None:
-            topic = context.topics.get(arguments.topic)
-            if topic is None or topic.record.topic_id != topic_id:
-                return None, b""
-            return find_in_partitions(topic.partitions.values(), key_hash, request_hash, now_ms), b""
         partitions = [
             context.partitions.owned_partition(arguments.topic, topic_id, number) for number in arguments.partitions
         ]

@@ -43,7 +43,6 @@ class Peers:
         self.count = count
         self.links = links or ProcessLinks()
         self.cluster = cluster or StandaloneView(node_id)
-        self.view = self.cluster if self.cluster.has_elections else None  # for gateway/fetch and gateway/produce
         self.node_id = node_id
         self.has_others = self.cluster.has_others  # processes that requests may be forwarded to
         self.forwarded = 0
