@@ -20,12 +20,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from multidict import CIMultiDict
+
 from loadtests.cluster.nodes import ClusterNode
 from tests.e2e.node_process import running_process
 from tests.golden.clients import Answer, Http1Connections, Http2Connection
 from tests.golden.exchange_files import Exchange, ExchangeFile, read_exchanges
 from tests.golden.placeholders import replace_varying
 from tests.replication.zookeeper_process import zookeeper_process
+from tests.scenarios.conformity import assert_conforms
 
 EXCHANGES = Path(__file__).parent / "exchanges"
 RIGHTS = {
@@ -163,6 +166,7 @@ def play_file(file: ExchangeFile, form: str, target: Target, *, is_quick: bool =
                 answers = client.exchange(exchange.request(known), exchange.options)
             except (TimeoutError, KeyError) as error:
                 raise AssertionError(f"{file.path.name}: {exchange.title}: {error!r}") from error
+            _assert_conforms(exchange, answers[-1])
             known |= values_of(answers[-1])
             is_counted = not is_quick or "until" in exchange.options  # a stream ends after the client has left
             lines, grown = watch.moved() if is_counted else (watch.lines(), {})
@@ -175,6 +179,15 @@ def play_file(file: ExchangeFile, form: str, target: Target, *, is_quick: bool =
         differences += [f"{file.path.name} ({form}): {name} moved {-n:+} more" for name, n in expected.items() if n]
     client.close()
     return differences
+
+
+def _assert_conforms(exchange: Exchange, answer: Answer) -> None:
+    """Check an answer against the contract; only one that a route gave has a request id."""
+    is_whole = answer.first.isdecimal() and not exchange.options.keys() & {"raw", "until"}
+    if is_whole and answer.header("penstock-request-id") and answer.header("content-encoding") != "zstd":
+        method, path = exchange.request_text.partition("\n")[0].split(" ", 1)
+        body = gzip.decompress(answer.body) if answer.header("content-encoding") == "gzip" else answer.body
+        assert_conforms(method, path, int(answer.first), CIMultiDict(answer.headers), body)
 
 
 def difference(file: ExchangeFile, exchange: Exchange, form: str, recorded: str) -> list[str]:

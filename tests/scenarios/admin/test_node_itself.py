@@ -1,20 +1,9 @@
 """A node's information about itself: health, cluster, metrics, its contract and the page that shows it."""
 
-import asyncio
-import re
-from functools import partial
-
 import orjson
-from multidict import CIMultiDict
 
 from openapi import load_contract
-from tests.scenarios.gateways import Answer, OverHttp2, in_process, in_process_only
-from tests.scenarios.raw_http1 import exchange, request_head
-
-
-async def test_a_node_that_runs_is_healthy_and_ready(gateway):
-    assert (await gateway.send("GET", "/healthz")).json == {"status": "ok"}
-    assert (await gateway.send("GET", "/readyz")).json == {"status": "ready"}
+from tests.scenarios.gateways import in_process, in_process_only
 
 
 @in_process_only
@@ -49,21 +38,6 @@ async def test_the_address_alone_leads_to_the_page_and_v1_to_the_paths(gateway):
     assert set(links.values()) <= set(contract)
 
 
-async def test_options_of_the_node_lists_every_method(gateway):
-    answer = await options_of_all(gateway)
-    assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
-
-
-async def options_of_all(gateway):
-    """Send `OPTIONS *`, which most HTTP/1.1 client libraries cannot send."""
-    if isinstance(gateway, OverHttp2):
-        return await gateway.send("OPTIONS", "*")
-    send = partial(exchange, gateway.port, request_head("OPTIONS", "*"))
-    head, _, body = (await asyncio.get_running_loop().run_in_executor(None, send)).partition(b"\r\n\r\n")
-    status, *fields = head.decode().split("\r\n")
-    return Answer(int(status.split()[1]), CIMultiDict(field.split(": ", 1) for field in fields), body)
-
-
 async def test_the_page_needs_no_network(gateway):
     answer = await gateway.send("GET", "/docs")
     assert answer.headers["Content-Type"].startswith("text/html")
@@ -82,19 +56,6 @@ async def test_the_page_has_the_advertised_address_before_any_other(tmp_path):
         assert b"https://events.example.org/v1/topics" in (await gateway.send("GET", "/docs")).body
 
 
-async def test_metrics_count_what_happens(start_gateway):
-    gateway = await start_gateway()
-    topic = await gateway.create("counted")
-    await topic.post_lines("1", "2", "3")
-    await topic.fetch(offset=0)
-    await topic.fetch(offset=99)
-    text = re.sub(r'shard="\d",', "", (await gateway.send("GET", "/metrics")).body.decode())
-    assert 'penstock_requests_total{operation="fetch",status="200"} 1.0' in text
-    assert 'penstock_requests_total{operation="fetch",status="416"} 1.0' in text
-    assert await gateway.metric("penstock_produce_records_total") == 3
-    assert await gateway.metric("penstock_topics") == 1
-
-
 @in_process_only
 async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
     """Labels come from the table of routes, never from a path, a topic or a client."""
@@ -106,9 +67,3 @@ async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
         await gateway.send("GET", f"/v1/topics/unknown-{n}")
     after = (await gateway.send("GET", "/metrics")).body.count(b"\n")
     assert after - before < 60
-
-
-async def test_nothing_follows_the_headers_of_a_head_request(gateway):
-    answer = await gateway.send("HEAD", "/healthz")
-    assert (answer.status, answer.body) == (200, b"")
-    assert (await gateway.send("GET", "/healthz")).status == 200

@@ -29,12 +29,6 @@ async def numbered(topic):
     return topic
 
 
-async def test_any_offset_can_be_the_first(numbered):
-    for offset in (0, 1, 4, 5, 52, 99):
-        first = (await numbered.records(offset=offset))[0]
-        assert (first["offset"], first["value"]) == (offset, offset)
-
-
 @pytest.mark.parametrize("max_records", [1, 3, 5, 7, 100, 10_000_000])
 async def test_max_records_bounds_an_answer_to_the_record(numbered, max_records):
     records, fetches = await read_through(numbered, max_records=max_records)
@@ -72,21 +66,6 @@ async def test_a_reader_never_gets_more_than_the_node_allows(start_gateway):
         assert limit - 15_000 < len(answer.body) <= limit + 15_000
 
 
-async def test_from_earliest_and_latest(numbered):
-    assert (await numbered.records(**{"from": "earliest"}))[0]["offset"] == 0
-    latest = (await numbered.fetch(**{"from": "latest"})).json
-    assert (latest["records"], latest["next_offset"]) == ([], 100)
-
-
-async def test_an_offset_above_the_high_watermark_is_416_with_the_bounds(numbered):
-    for offset in (101, 2**62):
-        problem = assert_problem(
-            await numbered.fetch(offset=offset), "offset_above_high_watermark", log_start=0, high_watermark=100
-        )
-        assert problem["retryable"] is False
-    assert (await numbered.fetch(offset=100)).status == 200
-
-
 async def test_an_offset_below_the_log_start_is_410_with_the_bounds(new_topic):
     """Retention by size, with the smallest allowed segments."""
     topic = await new_topic(retention_bytes=2**20, segment_bytes=65_536)
@@ -104,51 +83,6 @@ async def test_an_offset_below_the_log_start_is_410_with_the_bounds(new_topic):
     assert (await topic.records(**{"from": "earliest"}))[0]["offset"] >= positions["log_start"]
 
 
-@in_process_only
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"offset": 0, "from": "earliest"},
-        {"offset": 0, "timestamp": 1},
-        {"from": "earliest", "timestamp": 1},
-        {"from": "somewhere"},
-        {"offset": "x"},
-        {"offset": "-1"},
-        {"offset": "9223372036854775808"},
-        {"offset": "1e3"},
-        {"offset": "٣"},
-        {"offset": ""},
-        {"offset": 0, "max_bytes": 0},
-        {"offset": 0, "max_bytes": 2**31},
-        {"offset": 0, "max_records": 0},
-        {"offset": 0, "min_bytes": -1},
-        {"offset": 0, "wait_ms": 60_001},
-        {"offset": 0, "wait_ms": -1},
-        {"offset": 0, "value": "xml"},
-        {"offset": 0, "ndjson": "pairs"},
-        {"timestamp": "noon"},
-        {"timestamp": "2013-01-01T10:00:00"},
-        {"timestamp": "-5"},
-        {"timestamp": "9" * 16},
-    ],
-    ids=str,
-)
-async def test_a_query_out_of_bounds_is_refused(topic, query):
-    assert_problem(await topic.fetch(**query), "invalid_query")
-
-
-@in_process_only
-async def test_a_fetch_that_does_not_say_where_is_refused(topic):
-    path = f"{topic.path}/partitions/0/records"
-    assert_problem(await topic.gateway.send("GET", path), "invalid_query", parameter="offset")
-
-
-@in_process_only
-async def test_a_query_given_twice_is_refused(topic):
-    path = f"{topic.path}/partitions/0/records?offset=0&offset=1"
-    assert_problem(await topic.gateway.send("GET", path), "invalid_query", parameter="offset")
-
-
 async def test_reading_crosses_segments(new_topic):
     topic = await new_topic()
     for n in range(6):
@@ -158,3 +92,12 @@ async def test_reading_crosses_segments(new_topic):
     records, _ = await read_through(topic)
     assert [record["value"] for record in records] == list(range(6))
     assert (await topic.describe())["partitions"][0]["segments"] == 4
+
+
+async def test_a_time_is_found_across_segments(new_topic):
+    topic = await new_topic()
+    for n in range(1, 6):
+        await topic.post_records({"value": n, "timestamp": 1000 * n})
+        await topic.roll()
+    for n in range(1, 6):
+        assert (await topic.positions(timestamp=1000 * n - 1))["offset"] == n - 1

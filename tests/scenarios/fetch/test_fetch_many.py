@@ -29,32 +29,6 @@ async def waiting(gateway, *wanted, **more):
     return await long_poll(gateway, fetch_many(gateway, *wanted, **{"wait_ms": LONG_MS, **more}))
 
 
-async def test_partitions_of_several_topics_are_read_in_the_order_asked_for(new_topic):
-    one, two = await new_topic(3), await new_topic(2)
-    for topic, partition in ((one, 0), (one, 2), (two, 1)):
-        await topic.post_lines(*(f'"{partition}.{number}"' for number in range(3)), to=partition)
-    answer = await fetch_many(one.gateway, (two.name, 1, 1), (one.name, 2, 0), (one.name, 1, 0), (one.name, 0, 3))
-    assert answer.status == 200
-    assert values(answer) == [["1.1", "1.2"], ["2.0", "2.1", "2.2"], [], []]
-    described = [(e["topic"], e["partition"], e["next_offset"], e["high_watermark"]) for e in answer.json["partitions"]]
-    assert described == [(two.name, 1, 3, 3), (one.name, 2, 3, 3), (one.name, 1, 0, 0), (one.name, 0, 3, 3)]
-
-
-async def test_an_entry_says_what_a_fetch_of_its_partition_says(topic):
-    await topic.post_records(
-        {"key": "k", "value": {"a": 1}, "headers": {"h": "1"}}, {"value_base64": "AAEC"}, {"value": None}
-    )
-    entry = (await fetch_many(topic.gateway, (topic.name, 0, 1))).json["partitions"][0]
-    assert entry == (await topic.fetch(offset=1)).json
-
-
-@pytest.mark.parametrize("shown", ["json", "text", "base64"])
-async def test_values_are_shown_as_asked(topic, shown):
-    await topic.post_lines('{"a":1}')
-    entry = (await fetch_many(topic.gateway, (topic.name, 0, 0), value=shown)).json["partitions"][0]
-    assert entry == (await topic.fetch(offset=0, value=shown)).json
-
-
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 async def test_a_produce_to_any_of_them_wakes_the_poll_at_once(new_topic, acks):
     topic = await new_topic(4)
@@ -66,14 +40,6 @@ async def test_a_produce_to_any_of_them_wakes_the_poll_at_once(new_topic, acks):
         assert time.monotonic() - begun < PROMPT_S
         assert values(answer)[partition] == [f"record of {partition}"]
         topic = await new_topic(4)
-
-
-async def test_at_the_deadline_comes_what_there_is(new_topic):
-    topic = await new_topic(3)
-    begun = time.monotonic()
-    answer = await fetch_many(topic.gateway, *((topic.name, number, 0) for number in range(3)), wait_ms=300)
-    assert 0.25 <= time.monotonic() - begun < PROMPT_S
-    assert (answer.status, values(answer)) == (200, [[], [], []])
 
 
 async def test_min_bytes_counts_all_of_them_together(new_topic):
@@ -94,36 +60,6 @@ async def test_min_bytes_beyond_max_bytes_counts_as_max_bytes(new_topic):
     await topic.post(b"x" * 4_000, "text/plain", to=1)
     async with asyncio.timeout(PROMPT_S):
         assert len((await poll).json["partitions"][1]["records"]) == 1
-
-
-async def test_min_bytes_at_the_deadline_gives_the_part_that_is_there(new_topic):
-    topic = await new_topic(2)
-    await topic.post_lines("1", to=1)
-    answer = await fetch_many(topic.gateway, (topic.name, 0, 0), (topic.name, 1, 0), min_bytes=1_000_000, wait_ms=300)
-    assert values(answer) == [[], [1]]
-
-
-async def test_a_partition_that_cannot_be_read_does_not_keep_the_others_from_it(new_topic):
-    topic = await new_topic(2)
-    await topic.post_lines("1", to=0)
-    wanted = ((topic.name, 0, 0), ("no-such-topic", 0, 0), (topic.name, 7, 0), (topic.name, 1, 5))
-    begun = time.monotonic()
-    answer = await fetch_many(topic.gateway, *wanted, wait_ms=LONG_MS, min_bytes=1_000_000)
-    assert time.monotonic() - begun < PROMPT_S, "a problem is returned at once, also with wait_ms"
-    assert answer.status == 207
-    assert values(answer) == [[1], [], [], []]
-    problems = [entry.get("problem", {}) for entry in answer.json["partitions"]]
-    expected = [None, "unknown_topic", "unknown_partition", "offset_above_high_watermark"]
-    assert [problem.get("code") for problem in problems] == expected
-    assert (problems[3]["log_start"], problems[3]["high_watermark"]) == (0, 0)
-    assert all("records" not in entry for entry in answer.json["partitions"][1:])
-
-
-async def test_when_none_can_be_read_the_answer_is_the_first_problem_with_all_of_them(topic):
-    answer = await fetch_many(topic.gateway, (topic.name, 0, 9), ("no-such-topic", 0, 0))
-    problem = assert_problem(answer, "offset_above_high_watermark", high_watermark=0, log_start=0)
-    codes = [entry["problem"]["code"] for entry in problem["partitions"]]
-    assert codes == ["offset_above_high_watermark", "unknown_topic"]
 
 
 async def test_a_deleted_topic_ends_the_poll_with_a_problem(new_topic):
@@ -165,13 +101,6 @@ async def test_max_bytes_holds_for_the_whole_answer_and_no_partition_starves(new
         assert 0 < sum(counts) <= 4, counts
         seen |= {number for number, count in enumerate(counts) if count}
     assert seen == {0, 1, 2, 3}
-
-
-async def test_a_record_larger_than_max_bytes_is_given_all_the_same(new_topic):
-    topic = await new_topic(2)
-    await topic.post(b"x" * 100_000, "text/plain", to=1)
-    answer = await fetch_many(topic.gateway, (topic.name, 0, 0), (topic.name, 1, 0), max_bytes=1)
-    assert [len(entry["records"]) for entry in answer.json["partitions"]] == [0, 1]
 
 
 @in_process_only
@@ -229,45 +158,3 @@ async def test_a_thousand_partitions_in_one_request(new_topic):
     async with asyncio.timeout(PROMPT_S):
         answer = await poll
     assert [(number, given) for number, given in enumerate(values(answer)) if given] == [(777, ["one of a thousand"])]
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"", "invalid_body"),
-        (b"{}", "invalid_body"),
-        (b"[]", "invalid_body"),
-        (b'{"partitions":[]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":-1}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":9223372036854775808}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":"0","offset":1}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":-1,"offset":1}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":1,"partition":0,"offset":1}]}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"wait_ms":60001}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"wait_ms":1.5}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"max_bytes":0}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"max_records":0}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"value":"xml"}', "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"wait":1}', "unknown_field"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1,"from":"earliest"}]}', "unknown_field"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1},{"topic":"t","partition":0,"offset":2}]}',
-         "invalid_body"),
-        (b'{"partitions":[{"topic":"t","partition":0,"offset":1}', "malformed_json"),
-        (b'{"partitions":[{"topic":"\xff","partition":0,"offset":1}]}', "invalid_utf8"),
-    ],
-)  # fmt: skip
-async def test_a_body_that_says_something_else_is_refused(gateway, body, code):
-    assert_problem(await gateway.send("POST", "/v1/fetch", body, JSON), code, no_side_effects=True)
-
-
-async def test_only_json_goes_in_and_comes_out(topic):
-    body = orjson.dumps({"partitions": [{"topic": topic.name, "partition": 0, "offset": 0}]})
-    for accept in ("application/json", "*/*", "application/*", "text/html, application/json;q=0.1"):
-        assert (await topic.gateway.send("POST", "/v1/fetch", body, {**JSON, "Accept": accept})).status == 200
-    for accept in ("application/x-ndjson", "application/vnd.penstock.recordbatch", "text/html"):
-        assert_problem(
-            await topic.gateway.send("POST", "/v1/fetch", body, {**JSON, "Accept": accept}), "not_acceptable"
-        )
-    refused = await topic.gateway.send("POST", "/v1/fetch", body, {"Content-Type": "text/csv"})
-    assert_problem(refused, "unsupported_media_type")

@@ -5,11 +5,9 @@ import asyncio
 import orjson
 import pytest
 
-from engine.format.batch import decode
 from gateway.fetch import fetch_many, partition_reads
-from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import RECORD_BATCH, in_process_only
+from tests.scenarios.gateways import in_process_only
 
 JSON = {"Content-Type": "application/json"}
 ORDERS = [
@@ -37,36 +35,6 @@ def numbers(records):
     return [record["value"]["n"] for record in records]
 
 
-@pytest.mark.parametrize(
-    ("filters", "passing"),
-    [
-        (["key=us-27"], [27]),
-        (["key^=us-", "header.type=t0"], [0, 15]),
-        (["value/n=17"], [17]),
-        (['value/city^="Ro"', "header.type^=t4"], [4, 9, 14, 19, 24, 29]),
-        (["value/n=17", "value/n=18"], []),
-    ],
-)
-async def test_a_fetch_returns_the_records_that_pass_and_the_position_behind_all(orders, filters, passing):
-    answer = await orders.fetch(filter=filters)
-    assert numbers(answer.json["records"]) == passing
-    assert [record["offset"] for record in answer.json["records"]] == passing
-    assert answer.json["next_offset"] == 30
-    lines = await orders.fetch(filter=filters, accept="application/x-ndjson")
-    assert numbers(lines.lines) == passing
-    assert lines.headers["Penstock-Next-Offset"] == "30"
-    batches = await orders.fetch(filter=filters, accept=RECORD_BATCH)
-    assert [record.offset for record in decode(batches.body)] == passing
-
-
-async def test_max_records_counts_the_records_that_pass(orders):
-    first = await orders.fetch(filter="header.type=t2", max_records=2)
-    assert numbers(first.json["records"]) == [2, 7]
-    assert first.json["next_offset"] == 8
-    rest = await orders.fetch(filter="header.type=t2", offset=8)
-    assert numbers(rest.json["records"]) == [12, 17, 22, 27]
-
-
 async def test_a_long_poll_waits_for_a_record_that_passes(orders):
     poll = asyncio.create_task(orders.fetch(filter="value/n=99", offset=3, wait_ms=60_000))
     await asyncio.sleep(0.05)
@@ -75,11 +43,6 @@ async def test_a_long_poll_waits_for_a_record_that_passes(orders):
     await orders.post_records({"value": {"n": 99}})
     answer = await asyncio.wait_for(poll, 45)
     assert (numbers(answer.json["records"]), answer.json["next_offset"]) == ([99], 32)
-
-
-async def test_a_poll_without_a_record_that_passes_ends_at_its_deadline_behind_what_it_saw(orders):
-    answer = await orders.fetch(filter="value/n=99", wait_ms=50)
-    assert (answer.json["records"], answer.json["next_offset"]) == ([], 30)
 
 
 @in_process_only
@@ -134,19 +97,6 @@ async def test_an_event_stream_has_the_events_that_pass(orders):
         await orders.post_records(ORDERS[24])
         (event,) = await stream.take(1)
         assert event.json["offset"] == 34
-
-
-async def test_a_condition_that_is_none_is_a_problem(orders):
-    for answer in (
-        await orders.fetch(filter="value/n=abc"),
-        await orders.fetch(filter=["key=a"] * 17),
-        await orders.gateway.send(
-            "GET", f"{orders.path}/records", b"", {"Accept": "text/event-stream"}, filter="colour=red"
-        ),
-    ):
-        assert_problem(answer, "invalid_query", parameter="filter")
-    body = orjson.dumps({"partitions": [{"topic": orders.name, "partition": 0, "offset": 0}], "filter": ["n=1"]})
-    assert_problem(await orders.gateway.send("POST", "/v1/fetch", body, JSON), "invalid_body")
 
 
 async def test_an_answer_that_caches_keep_is_one_of_its_filter(orders):

@@ -45,20 +45,6 @@ async def test_many_readers_wake_together(new_topic):
     others.cancel()
 
 
-async def test_a_reader_who_waits_for_what_is_there_does_not_wait(topic):
-    await topic.post_lines("1")
-    begun = time.monotonic()
-    assert len(await topic.records(offset=0, wait_ms=LONG_MS)) == 1
-    assert time.monotonic() - begun < PROMPT_S
-
-
-async def test_at_the_deadline_comes_what_there_is(topic):
-    begun = time.monotonic()
-    answer = await topic.fetch(offset=0, wait_ms=300)
-    assert 0.25 <= time.monotonic() - begun < PROMPT_S
-    assert (answer.status, answer.json["records"], answer.json["next_offset"]) == (200, [], 0)
-
-
 async def test_min_bytes_waits_until_so_much_is_there(topic):
     poll = await waiting(topic, min_bytes=10_000, max_bytes=100_000)
     for _ in range(3):
@@ -70,25 +56,11 @@ async def test_min_bytes_waits_until_so_much_is_there(topic):
         assert len((await poll).json["records"]) == 4
 
 
-async def test_min_bytes_at_the_deadline_gives_the_part_that_is_there(topic):
-    await topic.post_lines("1")
-    begun = time.monotonic()
-    records = await topic.records(offset=0, wait_ms=300, min_bytes=1_000_000)
-    assert time.monotonic() - begun >= 0.25
-    assert len(records) == 1
-
-
 async def test_min_bytes_beyond_max_bytes_counts_as_max_bytes(topic):
     poll = await waiting(topic, min_bytes=2**31 - 1, max_bytes=2_000)
     await topic.post(b"x" * 4_000, "text/plain")
     async with asyncio.timeout(PROMPT_S):
         assert len((await poll).json["records"]) == 1
-
-
-async def test_min_bytes_0_does_not_wait(topic):
-    begun = time.monotonic()
-    assert await topic.records(offset=0, wait_ms=LONG_MS, min_bytes=0) == []
-    assert time.monotonic() - begun < PROMPT_S
 
 
 async def test_a_long_poll_ends_when_its_client_leaves(topic):

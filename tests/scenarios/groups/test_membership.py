@@ -31,33 +31,6 @@ async def test_the_server_names_a_member_without_a_name(group, topic):
     assert ok(again)["member_id"] == first["member_id"]
 
 
-async def test_epochs_of_no_membership_are_fenced(group, topic):
-    ok(await group.heartbeat(member_id="a", topics=[topic.name]))
-    refused = await group.heartbeat(member_id="a", member_epoch=77)
-    assert problem(refused) == (409, "member_fenced")
-    assert refused.json["recover"] == {"member_epoch": 0}
-    assert problem(await group.heartbeat(member_id="b", member_epoch=1)) == (404, "unknown_member")
-
-
-async def test_a_heartbeat_without_what_it_needs_is_refused(group):
-    assert problem(await group.heartbeat(member_id="a")) == (400, "invalid_body")
-    assert problem(await group.heartbeat(member_epoch=1)) == (400, "invalid_body")
-    assert problem(await group.heartbeat(topics=[], member_id="a")) == (400, "invalid_body")
-
-
-@in_process_only
-async def test_names_are_checked(gateway):
-    assert problem(await GroupClient(gateway, "a%20b").send("GET")) == (400, "invalid_group_name")
-    assert problem(await GroupClient(gateway, "g").poll("a%2Fb")) == (400, "invalid_group_name")
-
-
-async def test_leaving_twice_is_leaving_once(group, topic):
-    await group.polled("a", topics=[topic.name])
-    assert (await group.leave("a")).status == 204
-    assert (await group.leave("a")).status == 204
-    assert (await group.describe())["state"] == "empty"
-
-
 @in_process_only
 async def test_a_group_has_a_limit_of_members(start_gateway):
     gateway = await start_gateway(group_members_max=1)

@@ -119,16 +119,6 @@ async def test_a_reset_of_all_leaves_out_what_was_deleted(group, new_topic):
     ]
 
 
-@in_process_only
-async def test_settings_are_checked_and_null_restores_a_default(group):
-    shown = ok(await group.send("PUT", "", {"config": {"session_timeout_ms": 30_000}}))
-    assert shown["config"]["session_timeout_ms"] == 30_000
-    shown = ok(await group.send("PUT", "", {"config": {"session_timeout_ms": None, "assignor": "range"}}))
-    assert (shown["config"]["session_timeout_ms"], shown["config"]["assignor"]) == (45_000, "range")
-    for config in ({"session_timeout_ms": 5}, {"nope": 1}, {"start": "noon"}):
-        assert problem(await group.send("PUT", "", {"config": config})) == (400, "invalid_config")
-
-
 async def test_a_deleted_group_has_no_positions(group, topic):
     await topic.post_lines("1")
     first = await group.polled("a", topics=[topic.name])

@@ -161,21 +161,6 @@ async def test_a_removed_member_learns_how_to_return(group, topic):
     assert problem(await group.poll("b")) == (404, "unknown_member")
 
 
-async def test_an_empty_token_is_none(group, topic):
-    await topic.post_lines("1")
-    assert values(await group.polled("a", topics=[topic.name], token="")) == [1]
-
-
-async def test_a_damaged_token_is_refused(group, topic):
-    first = await group.polled("a", topics=[topic.name])
-    assert problem(await group.poll("a", token=first["token"][:-2])) == (400, "invalid_token")
-
-
-async def test_an_unknown_topic_is_refused_and_nobody_joins(group):
-    assert problem(await group.poll("a", topics=["no-such-topic"])) == (404, "unknown_topic")
-    assert problem(await group.send("GET")) == (404, "unknown_group")
-
-
 async def test_a_member_goes_on_without_a_topic_that_was_deleted(group, new_topic):
     kept, gone = await new_topic(1), await new_topic(1)
     await kept.post_lines("1")

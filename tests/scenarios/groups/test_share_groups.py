@@ -168,18 +168,6 @@ async def test_calls_of_the_other_kind_are_refused(queue, gateway, new_name):
     assert {"share", "consumer"} <= {one["kind"] for one in listed}
 
 
-@in_process_only
-async def test_bad_requests_are_refused(queue):
-    await queue.acquire(1)
-    send = queue.group.send
-    assert problem(await send("POST", "/acquire", {"topics": ["no-such-topic"]})) == (404, "unknown_topic")
-    assert problem(await send("POST", "/acquire", {"max_records": 0})) == (400, "invalid_body")
-    assert problem(await queue.acknowledge("none")) == (409, "lock_unknown")
-    assert problem(await queue.acknowledge("none", {"offset": 3, "last_offset": 2})) == (400, "invalid_body")
-    missing = await send("PATCH", "", {"config": {"dead_letter_topic": "no-such-topic"}})
-    assert problem(missing) == (404, "unknown_topic")
-
-
 async def test_a_caller_needs_the_rights_to_its_group_and_topics(start_gateway, tmp_path):
     path = tmp_path / "tokens.toml"
     tokens = {

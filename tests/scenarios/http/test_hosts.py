@@ -10,32 +10,9 @@ from node.setup.setting_sources import load_settings
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import OverHttp2, http2_only
 
-SECRET = "pst_" + "a" * 43
-
 
 def naming(gateway, host):
     return {":authority" if isinstance(gateway, OverHttp2) else "Host": host}
-
-
-@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:8080", "localhost.example.org", "xlocalhost"])
-async def test_a_foreign_name_is_refused_and_nothing_happens(topic, host):
-    """A rebinding request carries the page's name as host; its Origin has the same name, so it is not cross-origin."""
-    foreign = naming(topic.gateway, host)
-    page = foreign | {"Origin": f"http://{host}"}
-    problem = assert_problem(
-        await topic.post(b"1", "text/plain", page), "host_not_allowed", setting="allowed_hosts", no_side_effects=True
-    )
-    assert "allowed_hosts" in problem["detail"]
-    for method, path in (("GET", topic.path), ("GET", "/healthz"), ("OPTIONS", topic.path), ("GET", "/nowhere")):
-        assert_problem(await topic.gateway.send(method, path, b"", foreign), "host_not_allowed", retryable=False)
-    assert await topic.records() == []
-
-
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "10.2.3.4:80", "[::1]:8080", "[2001:db8::7]", "localhost", "LocalHost:99", "a.b.localhost"]
-)
-async def test_addresses_and_loopback_names_are_answered(topic, host):
-    assert (await topic.post(b"1", "text/plain", naming(topic.gateway, host))).status == 200
 
 
 @http2_only

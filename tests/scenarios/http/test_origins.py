@@ -15,7 +15,7 @@ from openapi import load_contract, operations
 from tests.gateway.requests import request_of
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import http2_only, in_process_only
+from tests.scenarios.gateways import http2_only
 
 PAGE = "https://app.example.org"
 GETS = [one for one in operations(load_contract()) if one.method == "GET"]
@@ -24,28 +24,6 @@ GETS = [one for one in operations(load_contract()) if one.method == "GET"]
 def preflight(method, headers="authorization,content-type,ce-id", origin=PAGE):
     given = {"Origin": origin, "Access-Control-Request-Method": method}
     return given | ({"Access-Control-Request-Headers": headers} if headers else {})
-
-
-@in_process_only
-@pytest.mark.parametrize("origin", [PAGE, "http://localhost:1", "null", "http://127.0.0.1", "", "x"])
-async def test_a_page_from_elsewhere_is_refused_and_nothing_happens(topic, origin):
-    given = {"Origin": origin}
-    refused = await topic.post(b"1", "application/x-ndjson", given)
-    assert_problem(refused, "forbidden", no_side_effects=True)
-    assert not [name for name in refused.headers if name.lower().startswith("access-control")]
-    assert_problem(await topic.gateway.send("GET", "/healthz", headers=given), "forbidden")
-    assert_problem(
-        await topic.gateway.send("OPTIONS", topic.path, headers=preflight("PUT", origin=origin)), "forbidden"
-    )
-    assert await topic.records() == []
-
-
-@in_process_only
-async def test_a_page_of_the_node_itself_is_not_foreign(topic):
-    given = {"Origin": f"http://127.0.0.1:{topic.gateway.port}"}
-    answer = await topic.post(b"1", "application/x-ndjson", given)
-    assert answer.status == 200
-    assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -113,12 +91,6 @@ async def test_a_preflight_is_answered_for_what_the_path_takes(start_gateway):
     answer = await gateway.send("OPTIONS", "/v1/topics/t/records", headers=preflight("POST", "a\tb"))
     assert "Access-Control-Allow-Headers" not in answer.headers
     assert_problem(await gateway.send("OPTIONS", "/nowhere", headers=preflight("GET")), "not_found")
-
-
-@in_process_only
-async def test_options_lists_the_methods_of_a_path(gateway):
-    answer = await gateway.send("OPTIONS", "/v1/topics/t")
-    assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, PUT")
 
 
 @pytest.mark.parametrize("operation", GETS, ids=lambda operation: operation.operation_id)

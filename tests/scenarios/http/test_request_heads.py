@@ -30,29 +30,6 @@ async def refusal(port, line, *headers, body=b""):
     return status, json.loads(problem)["code"]
 
 
-@pytest.mark.parametrize(
-    "hosts",
-    [[], ["Host: 127.0.0.1", "Host: 127.0.0.1"], ["Host: 127.0.0.1", "Host: a.example"], ["Host:"], ["Host: a b"],
-     ["Host: a/b"], ["Host: u@localhost"], ["Host: localhost:x"], ["Host: caf\xe9"], ["Host: [fe80::1%25eth0]"]],
-)  # fmt: skip
-async def test_a_host_that_is_missing_repeated_or_malformed_is_400(gateway, hosts):
-    assert await refusal(gateway.port, "GET /healthz HTTP/1.1", *hosts) == (400, "invalid_header")
-    assert await refusal(gateway.port, "GET http://127.0.0.1/healthz HTTP/1.1", *hosts) == (400, "invalid_header")
-
-
-async def test_http10_may_leave_the_host_out(gateway):
-    """Health checks of old load balancers send none; a page in a browser cannot omit it."""
-    assert (await send(gateway.port, "GET /healthz HTTP/1.0"))[0] == 200
-    assert await refusal(gateway.port, "GET /healthz HTTP/1.0", "Host: a.example") == (421, "host_not_allowed")
-
-
-async def test_the_host_of_an_absolute_target_counts(gateway):
-    """RFC 9112 3.2.2."""
-    assert (await send(gateway.port, "GET http://127.0.0.1/healthz HTTP/1.1", "Host: a.example"))[0] == 200
-    foreign = await refusal(gateway.port, "GET http://a.example/healthz HTTP/1.1", HOST)
-    assert foreign == (421, "host_not_allowed")
-
-
 async def test_in_http2_a_host_that_differs_from_the_authority_is_400(gateway):
     """RFC 9113 8.3.1."""
     assert (await gateway.send("GET", "/v1/topics", b"", {"Host": f"127.0.0.1:{gateway.port}"})).status == 200
@@ -73,18 +50,6 @@ async def test_a_header_with_one_value_must_not_be_repeated(topic, header):
     seen = await refusal(topic.gateway.port, line, HOST, header, other, "Content-Length: 1", body=b"1")
     assert seen == (400, "invalid_header")
     assert await topic.records() == []
-
-
-async def test_headers_that_are_lists_may_be_repeated(topic):
-    lists = [
-        "Accept: text/html",
-        "Accept: application/json",
-        "Via: a",
-        "Via: b",
-        "X-Forwarded-For: a",
-        "X-Forwarded-For: b",
-    ]
-    assert (await send(topic.gateway.port, f"GET {topic.path} HTTP/1.1", HOST, *lists))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -113,16 +78,6 @@ async def test_a_body_whose_end_cannot_be_found_is_400(topic, coding):
     assert await topic.records() == []
 
 
-@pytest.mark.parametrize("declared", [[], ["Trailer: X-Sum"]])
-async def test_trailers_over_http1_are_ignored(topic, declared):
-    """RFC 9110 6.5.1. They are distinct from a body that was cut off, which is not stored."""
-    line = f"POST {topic.path}/records HTTP/1.1"
-    head = [HOST, *declared, "Content-Type: text/plain", "Transfer-Encoding: chunked"]
-    sent = b"1\r\n6\r\n0\r\nX-Sum: 1\r\n\r\n"
-    assert (await send(topic.gateway.port, line, *head, body=sent))[0] == 200
-    assert await topic.values() == ["6"]
-
-
 async def test_trailers_over_http2_are_ignored(topic):
     gateway = topic.gateway
     assert isinstance(gateway, OverHttp2)
@@ -134,27 +89,3 @@ async def test_trailers_over_http2_are_ignored(topic):
     await stream.answered
     assert dict(stream.headers)[":status"] == "200"
     assert await topic.values() == ["with trailers"]
-
-
-async def test_options_of_the_node_as_a_whole_over_http1(gateway):
-    assert await send(gateway.port, "OPTIONS * HTTP/1.1", HOST) == (204, b"")
-    assert await refusal(gateway.port, "GET * HTTP/1.1", HOST) == (404, "not_found")
-
-
-@pytest.mark.parametrize("path", ["/v1%2Ftopics", "/v1/topics%2F{topic}"])
-async def test_an_encoded_slash_does_not_separate(topic, path):
-    status, code = await refusal(topic.gateway.port, f"GET {path.replace('{topic}', topic.name)} HTTP/1.1", HOST)
-    assert (status, code) == (404, "not_found")
-
-
-@pytest.mark.parametrize(
-    ("line", "header", "seen"),
-    [
-        ("GET /healthz HTTP/1.1", "A : b", (400, "malformed_request")),
-        ("FIND /healthz HTTP/1.1", HOST, (501, "unknown_method")),
-        ("GET /healthz HTTP/2.0", HOST, (505, "unsupported_http_version")),
-        ("GET /healthz HTTP/1.1", "A: " + "b" * 70_000, (431, "headers_too_large")),
-    ],
-)
-async def test_a_request_that_is_refused_before_its_route_is_known_has_a_problem_document(gateway, line, header, seen):
-    assert await refusal(gateway.port, line, header) == seen

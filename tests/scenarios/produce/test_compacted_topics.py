@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.format import batch as record_batch
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, Topic, in_process_only
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, Topic
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_percent": 1, "segment_bytes": 65536}
 
@@ -15,49 +15,6 @@ COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_percent": 1, "seg
 @pytest.fixture
 async def table(start_gateway) -> Topic:
     return await (await start_gateway(compaction_check_ms=50)).create("table", **COMPACTED)
-
-
-def rows(*keys: bytes | None) -> bytes:
-    return bytes(record_batch.encode([(5, key, b"1", []) for key in keys]))
-
-
-@in_process_only
-@pytest.mark.parametrize(
-    ("content_type", "body", "query"),
-    [
-        (NDJSON, b"1\n2\n", {}),
-        (None, b"raw", {}),
-        (JSON, b'{"records":[{"key":"a","value":1},{"value":2}]}', {}),
-        (JSON, b'{"records":[{"key":null,"value":1}]}', {"acks": 0}),
-        (RECORD_BATCH, rows(b"a", None), {}),
-    ],
-)
-async def test_a_record_without_a_key_is_rejected_and_nothing_is_stored(table, content_type, body, query):
-    for headers in ({}, {"Idempotency-Key": "k"} if content_type != RECORD_BATCH else {}):
-        answer = await table.post(body, content_type, headers, to=0, **query)
-        assert (answer.status, answer.json["code"], answer.json["no_side_effects"]) == (400, "key_required", True)
-    assert (await table.positions())["log_end"] == 0
-
-
-@in_process_only
-@pytest.mark.parametrize(
-    ("content_type", "body", "query"),
-    [
-        (NDJSON, b'{"id":1}\n{"id":2}\n', {"key_pointer": "/id"}),
-        (None, b"raw", {"key": "a"}),
-        (JSON, b'{"records":[{"key":"a","value":null}]}', {}),
-        (RECORD_BATCH, rows(b"a", b""), {}),
-    ],
-)
-async def test_records_with_keys_are_stored(table, content_type, body, query):
-    assert (await table.post(body, content_type, to=0, **query)).status == 200
-
-
-@in_process_only
-async def test_a_record_without_a_key_in_a_request_for_many_topics(table):
-    body = b'{"records":[{"topic":"table","value":1}]}'
-    answer = await table.gateway.send("POST", "/v1/records", body, {"Content-Type": JSON})
-    assert (answer.status, answer.json["code"]) == (400, "key_required")
 
 
 async def test_the_last_record_of_each_key_is_left_for_every_reader(table):

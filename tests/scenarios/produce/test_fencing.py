@@ -9,10 +9,8 @@ import asyncio
 import orjson
 import pytest
 
-from engine.format import batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, Answer, Topic, in_process
-from tests.scenarios.produce.bodies import ONE_RECORD
+from tests.scenarios.gateways import JSON, NDJSON, Answer, Topic, in_process
 
 
 async def set_fence(topic: Topic, token: str | None, partition: int = 0, **more: object) -> Answer:
@@ -73,121 +71,6 @@ async def test_of_many_that_expect_the_same_token_one_takes_over(both, partition
         if answer.status != 200:
             assert_shut_out(answer, winner)
     assert (await fence_of(both, partition))[0] == winner
-
-
-async def test_expecting_none_is_another_thing_than_not_expecting(topic):
-    assert (await set_fence(topic, "a", expected=None)).status == 200
-    assert_shut_out(await set_fence(topic, "b", expected=None), "a")
-    assert_shut_out(await set_fence(topic, None, expected="b"), "a")
-    assert (await set_fence(topic, "b")).status == 200
-    assert (await set_fence(topic, None, expected="b")).status == 200
-
-
-async def test_a_request_that_is_sent_again_succeeds_and_takes_no_offset(topic):
-    first = await set_fence(topic, "a", expected=None)
-    assert (await set_fence(topic, "a", expected=None)).json == first.json
-    assert (await topic.positions())["log_end"] == 1
-    await set_fence(topic, None)
-    assert (await set_fence(topic, None)).json["offset"] == 1
-
-
-async def test_every_kind_of_body_and_acks_is_held_to_the_token(topic):
-    await set_fence(topic, "a")
-    for content_type, body in ONE_RECORD.items():
-        assert_shut_out(await append(topic, "b", body, content_type=content_type), "a")
-        assert (await append(topic, "a", body, content_type=content_type)).status == 200
-    assert_shut_out(await append(topic, "b", acks="1"), "a")
-    assert (await append(topic, "b", acks="0")).status == 202, "acks=0 returns no outcome"
-    assert (await append(topic, "a", b"6")).status == 200
-    assert len(await topic.records()) == len(ONE_RECORD) + 1
-
-
-async def test_a_request_for_several_partitions_reports_which_one_refused(both):
-    await set_fence(both, "a", 1)
-    answer = await both.post_records({"value": 1, "partition": 0}, {"value": 2, "partition": 1})
-    assert answer.status == 207
-    assert [result["status"] for result in answer.json["results"]] == [200, 412]
-    assert answer.json["results"][1]["problem"]["fencing_token"] == "a"
-    lines = b"".join(b'{"topic":"%s","partition":%d,"value":1}\n' % (both.name.encode(), n) for n in (0, 1))
-    many = await both.gateway.send("POST", "/v1/records", lines, {"Content-Type": NDJSON})
-    assert many.status == 207
-
-
-async def test_a_token_is_about_one_named_partition(both):
-    headers = {"Penstock-Fencing-Token": "a"}
-    assert_problem(await both.post(b"1", NDJSON, headers), "invalid_header")
-    lines = b'{"topic":"%s","value":1}' % both.name.encode()
-    answer = await both.gateway.send("POST", "/v1/records", lines, {"Content-Type": NDJSON, **headers})
-    assert_problem(answer, "invalid_header")
-
-
-@pytest.mark.parametrize("token", ["a b", "x" * 256])
-async def test_what_is_no_token_is_refused(topic, token):
-    assert_problem(await append(topic, token), "invalid_header")
-    assert_problem(await set_fence(topic, token), "invalid_body")
-    assert_problem(await set_fence(topic, "a", expected=token), "invalid_body")
-    assert (await append(topic, None)).status == 200
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"", "invalid_body"),
-        (b"{}", "invalid_body"),
-        (b'{"token":""}', "invalid_body"),
-        (b'{"token":7}', "invalid_body"),
-        (b'{"token":"\xc3\xa4"}', "invalid_body"),
-        (b'{"token":"a","more":1}', "unknown_field"),
-        (b'{"token"', "malformed_json"),
-    ],
-)
-async def test_a_body_that_is_no_wish_is_refused(topic, body, code):
-    path = f"{topic.path}/partitions/0/fence"
-    assert_problem(await topic.gateway.send("PUT", path, body, {"Content-Type": JSON}), code)
-    assert await fence_of(topic) == (None, None)
-
-
-async def test_there_must_be_such_a_partition(topic):
-    assert_problem(await set_fence(topic, "a", 7), "unknown_partition")
-    assert_problem(await topic.gateway.send("GET", f"{topic.path}/partitions/x/fence"), "unknown_partition")
-
-
-async def test_with_an_expected_end_both_must_hold(topic):
-    await set_fence(topic, "a")
-    headers = {"Penstock-Fencing-Token": "a", "Penstock-Expected-End": "1"}
-    assert (await topic.post(b"1", NDJSON, headers, to=0)).status == 200
-    assert_problem(await topic.post(b"2", NDJSON, headers, to=0), "log_end_mismatch", log_end=2)
-    assert_shut_out(await topic.post(b"2", NDJSON, headers | {"Penstock-Fencing-Token": "b"}, to=0), "a")
-
-
-async def test_no_form_of_reading_gives_the_token_and_all_continue_behind_it(topic):
-    """The token is between records, before the first and after the last one; also when a reader starts at it."""
-    await set_fence(topic, "secret-1")
-    await append(topic, "secret-1", b'"one"')
-    await set_fence(topic, "secret-2")
-    await append(topic, "secret-2", b'"two"')
-    await set_fence(topic, None)
-    for offset, values in ((0, ["one", "two"]), (1, ["one", "two"]), (2, ["two"]), (3, ["two"]), (4, [])):
-        answer = await topic.fetch(offset)
-        assert [record["value"] for record in answer.json["records"]] == values
-        assert answer.json["next_offset"] == 5
-    for accept in ("application/x-ndjson", "application/cloudevents-batch+json"):
-        answer = await topic.fetch(0, accept=accept)
-        assert b"secret" not in answer.body
-        assert (answer.headers["Penstock-Next-Offset"], answer.body.count(b"one")) == ("5", 1)
-    for offset, base_offset, values in ((0, "1", [b'"one"', b'"two"']), (2, "3", [b'"two"']), (4, None, [])):
-        answer = await topic.fetch(offset, accept=RECORD_BATCH)
-        assert [record.value for record in batch.decode(answer.body)] == values
-        assert b"secret" not in answer.body, "who may read need not be one who may write"
-        assert answer.headers.get("Penstock-Base-Offset") == base_offset
-        assert answer.headers["Penstock-Next-Offset"] == "5"
-    one = await topic.fetch(0, accept="application/cloudevents+json", max_records=1)
-    assert (one.status, one.json["data"], one.headers["Penstock-Next-Offset"]) == (200, "one", "2")
-    wish = orjson.dumps({"partitions": [{"topic": topic.name, "partition": 0, "offset": 0}]})
-    many = await topic.gateway.send("POST", "/v1/fetch", wish, {"Content-Type": JSON})
-    (part,) = many.json["partitions"]
-    assert ([record["value"] for record in part["records"]], part["next_offset"]) == (["one", "two"], 5)
-    assert (await topic.positions(timestamp=0))["offset"] == 1, "the first that holds a record"
 
 
 async def test_who_waits_for_records_is_not_woken_by_a_token(topic):

@@ -11,8 +11,7 @@ import pytest
 
 from replication.cluster.producer_ids import BLOCK_IDS
 from tests.e2e.node_process import running_process
-from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, Gateway, in_process, over_http2
+from tests.scenarios.gateways import Gateway, in_process, over_http2
 
 
 async def new_id(gateway: Gateway) -> int:
@@ -28,29 +27,6 @@ async def test_every_id_is_another_one_also_across_blocks(gateway):
         ids += await asyncio.gather(*(new_id(gateway) for _ in range(BLOCK_IDS // 3 + 20)))
     assert len(set(ids)) == len(ids)
     assert min(ids) >= 0
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b" {} \n"])
-async def test_an_empty_object_may_be_sent_or_nothing(gateway, body):
-    answer = await gateway.send("POST", "/v1/producers", body, {"Content-Type": JSON})
-    assert answer.status == 201
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b'{"producer_id":7}', "unknown_field"),
-        (b"[]", "invalid_body"),
-        (b"{", "malformed_json"),
-        (b"\xff", "invalid_utf8"),
-    ],
-)
-async def test_what_cannot_be_wished_for_is_refused(gateway, body, code):
-    assert_problem(await gateway.send("POST", "/v1/producers", body, {"Content-Type": JSON}), code)
-
-
-async def test_an_unknown_query_is_refused(gateway):
-    assert_problem(await gateway.send("POST", "/v1/producers", id=7), "unknown_query")
 
 
 def until_free(lock: Path) -> None:

@@ -2,11 +2,14 @@
 effects.
 """
 
+import time
+
 import pytest
 
+from engine.format import batch
 from openapi import load_contract, operations, resolve
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import in_process_only
+from tests.scenarios.gateways import RECORD_BATCH, in_process_only
 
 OPERATIONS = list(operations(load_contract()))
 SETTING = b'{"config":{"kind":"%b"}}'
@@ -61,94 +64,6 @@ async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     query = queries.get(operation.operation_id, {})
     answer = await gateway.send(operation.method, path_of(operation), body, headers, **query)
     assert_problem(answer, "unknown_topic")
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/healthz"),
-        ("DELETE", "/v1/topics"),
-        ("POST", "/v1/topics/{topic}"),
-        ("PUT", "/v1/topics/{topic}/records"),
-        ("PUT", "/v1/topics/{topic}/partitions/{partition}/records"),
-        ("GET", "/v1/topics/{topic}/roll"),
-        ("TRACE", "/v1/topics/{topic}"),
-    ],
-)
-async def test_a_wrong_method_gets_405_with_the_allowed_ones(gateway, method, path):
-    allowed = {operation.method for operation in OPERATIONS if operation.path == path}
-    path = path.replace("{topic}", "t").replace("{partition}", "0")
-    answer = await gateway.send(method, path, b"x" if method == "PUT" else b"")
-    assert_problem(answer, "method_not_allowed")
-    assert set(answer.headers["Allow"].split(", ")) - {"HEAD"} == allowed
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/v1/", "/v2/topics", "/v1/topics/", "/v1/topics/t/", "/v1/topics/t/records/", "/v1/topics/t/partitions",
-     "/v1/topics//records", "/favicon.ico", "/%2e%2e/etc/passwd", "/docs/", "/v1/topics/t/partitions/0"],
-)  # fmt: skip
-async def test_a_path_with_nothing_at_it(gateway, path):
-    problem = assert_problem(await gateway.send("GET", path), "not_found")
-    assert ("leave out the slash at its end" in problem["detail"]) == path.endswith("/")
-
-
-async def test_an_address_that_ends_in_v1_gets_a_hint(gateway):
-    """A client adds /v1 to the address that it is given."""
-    problem = (await gateway.send("GET", "/v1/v1/topics")).json
-    assert (problem["code"], "leave it out" in problem["detail"]) == ("not_found", True)
-
-
-@in_process_only
-async def test_an_encoded_slash_does_not_separate(topic):
-    for path in ("/v1%2Ftopics", f"/v1/topics%2F{topic.name}"):
-        problem = assert_problem(await topic.gateway.send("GET", path), "not_found")
-        assert f"at {path};" in problem["detail"], "decoded it would be a path that there is"
-    assert_problem(await topic.gateway.send("GET", f"{topic.path}%2Frecords"), "unknown_topic")
-
-
-@in_process_only
-async def test_names_in_problems_do_not_break_them(gateway):
-    for name in ("%22%7D", "%0d%0aSet-Cookie:x", "%3Cscript%3E", "%F0%9F%92%A7", "%00", "%2541", "%ff"):
-        answer = await gateway.send("GET", f"/v1/topics/{name}")
-        assert answer.status in (400, 404)
-        assert "Set-Cookie" not in answer.headers
-
-
-async def test_a_name_is_decoded_once(gateway, new_name):
-    """`%2541` is `%41`, which is not a valid topic name, and not `A`."""
-    topic = await gateway.create("A" + new_name())
-    assert_problem(await gateway.send("GET", topic.path.replace("A", "%2541")), "unknown_topic")
-    assert (await gateway.send("GET", topic.path.replace("A", "%41"))).status == 200
-
-
-@in_process_only
-@pytest.mark.parametrize("name", ["", "a b", "x" * 129, "é", "a/b"])
-async def test_a_client_id_must_be_a_plain_word(gateway, name):
-    answer = await gateway.send("GET", "/v1/topics", b"", {"Penstock-Client-Id": name})
-    assert_problem(answer, "invalid_header")
-
-
-async def test_a_key_in_a_header_that_is_not_ascii_is_refused_and_not_dropped(topic):
-    """HTTP has no charset for headers; a lost key would put the record into another partition."""
-    assert_problem(await topic.post(b"1", "text/plain", {"Penstock-Key": "caf\u00e9"}), "invalid_header")
-    await topic.post(b"1", "text/plain", key="caf\u00e9")
-    assert [record["key"] for record in await topic.records()] == ["caf\u00e9"]
-
-
-@in_process_only
-async def test_a_plain_client_id_is_welcome(gateway):
-    assert (await gateway.send("GET", "/healthz", b"", {"Penstock-Client-Id": "billing-2.eu_west"})).status == 200
-
-
-@in_process_only
-async def test_a_sane_request_id_is_echoed_and_any_other_replaced(gateway):
-    for given in ("abc-123", "x" * 128):
-        answer = await gateway.send("GET", "/nothing", b"", {"X-Request-Id": given})
-        assert answer.headers["Penstock-Request-Id"] == answer.json["request_id"] == given
-    for given in ("a b", "x" * 129, '"}', ""):
-        answer = await gateway.send("GET", "/healthz", b"", {"X-Request-Id": given})
-        assert answer.headers["Penstock-Request-Id"] not in ("", given)
 
 
 @in_process_only
@@ -212,8 +127,10 @@ async def test_batches_that_no_empty_queue_could_hold_are_refused_for_good(start
 
 
 @in_process_only
-@pytest.mark.parametrize("charset", ["latin-1", "utf-16"])
-async def test_json_in_another_charset_is_refused(topic, charset):
-    answer = await topic.post(b'{"records":[{"value":1}]}', f"application/json; charset={charset}")
-    assert_problem(answer, "unsupported_media_type")
-    assert_problem(await topic.post(b"1\n", f"application/x-ndjson; charset={charset}"), "unsupported_media_type")
+async def test_a_time_far_in_the_future_is_refused(topic):
+    """Otherwise its segment would never expire."""
+    ahead = int(time.time() * 1000) + 2 * 3_600_000
+    problem = assert_problem(await topic.post_records({"value": 1}, {"value": 2, "timestamp": ahead}), "invalid_body")
+    assert problem["record"] == 1
+    assert_problem(await topic.post(bytes(batch.encode_values([b"1"], ahead)), RECORD_BATCH), "invalid_body")
+    assert await topic.records() == []

@@ -54,16 +54,6 @@ async def test_a_request_sent_again_is_stored_once_and_answered_as_it_was(both, 
     assert await both.values(partition) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("content_type", BODIES)
-async def test_any_body_can_be_of_a_sequence(topic, content_type):
-    producer, body = await new_producer(topic), BODIES[content_type]
-    first = await producer.send(0, body, content_type)
-    count = first.json["results"][0]["count"]
-    assert (await producer.send(0, body, content_type)).headers["Penstock-Duplicate"] == "true"
-    assert (await producer.send(count, body, content_type)).json["results"][0]["base_offset"] == count
-    assert len(await topic.records()) == 2 * count
-
-
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
 async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_topic, content_type, compression):
@@ -78,17 +68,6 @@ async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_to
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-async def test_a_gap_is_refused_with_the_expected_sequence(both, partition):
-    producer = await new_producer(both, partition)
-    await producer.send(0, b"1\n2")
-    gap = await producer.send(5)
-    assert gap.status == 409
-    assert_problem(gap, "sequence_gap", expected_seq=2, received_seq=5, retryable=True, no_side_effects=True)
-    assert (gap.headers["Producer-Expected-Seq"], gap.headers["Producer-Received-Seq"]) == ("2", "5")
-    assert await both.values(partition) == [1, 2]
-
-
-@pytest.mark.parametrize("partition", [0, 1])
 async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
     producer = await new_producer(both, partition)
     await producer.send(0, epoch=1)
@@ -100,17 +79,6 @@ async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
     assert fenced.headers["Producer-Epoch"] == "2"
 
 
-async def test_one_of_the_last_16_is_answered_and_an_older_one_is_reported_as_stored(topic):
-    producer = await new_producer(topic)
-    for seq in range(17):
-        await producer.send(seq)
-    oldest = await producer.send(0)
-    assert oldest.status == 409
-    assert_problem(oldest, "duplicate_older_than_window", retryable=False, no_side_effects=True)
-    assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
-    assert len(await topic.records()) == 17
-
-
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_repeat_while_the_first_is_under_way_is_stored_once(both, partition):
     producer = await new_producer(both, partition)
@@ -118,15 +86,6 @@ async def test_a_repeat_while_the_first_is_under_way_is_stored_once(both, partit
     assert {answer.json["results"][0]["base_offset"] for answer in answers} == {0}
     assert sorted("Penstock-Duplicate" in answer.headers for answer in answers) == [False] + [True] * 5
     assert await both.values(partition) == [1, 2]
-
-
-async def test_a_repeat_of_a_conditional_append_is_a_duplicate_and_no_mismatch(topic):
-    given = {**headers(await new_id(topic.gateway), 0, 0), "Penstock-Expected-End": "0"}
-    assert (await topic.post(b"1", NDJSON, given, to=0)).status == 200
-    again = await topic.post(b"1", NDJSON, given, to=0)
-    assert (again.status, again.headers["Penstock-Duplicate"]) == (200, "true")
-    following = given | {"Producer-Seq": "1"}
-    assert_problem(await topic.post(b"1", NDJSON, following, to=0), "log_end_mismatch", log_end=1)
 
 
 async def test_how_appends_were_judged_is_counted(both):
@@ -140,78 +99,6 @@ async def test_how_appends_were_judged_is_counted(both):
         await producer.send(seq, epoch=epoch)
     after = [await both.gateway.metric(name) for name in names]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 2, 1, 1, 1]
-
-
-async def test_all_three_headers_or_none(topic):
-    whole = headers(1, 0, 0)
-    for missing in whole:
-        rest = {name: value for name, value in whole.items() if name != missing}
-        assert_problem(await topic.post(b"1", NDJSON, rest, to=0), "invalid_header", no_side_effects=True)
-    assert await topic.records() == []
-
-
-@pytest.mark.parametrize(
-    ("header", "value"),
-    [
-        ("Producer-Id", "-1"),
-        ("Producer-Id", str(2**63)),
-        ("Producer-Epoch", "32768"),
-        ("Producer-Seq", str(2**31)),
-        ("Producer-Seq", "first"),
-    ],
-)
-async def test_a_number_out_of_bounds_is_refused(topic, header, value):
-    given = {**headers(1, 0, 0), header: value}
-    assert_problem(await topic.post(b"1", NDJSON, given, to=0), "invalid_header", no_side_effects=True)
-
-
-async def test_a_sequence_is_of_one_named_partition(both):
-    given = headers(await new_id(both.gateway), 0, 0)
-    assert_problem(await both.post(b"1", NDJSON, given), "invalid_header")
-    assert (await both.post(b"1", NDJSON, given, partition=1)).status == 200
-    elsewhere = b'{"records":[{"value":1,"partition":0}]}'
-    assert_problem(await both.post(elsewhere, JSON, given, partition=1), "invalid_body", record=0)
-    many = b'{"topic":"%s","value":1}' % both.name.encode()
-    answer = await both.gateway.send("POST", "/v1/records", many, {"Content-Type": NDJSON, **given})
-    assert_problem(answer, "invalid_header", no_side_effects=True)
-
-
-async def test_a_stored_batch_with_a_sequence_of_its_own_is_held_to_it(topic):
-    body = batch.encode_values([b"1", b"2"], 5)
-    batch.stamp_sequence(body, producer := await new_id(topic.gateway), 4, 0)
-    sent = bytes(body)
-    assert_problem(await topic.post(sent, RECORD_BATCH), "invalid_batch", no_side_effects=True)
-    assert "Penstock-Duplicate" not in (await topic.post(sent, RECORD_BATCH, to=0)).headers
-    assert (await topic.post(sent, RECORD_BATCH, to=0)).headers["Penstock-Duplicate"] == "true"
-    assert (await topic.post(sent, RECORD_BATCH, headers(producer, 4, 0), to=0)).headers["Penstock-Duplicate"] == "true"
-    for given in (headers(producer + 1, 4, 0), headers(producer, 5, 0), headers(producer, 4, 2)):
-        assert_problem(await topic.post(sent, RECORD_BATCH, given, to=0), "invalid_header", no_side_effects=True)
-    assert len(await topic.records()) == 2
-
-
-@pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
-async def test_a_stored_batch_with_half_a_sequence_is_refused(topic, epoch, sequence):
-    body = batch.encode_values([b"1"], 5)
-    batch.stamp_sequence(body, 1, epoch, sequence)
-    assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "invalid_batch", no_side_effects=True)
-
-
-@pytest.mark.parametrize("acks", ["0", "1"])
-async def test_sequences_hold_with_other_acks_too(topic, acks):
-    producer = await new_producer(topic)
-    for _ in range(2):
-        assert (await producer.send(0, acks=acks)).status in (200, 202)
-    assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
-    assert await topic.values() == [1, 1]
-
-
-@pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
-async def test_an_id_that_was_never_given_out_is_refused(topic, content_type):
-    given = headers(2**62, 0, 0)
-    assert_problem(await topic.post(BODIES[content_type], content_type, given, to=0), "unknown_producer")
-    batch.stamp_sequence(body := bytearray(BODIES[RECORD_BATCH]), 2**62, 0, 0)
-    assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "unknown_producer")
-    assert await topic.records() == []
 
 
 @pytest.mark.parametrize("partition", [0, 1])
