@@ -23,7 +23,7 @@ def replace_varying(text: str, now: float) -> str:
     rules: list[tuple[str, Replacement]] = [
         (r"(?m)^date: .*", "date: {date}"),
         (r"(?m)^etag: (W/)?\".*\"", r'etag: \1"{etag}"'),
-        (r"(?m)^penstock-idempotency-window: (899|900)$", "penstock-idempotency-window: {seconds}"),
+        (r"(?m)^penstock-idempotency-window: (8\d\d|900)$", "penstock-idempotency-window: {seconds}"),
         (r"\b\d+\.\d+-[0-9a-f]{11}-[0-9a-f]+\b", "{request_id}"),
         (r"\b[0-9a-f]{32}\b", "{id}"),
         (r'(?m)^(id: |.*"positions":")[\w-]{1,8}\.', r"\1{id}."),

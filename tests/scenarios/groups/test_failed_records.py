@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from engine.settings import rules
 from gateway.groups.model.settings import KINDS_OF, GroupSettings
-from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
 
 
@@ -128,31 +125,6 @@ async def test_dead_letters_are_events_findings_and_metrics_of_their_group(group
     for name, value in (("penstock_group_dead_letters_total", "2.0"), ("penstock_group_delayed_partitions", "0.0")):
         [line] = [one for one in text.splitlines() if one.startswith(name) and f'group="{group.name}"' in one]
         assert line.endswith(f" {value}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "setting", "value"),
-    [
-        ("consumer", "lock_ms", 1000),
-        ("consumer", "in_flight_max", 10),
-        ("consumer", "order", "key"),
-        ("consumer", "deliveries_max", 3),
-        ("consumer", "start_time_ms", 3),
-        ("share", "auto_commit", False),
-        ("share", "start_time_ms", 3),
-        ("share", "partition_bytes_max", 3),
-        ("share", "session_timeout_ms", 2000),
-        ("share", "heartbeat_ms", 2000),
-        ("share", "rebalance_timeout_ms", 2000),
-        ("share", "assignor", "range"),
-    ],
-)
-@in_process_only
-async def test_a_setting_that_has_no_effect_in_a_group_is_refused(group, kind, setting, value):
-    answer = await group.send("PUT", "", {"config": {"kind": kind, setting: value}})
-    assert problem(answer) == (400, "invalid_config")
-    assert (answer.json["setting"], "has no effect" in answer.json["detail"]) == (setting, True)
-    assert problem(await group.send("GET")) == (404, "unknown_group")
 
 
 def test_every_setting_of_a_group_is_of_a_kind_or_of_both():

@@ -20,11 +20,6 @@ async def test_members_that_fetch_by_themselves_hand_partitions_over(group, new_
     assert {one["partition"] for one in taken["assignment"]} == {0, 1} - {owned["partition"]}
 
 
-async def test_a_member_with_a_short_session_is_asked_to_call_twice_in_it(group, topic):
-    joined = ok(await group.heartbeat(member_id="a", topics=[topic.name], session_timeout_ms=2_000))
-    assert (joined["heartbeat_ms"], joined["session_timeout_ms"]) == (1_000, 2_000)
-
-
 async def test_the_server_names_a_member_without_a_name(group, topic):
     first = ok(await group.heartbeat(topics=[topic.name]))
     again = await group.heartbeat(member_id=first["member_id"], member_epoch=first["member_epoch"])

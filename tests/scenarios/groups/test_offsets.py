@@ -10,14 +10,6 @@ def entry(topic, partition, offset, **more):
     return {"topic": topic.name, "partition": partition, "offset": offset, **more}
 
 
-async def test_positions_are_committed_without_membership_and_read(group, topic):
-    await topic.post_lines("1", "2")
-    found = ok(await group.send("PUT", "/offsets", {"offsets": [entry(topic, 0, 1, metadata="half")]}))
-    assert [(one["offset"], one["metadata"]) for one in found["offsets"]] == [(1, "half")]
-    assert await group.offsets() == {(topic.name, 0): 1}
-    assert values(await group.polled("a", topics=[topic.name])) == [2]
-
-
 async def test_a_member_commits_with_its_epoch_and_a_zombie_does_not(group, topic):
     await topic.post_lines("1", "2")
     member = ok(await group.heartbeat(member_id="a", topics=[topic.name]))
@@ -31,16 +23,6 @@ async def test_a_member_commits_with_its_epoch_and_a_zombie_does_not(group, topi
     assert problem(await group.send("PUT", "/offsets", outside)) == (409, "group_not_empty")
     ok(await group.send("PUT", "/offsets", {**outside, "force": True}))
     assert await group.offsets() == {(topic.name, 0): 2}
-
-
-async def test_a_commit_beyond_the_log_is_refused_and_nothing_of_it_is_stored(group, new_topic):
-    topic = await new_topic(2)
-    await topic.post_lines("1", partition=0)
-    both = {"offsets": [entry(topic, 0, 1), entry(topic, 1, 5)]}
-    refused = await group.send("PUT", "/offsets", both)
-    assert problem(refused) == (409, "commit_above_high_watermark")
-    assert refused.json["high_watermark"] == 0
-    assert problem(await group.send("GET", "/offsets")) == (404, "unknown_group")
 
 
 @in_process_only
@@ -68,36 +50,6 @@ async def test_a_group_shows_its_members_and_its_lag(group, topic):
     assert partition["member_id"] == "a"
     listed = (await group.gateway.send("GET", "/v1/groups")).json["groups"]
     assert {"group": group.name, "kind": "consumer", "state": "stable", "members": 1} in listed
-
-
-async def test_a_group_is_reset_in_every_way(group, topic):
-    await topic.post_records(*({"value": number, "timestamp": 1000 * number} for number in range(1, 6)))
-
-    async def reset(**body: object) -> int:
-        found = ok(await group.send("POST", "/reset", body))
-        [row] = found["offsets"]
-        if not body.get("dry_run"):
-            assert (await group.offsets())[topic.name, 0] == row["offset"]
-        return int(row["offset"])
-
-    ok(await group.send("PUT", "/offsets", {"offsets": [entry(topic, 0, 2)]}))
-    assert await reset(to="latest", dry_run=True) == 5
-    assert await group.offsets() == {(topic.name, 0): 2}
-    assert await reset(shift=2) == 4
-    assert await reset(shift=-100) == 0
-    assert await reset(to="1970-01-01T00:00:03Z") == 2
-    assert await reset(to=4000) == 3
-    assert await reset(ago_ms=1000) == 5
-    assert await reset(to="earliest", topics=[topic.name]) == 0
-    assert await reset(offsets=[entry(topic, 0, 3)]) == 3
-    assert problem(await group.send("POST", "/reset", {"to": "noon"})) == (400, "invalid_body")
-    for early in (-5, "1969-12-31T23:59:59Z"):
-        detail = (await group.send("POST", "/reset", {"to": early})).json["detail"]
-        assert detail.startswith(f"to {early!r} is before 1970; give ")
-    in_seconds = await group.send("POST", "/reset", {"to": 1_385_053_862})
-    assert in_seconds.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
-    assert "Penstock-Hint" not in (await group.send("GET", "")).headers, "no later answer has it"
-    assert problem(await group.send("POST", "/reset", {})) == (400, "invalid_body")
 
 
 async def test_a_reset_ends_tokens_and_needs_an_empty_group(group, topic):

@@ -140,27 +140,6 @@ async def test_a_node_that_stops_answers_open_polls(group, topic):
     assert [one["assigned"] for one in await asyncio.wait_for(asyncio.gather(*waiting), 45)] == [1, 0]
 
 
-async def test_max_records_and_the_token_go_together(group, topic):
-    await topic.post_lines("1", "2", "3")
-    token, seen = None, []
-    for _ in range(3):
-        delivery = await group.polled("a", topics=[topic.name], token=token, max_records=1)
-        token = delivery["token"]
-        seen += values(delivery)
-    assert seen == [1, 2, 3]
-
-
-async def test_a_removed_member_learns_how_to_return(group, topic):
-    await topic.post_lines("1")
-    first = await group.polled("a", topics=[topic.name])
-    assert (await group.leave("a")).status == 204
-    refused = await group.poll("a", topics=[topic.name], token=first["token"])
-    assert problem(refused) == (409, "stale_token")
-    assert refused.json["recover"] == {"token": None}
-    assert values(await group.polled("a", topics=[topic.name], token=None)) == [1]
-    assert problem(await group.poll("b")) == (404, "unknown_member")
-
-
 async def test_a_member_goes_on_without_a_topic_that_was_deleted(group, new_topic):
     kept, gone = await new_topic(1), await new_topic(1)
     await kept.post_lines("1")
@@ -217,26 +196,6 @@ async def test_after_a_log_became_shorter_the_records_that_follow_are_delivered(
     assert problem(await group.poll("a", token=first["token"])) == (409, "stale_token")
 
 
-@in_process_only
-async def test_the_groups_topic_is_hidden_and_nobody_writes_it(group, topic):
-    await group.polled("a", topics=[topic.name])
-    listed = (await topic.gateway.send("GET", "/v1/topics")).json["topics"]
-    assert "__groups" not in {one["topic"] for one in listed}
-    path = "/v1/topics/__groups"
-    for method, where, body in (
-        ("POST", "/records", b'{"records":[{"value":1}]}'),
-        ("DELETE", "", b""),
-        ("PUT", "", b"{}"),
-        ("PATCH", "", b'{"config":{"retention_ms":60000}}'),
-        ("POST", "/roll", b""),
-        ("DELETE", "/partitions/0/records?before=1", b""),
-        ("PUT", "/partitions/0/fence", b'{"token":"x"}'),
-    ):
-        answer = await topic.gateway.send(method, path + where, body, {"Content-Type": "application/json"})
-        assert problem(answer) == (400, "invalid_topic_name"), (method, answer.body)
-    assert problem(await group.poll("a", topics=["__groups"])) == (400, "invalid_topic_name")
-
-
 async def test_a_filter_passes_over_records_and_the_token_commits_past_them(group, topic):
     await topic.post_lines("1", "2", "3", "4")
     first = await group.polled("a", topics=[topic.name], filter=["value=2"])
@@ -260,11 +219,6 @@ async def test_a_poll_with_a_filter_waits_for_a_record_that_passes(group, new_to
     assert values(delivery) == [3]
     await group.polled("a", token=delivery["token"])
     assert await group.offsets() == {(topic.name, 0): 2, (topic.name, 1): 1}
-
-
-async def test_a_filter_that_is_no_condition_is_refused(group, topic):
-    answer = await group.poll("a", topics=[topic.name], filter=["length=3"])
-    assert problem(answer) == (400, "invalid_body")
 
 
 async def test_a_poll_waits_for_min_bytes_or_its_time(group, topic):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.gateways import Answer, in_process_only
+from tests.scenarios.gateways import Answer
 from tests.scenarios.groups.group_client import GroupClient, ok, problem
 from tests.tokens import add_token, bearer
 
@@ -140,32 +140,6 @@ async def test_records_that_do_not_fit_are_given_back(group, topic):
     rest = await queue.acquire()
     assert offsets(found) + offsets(rest) == [0, 1, 2, 3]
     assert {one["delivery_count"] for one in rest["records"]} == {1}
-
-
-async def test_a_reset_moves_the_group(queue):
-    found = await queue.acquire(3)
-    assert problem(await queue.group.send("POST", "/reset", {"to": "latest"})) == (409, "group_not_empty")
-    ok(await queue.acknowledge(found["lock"]))
-    dry = ok(await queue.group.send("POST", "/reset", {"to": "earliest", "dry_run": True}))
-    assert (dry["offsets"][0]["previous_offset"], dry["offsets"][0]["offset"]) == (3, 0)
-    ok(await queue.group.send("POST", "/reset", {"to": "earliest"}))
-    assert offsets(await queue.acquire()) == [0, 1, 2, 3, 4, 5]
-    assert (await queue.group.send("DELETE")).status == 204
-
-
-@in_process_only
-async def test_calls_of_the_other_kind_are_refused(queue, gateway, new_name):
-    await queue.acquire(1)
-    poll = await queue.group.poll("a", topics=[queue.topic])
-    assert problem(poll) == (409, "wrong_group_kind")
-    changed = await queue.group.send("PATCH", "", {"config": {"kind": "consumer"}})
-    assert problem(changed) == (409, "wrong_group_kind")
-    other = GroupClient(gateway, new_name())
-    assert problem(await other.send("PATCH", "", {"config": {}})) == (404, "unknown_group")
-    await other.polled("a", topics=[queue.topic])
-    assert problem(await other.send("POST", "/acquire", {"topics": [queue.topic]})) == (409, "wrong_group_kind")
-    listed = (await gateway.send("GET", "/v1/groups")).json["groups"]
-    assert {"share", "consumer"} <= {one["kind"] for one in listed}
 
 
 async def test_a_caller_needs_the_rights_to_its_group_and_topics(start_gateway, tmp_path):
