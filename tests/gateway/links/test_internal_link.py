@@ -19,7 +19,7 @@ from gateway.links import internal_link
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import LinkLost, RemoteFailure, handler
+from gateway.links.link import LinkLost, handler
 from gateway.links.link_client import LinkClient, LinkRejected
 
 OURS = Credentials("cluster-1", "a secret")
@@ -64,24 +64,6 @@ async def node() -> AsyncIterator[Node]:
         await node.listener.open("127.0.0.1", node.port)
         yield node
         await node.listener.close()
-
-
-@pytest.mark.parametrize("size", [0, 70_000, 3_000_000])
-async def test_arguments_and_payload_come_back_as_they_went(node: Node, size: int) -> None:
-    caller = node.caller()
-    link = await caller.connected(60)
-    assert await link.call("echo", [1, "a"], b"x" * size, timeout_s=60) == ([1, "a"], b"x" * size)
-    with pytest.raises(RemoteFailure, match="there is no topic"):
-        await link.call("refuse", None, timeout_s=60)
-    caller.close()
-
-
-async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(node: Node) -> None:
-    caller = node.caller()
-    link = await caller.connected(60)
-    replies = await asyncio.gather(*[link.begin("echo", n, b"x" * (n % 7) * 1000) for n in range(100)])
-    assert [number for number, _ in replies] == list(range(100))
-    caller.close()
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=["wrong secret", "no secret", "another cluster"])

@@ -245,25 +245,6 @@ async def test_an_answer_that_no_node_sends_is_reported(client: Client, fake: Fa
         await client.consume("t").poll()
 
 
-async def test_keys_values_and_headers_come_as_stored(client: Client, fake: FakeNode) -> None:
-    fake.add_topic("t")
-    async with client.producer() as producer:
-        await producer.send("t", b"\x00\xff", key=b"\xfe", headers={"a": b"\x01", "b": ["x", None]}, timestamp=77)
-        await producer.send("t", b'{ "spaced" : 1 }', key="ключ")
-        await producer.send("t", None, key=5)
-        await producer.send("t", b"null")
-        await producer.send("t", b"[1,\n2]")
-        await producer.send("t", "text")
-    binary, spaced, tombstone, null, broken, text = await read_all(client)
-    assert (binary.key, binary.value, binary.timestamp) == (b"\xfe", b"\x00\xff", 77)
-    assert binary.headers == [("a", b"\x01"), ("b", b"x"), ("b", None)]
-    assert (spaced.key, spaced.value, spaced.headers) == ("ключ".encode(), b'{ "spaced" : 1 }', [])
-    assert (tombstone.key, tombstone.value, tombstone.json()) == (b"5", None, None)
-    assert null.value == b"null"
-    assert broken.value == b"[1,\n2]"
-    assert (text.value, text.json()) == (b'"text"', "text")
-
-
 def test_an_undecodable_batch_is_one_record_whose_value_raises() -> None:
     body = (
         b'{"topic":"t","partition":2,"records":[{"offset":5,"last_offset":9,"error":"undecodable"}],"next_offset":10}'

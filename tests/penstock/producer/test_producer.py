@@ -117,15 +117,6 @@ async def test_retry_after_is_obeyed(client: Client, fake: FakeNode) -> None:
     assert producer.statistics().retries == 1
 
 
-async def test_order_holds_through_retries(client: Client, fake: FakeNode) -> None:
-    partition = fake.add_topic("t")[0]
-    for _ in range(5):
-        fake.fail(answering(lambda: problem(503, "overloaded", retryable=True)))
-    async with client.producer(batch_bytes=20, linger_ms=0) as producer:
-        await producer.send_many("t", range(100))
-    assert [int(record.value or b"") for record in partition.records] == list(range(100))
-
-
 async def test_what_is_not_retryable_fails_at_once(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
     fake.fail(answering(lambda: problem(403, "forbidden", "may not write")))
@@ -204,18 +195,6 @@ async def test_a_record_larger_than_the_buffer_can_be_sent(client: Client, fake:
         assert (await (await producer.send("t", "x" * 100))).offset == 0
 
 
-async def test_a_refused_line_fails_alone(client: Client, fake: FakeNode) -> None:
-    partition = fake.add_topic("t")[0]
-    fake.fail(answering(lambda: problem(400, "malformed_ndjson", "line 3 is bad", line=3)))
-    producer = client.producer()
-    deliveries = await producer.send_many("t", range(5))
-    outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
-    assert isinstance(outcomes[2], ProblemError)
-    assert [o.offset for o in outcomes if isinstance(o, RecordPosition)] == [0, 1, 2, 3]
-    assert [record.value for record in partition.records] == [b"0", b"1", b"3", b"4"]
-    assert producer.statistics().buffered_bytes == 0
-
-
 async def test_a_batch_that_is_too_large_is_halved(client: Client, fake: FakeNode) -> None:
     partition = fake.add_topic("t")[0]
     for _ in range(2):
@@ -225,26 +204,6 @@ async def test_a_batch_that_is_too_large_is_halved(client: Client, fake: FakeNod
         assert [(await delivery).offset for delivery in deliveries] == list(range(100))
     assert [int(record.value or b"") for record in partition.records] == list(range(100))
     assert len(fake.bodies_by_path[RECORDS]) == 5  # 100, 50, 25, 25, 50
-
-
-async def test_the_one_record_that_is_too_large_is_found_by_halving(client: Client, fake: FakeNode) -> None:
-    partition = fake.add_topic("t")[0]
-    big = "x" * 1000
-
-    async def refuse_big(request: object) -> object:
-        body = await request.read()  # type: ignore[attr-defined]
-        if big.encode() in body:
-            fake.fail(refuse_big)
-            return problem(413, "record_too_large", limit=100)
-        fake.fail(refuse_big)
-        return await fake._produce(request)  # type: ignore[arg-type]
-
-    fake.fail(refuse_big)
-    producer = client.producer()
-    deliveries = await producer.send_many("t", [1, 2, big, 4, 5, 6, 7])
-    outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
-    assert [type(outcome).__name__ for outcome in outcomes].index("ProblemError") == 2
-    assert [record.value for record in partition.records] == [b"1", b"2", b"4", b"5", b"6", b"7"]
 
 
 async def test_in_flight_max_allows_requests_at_once_when_the_first_is_stored(client: Client, fake: FakeNode) -> None:

@@ -21,7 +21,6 @@ from penstock import (
     Producer,
 )
 from penstock.producer.sequences import Pipeline
-from penstock.sync import Client as SyncClient
 from tests.penstock.conftest import QUICK
 from tests.penstock.fake_node import FakeNode, FakePartition, answering, problem, reset
 from tests.waiting import pass_time, until
@@ -69,34 +68,6 @@ async def test_numbers_count_the_records_of_each_partition(client: Client, fake:
     ]
     assert sent == [("0", "1", "0", "0"), ("1", "1", "0", "0"), ("0", "1", "0", "3")]
     assert fake.producers == 1
-
-
-async def test_a_batch_that_comes_too_early_is_sent_again_in_its_turn(client: Client, fake: FakeNode) -> None:
-    (partition,) = fake.add_topic("t")
-    producer = await opened(client)
-
-    async def late(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.05)
-        return await fake._produce(request)
-
-    only(fake, 1, late)
-    positions = [await delivery for delivery in await producer.send_many("t", range(1, 6))]
-    await producer.close()
-    assert values(partition) == list(range(6))
-    assert [position.offset for position in positions] == list(range(1, 6))
-    assert [code for *_, code in fake.verdicts].count("sequence_gap") >= 4
-    assert producer.statistics().epochs_raised == 0
-
-
-async def test_a_lost_answer_is_retried_and_returns_the_first_position(client: Client, fake: FakeNode) -> None:
-    (partition,) = fake.add_topic("t")
-    producer = await opened(client)
-    fake.fail(reset, after=True)
-    positions = [await delivery for delivery in await producer.send_many("t", range(1, 6))]
-    await producer.close()
-    assert values(partition) == list(range(6))
-    assert [position.offset for position in positions] == list(range(1, 6))
-    assert producer.statistics().duplicates == 1
 
 
 async def test_a_batch_that_is_refused_costs_those_behind_it_nothing(client: Client, fake: FakeNode) -> None:
@@ -154,18 +125,6 @@ async def test_after_a_delivery_timeout_the_outcome_is_indeterminate_and_nothing
     for value, result in zip((2, 3), results[1:], strict=True):
         assert (value in stored) is not isinstance(result, DeliveryTimedOut)
         assert not isinstance(result, DeliveryTimedOut) or result.no_side_effects
-    await producer.abort()
-
-
-async def test_what_never_left_in_time_had_no_side_effects(client: Client, fake: FakeNode) -> None:
-    (partition,) = fake.add_topic("t")
-    producer = await opened(client, delivery_timeout_ms=20_000, backoff_ms=60_000, backoff_ms_max=60_000)
-    for _ in range(50):
-        fake.fail(answering(lambda: problem(503, "overloaded", retryable=True)))
-    for result in await outcomes(await producer.send_many("t", range(1, 4))):
-        assert isinstance(result, DeliveryTimedOut)
-        assert result.no_side_effects
-    assert values(partition) == [0]
     await producer.abort()
 
 
@@ -343,12 +302,3 @@ async def test_whatever_happens_on_the_way_each_record_is_stored_once_and_in_ord
     for value, result in enumerate(results):
         if value not in refused and result.offset is not None:
             assert values(partitions[value % 2])[result.offset] == value
-
-
-def test_the_sync_producer_numbers_its_records_too(url: str, fake: FakeNode) -> None:
-    (partition,) = fake.add_topic("t")
-    fake.fail(reset, after=True)
-    with SyncClient(url, options=QUICK) as client, client.producer(**ONE_EACH) as producer:
-        producer.send_many("t", range(50))
-    assert values(partition) == list(range(50))
-    assert {epoch for _, epoch, *_ in fake.verdicts} == {0}

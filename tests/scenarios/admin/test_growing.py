@@ -3,8 +3,6 @@
 import asyncio
 import json
 
-import pytest
-
 from gateway.produce.partitioner import kafka_hash
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
@@ -64,34 +62,6 @@ async def test_records_of_a_new_partition_reach_the_store(new_topic):
             if [one["tiered_end"] for one in status["partitions"]] == [2, 2, 2]:
                 return
             await asyncio.sleep(0.05)
-
-
-@in_process_only
-@pytest.mark.parametrize(
-    ("wish", "code"),
-    [
-        ({"partitions": 1}, "invalid_config"),
-        ({"partitions": 0}, "invalid_config"),
-        ({"partitions": 10_001}, "invalid_config"),
-        ({"partitions": 10**30}, "invalid_config"),
-        ({"partitions": "3"}, "invalid_body"),
-        ({"partitions": None}, "invalid_body"),
-        ({}, "invalid_body"),
-        ({"partitions": 3, "config": {"flush_ms": 0}}, "invalid_config"),
-    ],
-    ids=str,
-)
-async def test_what_cannot_be_leaves_the_topic_as_it_is(new_topic, wish, code):
-    topic = await new_topic(2)
-    before = await topic.describe()
-    assert_problem(await patch(topic, **wish), code)
-    assert await topic.describe() == before
-
-
-async def test_the_number_that_there_is_changes_nothing(new_topic):
-    topic = await new_topic(2)
-    before = await topic.describe()
-    assert (await patch(topic, partitions=2)).json == before
 
 
 @in_process_only

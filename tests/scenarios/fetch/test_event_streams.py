@@ -11,7 +11,6 @@ from h2.connection import H2Connection
 from gateway.fetch import multi_partition_read
 from gateway.fetch.rendering import render_records
 from tests import waiting
-from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import http2_only, in_process_only, sharded_only
 
@@ -50,15 +49,6 @@ async def test_a_tail_gives_what_is_there_and_then_what_comes(topic, follow):
             await topic.post_lines(str(number))
             (event,) = await stream.take(1)
             assert (event.json["offset"], event.json["value"], event.positions) == (2 + number, number, str(3 + number))
-
-
-async def test_a_tail_has_the_headers_that_caches_and_proxies_need(topic, follow):
-    async with follow(topic, partition=0) as stream:
-        assert stream.headers["Content-Type"] == "text/event-stream"
-        assert stream.headers["Cache-Control"] == "no-store"
-        assert stream.headers["X-Accel-Buffering"] == "no"
-        assert stream.headers["Penstock-Request-Id"]
-        assert "Content-Length" not in stream.headers
 
 
 @sharded_only
@@ -137,44 +127,6 @@ async def test_a_time_is_a_start_too(new_topic, follow):
         assert stream.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
 
 
-@pytest.mark.parametrize(
-    ("query", "event_id", "code"),
-    [
-        ("?offset=1&from=latest", None, "invalid_query"),
-        ("?wait_ms=10", None, "unknown_query"),
-        ("?offset=7", None, "offset_above_high_watermark"),
-        ("", "7", "offset_above_high_watermark"),
-        ("", "0-0", "invalid_header"),
-        ("", "-1", "invalid_header"),
-        ("", "9" * 19, "invalid_header"),
-        ("", "a", "invalid_header"),
-    ],
-)
-async def test_what_is_wrong_at_the_beginning_is_a_problem_document(topic, follow, query, event_id, code):
-    async with follow(topic, query, partition=0, event_id=event_id) as stream:
-        assert stream.headers["Content-Type"] == "application/problem+json"
-        problem = await stream.problem()
-        assert problem["code"] == code
-        assert problem["status"] == stream.status
-
-
-async def test_wrong_positions_in_the_query_are_reported(topic, follow):
-    for positions in ("x", "1-2", "", "9" * 19):
-        async with follow(topic, f"?positions={positions}") as stream:
-            assert (await stream.problem())["code"] == "invalid_query"
-
-
-async def test_an_event_stream_has_to_be_asked_for(topic):
-    for accept in ("", "*/*", "application/json"):
-        answer = await topic.gateway.send("GET", f"{topic.path}/records", headers={"Accept": accept} if accept else {})
-        assert_problem(answer, "not_acceptable")
-
-
-async def test_other_forms_win_where_they_are_liked_better(topic):
-    answer = await topic.fetch(accept="text/event-stream;q=0.5, application/json")
-    assert answer.headers["Content-Type"] == "application/json"
-
-
 async def test_deleting_the_topic_ends_the_stream_with_a_problem(new_topic, follow):
     topic = await new_topic(2)
     async with follow(topic) as stream:
@@ -232,15 +184,6 @@ async def test_a_long_history_comes_whole_and_in_order(new_topic, follow):
         events = await stream.take(12_000)
     assert [event.json["value"]["n"] for event in events] == list(range(12_000))
     assert [event.positions for event in events] == [str(n + 1) for n in range(12_000)]
-
-
-async def test_line_ends_within_a_value_stay_within_its_event(topic, follow):
-    await topic.post(b"one\ntwo\rthree\xe2\x80\xa8four", "text/plain")
-    await topic.post(b"\xff\x00", "application/octet-stream")
-    async with follow(topic, "?from=earliest", partition=0) as stream:
-        text, binary = await stream.take(2)
-        assert text.json["value"] == "one\ntwo\rthree\u2028four"
-        assert binary.json["value_base64"] == "/wA="
 
 
 async def unread_topic(gateway):

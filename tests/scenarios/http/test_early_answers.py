@@ -63,9 +63,7 @@ def curl(url, protocol, *arguments):
     ("status", "code", "path", "headers"),
     [
         (404, "unknown_topic", "/v1/topics/no-such-topic/records", []),
-        (404, "not_found", "/nothing/here", []),
         (405, "method_not_allowed", "/healthz", []),
-        (415, "unsupported_encoding", "{topic}/records", ["Content-Encoding: br"]),
         (400, "unknown_query", "{topic}/records?colour=red", []),
     ],
     ids=lambda value: value if isinstance(value, str) and value.islower() and "/" not in value else None,
@@ -94,16 +92,6 @@ def test_a_refusal_reaches_a_client_that_still_sends(
 def test_a_body_over_the_limit_gets_413_and_its_limit(small_process, large_body, protocol, is_announced):
     """Detected by the declared length, or while reading."""
     assert_too_large(small_process.url + "/v1/topics/t/records", large_body, protocol, is_announced, limit=2**20)
-
-
-@PROTOCOLS
-@pytest.mark.parametrize("is_announced", [True, False])
-def test_a_body_far_over_the_limit_of_a_plain_start_gets_413(
-    shared_process, topic_path, larger_body, protocol, is_announced
-):
-    """The node has to discard more than one limit of body bytes."""
-    url = f"{shared_process.url}{topic_path}/records"
-    assert_too_large(url, larger_body, protocol, is_announced, limit=8 * 2**20)
 
 
 def assert_too_large(url, body_file, protocol, is_announced, limit):

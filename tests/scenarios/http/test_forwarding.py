@@ -41,7 +41,3 @@ async def test_requests_for_a_topic_and_for_several_get_the_same(new_topic, form
     assert events.status == several.status == (421 if form == "sharded" else 200)
     stored = [record for number in range(PARTITIONS) for record in await topic.records(number)]
     assert len(stored) == (0 if form == "sharded" else PARTITIONS)
-
-
-async def test_another_word_than_never_is_refused(topic):
-    assert_problem(await topic.post(b"1\n", NDJSON, {"Penstock-Forward": "maybe"}), "invalid_header")

@@ -102,33 +102,6 @@ async def test_the_limits_on_json_are_settings(start_gateway):
     assert_problem(await topic.post(b"1" * 65 + b"\n", NDJSON), "json_too_complex", limit=64)
 
 
-DEEP = b"[" * 5000 + b"]" * 5000
-EVENT = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%s}'
-
-
-@in_process_only
-@pytest.mark.parametrize(
-    ("method", "path", "content_type", "body"),
-    [
-        ("POST", "/v1/records", JSON, b'{"records":[{"topic":"TOPIC","value":%s}]}' % DEEP),
-        ("POST", "/v1/records", NDJSON, b'{"topic":"TOPIC","value":%s}\n' % DEEP),
-        ("POST", "/v1/topics/TOPIC/records?ndjson=records", NDJSON, b'{"value":%s}\n' % DEEP),
-        ("POST", "/v1/topics/TOPIC/records?key_pointer=/a", NDJSON, b'{"a":%s}\n' % DEEP),
-        ("POST", "/v1/topics/TOPIC/records", "application/cloudevents+json", EVENT % DEEP),
-        ("POST", "/v1/topics/TOPIC/records", "application/cloudevents-batch+json", b"[%s]" % (EVENT % DEEP)),
-        ("POST", "/v1/fetch", JSON, b'{"partitions":%s}' % DEEP),
-        ("PUT", "/v1/topics/u", JSON, b'{"partitions":1,"config":%s}' % DEEP),
-    ],
-)
-async def test_nesting_is_bounded_in_whatever_is_json(topic, method, path, content_type, body):
-    """By the decoder, or because no nested value is allowed there; never by an internal error."""
-    path, body = path.replace("TOPIC", topic.name), body.replace(b"TOPIC", topic.name.encode())
-    answer = await topic.gateway.send(method, path, body, {"Content-Type": content_type})
-    assert answer.status == 400, answer.body[:300]
-    assert answer.json["no_side_effects"] is True
-    assert (await topic.positions())["log_end"] == 0
-
-
 @http2_only
 async def test_headers_over_http1_are_bounded_in_bytes_and_number(start_gateway):
     gateway = await start_gateway(header_bytes_max=16 * 1024)
