@@ -103,6 +103,13 @@ async def test_max_bytes_holds_for_the_whole_answer_and_no_partition_starves(new
     assert seen == {0, 1, 2, 3}
 
 
+async def test_a_record_larger_than_max_bytes_is_given_all_the_same(new_topic):
+    topic = await new_topic(2)
+    await topic.post(b"x" * 100_000, "text/plain", to=1)
+    answer = await fetch_many(topic.gateway, (topic.name, 0, 0), (topic.name, 1, 0), max_bytes=1)
+    assert [len(entry["records"]) for entry in answer.json["partitions"]] == [0, 1]
+
+
 @in_process_only
 async def test_it_counts_as_one_long_poll(start_gateway):
     gateway = await start_gateway(long_polls_max=2)

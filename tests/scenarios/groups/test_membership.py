@@ -7,19 +7,6 @@ from tests.scenarios.groups.group_client import GroupClient, ok, problem
 from tests.tokens import add_token, bearer
 
 
-async def test_members_that_fetch_by_themselves_hand_partitions_over(group, new_topic):
-    topic = await new_topic(2)
-    first = ok(await group.heartbeat(member_id="a", topics=[topic.name]))
-    assert [(one["offset"], one["start"]) for one in first["assignment"]] == [(None, "earliest")] * 2
-    second = ok(await group.heartbeat(member_id="b", topics=[topic.name]))
-    assert second["assignment"] == []
-    kept = ok(await group.heartbeat(member_id="a", member_epoch=first["member_epoch"]))
-    [owned] = [{name: one[name] for name in ("topic", "partition")} for one in kept["assignment"]]
-    ok(await group.heartbeat(member_id="a", member_epoch=kept["member_epoch"], owned=[owned]))
-    taken = ok(await group.heartbeat(member_id="b", member_epoch=second["member_epoch"]))
-    assert {one["partition"] for one in taken["assignment"]} == {0, 1} - {owned["partition"]}
-
-
 async def test_the_server_names_a_member_without_a_name(group, topic):
     first = ok(await group.heartbeat(topics=[topic.name]))
     again = await group.heartbeat(member_id=first["member_id"], member_epoch=first["member_epoch"])

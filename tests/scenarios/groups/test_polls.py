@@ -53,22 +53,6 @@ async def test_a_repeat_of_a_poll_with_a_limit_gives_the_same_records_and_no_par
     assert {values[0] // 10 for values in seen[:5]} == {0, 1, 2, 3}, seen
 
 
-async def test_partitions_move_between_polls_and_every_record_is_delivered_once(group, new_topic):
-    topic = await new_topic(4)
-    for partition in range(4):
-        await topic.post_lines(str(partition), partition=partition)
-    first = await group.polled("a", topics=[topic.name])
-    assert (await group.polled("b", topics=[topic.name]))["assigned"] == 0
-    left = await group.polled("a", token=first["token"])
-    assert left["assigned"] == 2
-    taken = await group.polled("b")
-    assert (taken["assigned"], values(taken)) == (2, [])
-    for partition in range(4):
-        await topic.post_lines(str(10 + partition), partition=partition)
-    seen = values(await group.polled("a", token=left["token"])) + values(await group.polled("b"))
-    assert sorted(seen) == [10, 11, 12, 13]
-
-
 async def test_a_poll_waits_for_records(group, topic):
     waiting = asyncio.ensure_future(group.polled("a", topics=[topic.name], wait_ms=20_000))
     await asyncio.sleep(0.05)

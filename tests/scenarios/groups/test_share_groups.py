@@ -40,14 +40,6 @@ def offsets(found: dict[str, Any]) -> list[int]:
     return [record["offset"] for record in found["records"]]
 
 
-async def test_records_go_to_one_caller_each(queue):
-    first, second, third = [await queue.acquire(4) for _ in range(3)]
-    assert (offsets(first), offsets(second), offsets(third)) == ([0, 1, 2, 3], [4, 5], [])
-    assert third["lock"] is None
-    assert [one["delivery_count"] for one in first["records"]] == [1] * 4
-    assert first["records"][3]["key"] == "k1"
-
-
 async def test_each_record_has_its_own_outcome(queue):
     found = await queue.acquire()
     outcomes = [
