@@ -144,7 +144,13 @@ async def test_a_connection_that_reads_too_little_gets_429(process, topic):
     assert sorted(found) == ["200", "429", "429"]
 
 
-async def test_a_slow_reader_over_http1_gets_everything(slow_process, slow_topic):
+async def test_slow_readers_get_everything(slow_process, slow_topic):
+    await asyncio.gather(
+        read_slowly_over_http1(slow_process, slow_topic), read_slowly_over_http2(slow_process, slow_topic)
+    )
+
+
+async def read_slowly_over_http1(slow_process, slow_topic):
     """It reads a little now and then, for longer than a stall may last, while other clients stall."""
     size_bytes = 8 * MIB
     head = request_head("GET", path_of(slow_topic, size_bytes), f"Accept: {RECORD_BATCH}")
@@ -161,7 +167,7 @@ async def test_a_slow_reader_over_http1_gets_everything(slow_process, slow_topic
     assert time.monotonic() - began > 1.5 * SLOW_STALL_MS / 1000
 
 
-async def test_a_slow_reader_over_http2_gets_everything(slow_process, slow_topic):
+async def read_slowly_over_http2(slow_process, slow_topic):
     """It opens its window in small steps."""
     size_bytes = 4 * MIB
     client, connection = http2_requests(slow_process.port, path_of(slow_topic, size_bytes), RECORD_BATCH, 1, 65536)

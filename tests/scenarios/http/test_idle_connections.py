@@ -25,12 +25,6 @@ def process(tmp_path_factory):
         assert "Traceback" not in process.errors
 
 
-@pytest.fixture
-async def topic_path(process, new_name):
-    async with over_http2(process.port) as gateway:
-        return (await gateway.create(new_name(), 2)).path
-
-
 async def rest_of(reader):
     async with asyncio.timeout(HUNG_UP_S):
         try:
@@ -66,14 +60,13 @@ def body_of(events):
     return b"".join(event.data for event in events if isinstance(event, DataReceived))
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"PRI * HTTP/2", b"GET /healthz HT"], ids=["nothing", "half-preface", "half-head"]
-)
-async def test_a_client_without_a_complete_request_is_disconnected(process, sent):
-    reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
-    writer.write(sent)
-    assert await rest_of(reader) == b""
-    writer.close()
+async def test_a_client_without_a_complete_request_is_disconnected(process):
+    opened = [await asyncio.open_connection("127.0.0.1", process.port) for _ in range(3)]
+    for (_, writer), sent in zip(opened, (b"", b"PRI * HTTP/2", b"GET /healthz HT"), strict=True):
+        writer.write(sent)
+    assert await asyncio.gather(*(rest_of(reader) for reader, _ in opened)) == [b""] * 3
+    for _, writer in opened:
+        writer.close()
 
 
 async def test_an_http2_connection_without_a_request_is_closed(process):
@@ -113,7 +106,14 @@ async def test_places_of_silent_connections_come_back(tmp_path):
             opened.close()
 
 
-async def test_a_long_poll_is_not_idle(process, topic_path):
+async def test_a_long_poll_a_stream_and_a_slow_body_are_not_idle(process, new_name):
+    async with over_http2(process.port) as gateway:
+        paths = [(await gateway.create(new_name(), 2)).path for _ in range(3)]
+    kinds = (long_polls, event_stream, slow_body)
+    await asyncio.gather(*(kind(process, path) for kind, path in zip(kinds, paths, strict=True)))
+
+
+async def long_polls(process, topic_path):
     """Over both protocols, for a partition in either process."""
     http1, http2 = [], []
     for partition in (0, 1):
@@ -134,7 +134,7 @@ async def test_a_long_poll_is_not_idle(process, topic_path):
         writer.close()
 
 
-async def test_an_event_stream_is_not_idle(process, topic_path):
+async def event_stream(process, topic_path):
     reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
     writer.write(request_head("GET", f"{topic_path}/records?from=earliest", "Accept: text/event-stream"))
     await asyncio.sleep(BUSY_S)
@@ -145,7 +145,7 @@ async def test_an_event_stream_is_not_idle(process, topic_path):
     writer.close()
 
 
-async def test_a_slow_body_is_not_idle(process, topic_path):
+async def slow_body(process, topic_path):
     """Over both protocols."""
     reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
     writer.write(request_head("POST", f"{topic_path}/records", "Content-Length: 10"))
