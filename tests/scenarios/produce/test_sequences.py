@@ -101,6 +101,15 @@ async def test_how_appends_were_judged_is_counted(both):
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 2, 1, 1, 1]
 
 
+@pytest.mark.parametrize("acks", ["0", "1"])
+async def test_sequences_hold_with_other_acks_too(topic, acks):
+    producer = await new_producer(topic)
+    for _ in range(2):
+        assert (await producer.send(0, acks=acks)).status in (200, 202)
+    assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
+    assert await topic.values() == [1, 1]
+
+
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_request_that_overtakes_the_first_one_is_refused(both, partition):
     """Before, it was stored, and the first one was then a gap permanently (KAFKA-15591)."""
