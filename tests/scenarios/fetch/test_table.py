@@ -83,17 +83,6 @@ async def test_keys_are_any_bytes(table):
 
 
 @in_process_only
-async def test_what_cannot_be_read(table, start_gateway):
-    plain = await table.gateway.create("plain")
-    assert_problem(await get(plain, "a"), "topic_not_compacted")
-    assert_problem(await get(table, "!", key="base64url"), "invalid_query", parameter="key")
-    assert_problem(await get(table, "a", partition=4), "unknown_partition")
-    assert_problem(await get(table, "a", colour=1), "unknown_query")
-    answer = await table.gateway.send("GET", "/v1/topics/nothing/table/a", b"", {})
-    assert_problem(answer, "unknown_topic")
-
-
-@in_process_only
 async def test_more_keys_than_the_memory_allows_are_refused(start_gateway):
     table = await (await start_gateway(table_memory_bytes=1 << 20)).create("table", cleanup_policy="compact")
     for first in range(0, 60_000, 10_000):

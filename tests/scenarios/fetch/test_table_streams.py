@@ -8,7 +8,7 @@ import pytest
 
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import Topic, in_process_only
+from tests.scenarios.gateways import Topic
 
 
 @pytest.fixture
@@ -81,14 +81,3 @@ async def test_a_table_can_be_read_as_of_a_position_that_is_not_there_yet(table)
     await table.post_records({"value": 1, "key": "a", "partition": 0}, {"value": 1, "key": "b", "partition": 1})
     assert len((await waiting).json["rows"]) == 2
     assert_problem(await page(table, as_of="2-1"), "offset_above_high_watermark")
-
-
-@in_process_only
-async def test_what_cannot_be_read(table):
-    plain = await table.gateway.create("plain")
-    assert_problem(await page(plain), "topic_not_compacted")
-    assert_problem(await page(table, positions="x"), "invalid_query", parameter="positions")
-    assert_problem(await page(table, positions="1-2-3"), "invalid_query")
-    assert_problem(await page(table, as_of="s1-2"), "invalid_query")
-    answer = await table.gateway.send("GET", f"/v1/topics/{table.name}/table", b"", {"Accept": "text/csv"})
-    assert_problem(answer, "not_acceptable")

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from gateway.groups import events
 from tests.scenarios.event_source import EventSource, event_source
 from tests.scenarios.gateways import in_process_only
-from tests.scenarios.groups.group_client import GroupClient, problem, values
+from tests.scenarios.groups.group_client import GroupClient, values
 
 
 def follow(
@@ -93,17 +93,3 @@ async def test_a_member_that_was_removed_joins_again_and_gets_what_was_not_confi
         assert (document["status"], document["code"], document["recover"]) == (409, "stale_token", {"token": None})
     async with follow(group, "a", f"?topics={topic.name}", second.id) as stream:
         assert [event.json["value"] for event in await stream.take(2)] == [1, 2]
-
-
-async def test_what_is_wrong_is_refused_before_the_stream(group, topic):
-    path = f"/members/a/events?topics={topic.name}"
-    assert problem(await group.send("GET", path)) == (406, "not_acceptable")
-    for query, event_id, expected in (
-        ("", None, (404, "unknown_group")),
-        ("?topics=missing", None, (404, "unknown_topic")),
-        (f"?topics={topic.name}", "17-4", (400, "invalid_token")),
-        (f"?topics={topic.name}&unconfirmed_max=0", None, (400, "invalid_query")),
-    ):
-        async with follow(group, "a", query, event_id) as stream:
-            document = await stream.problem()
-            assert (document["status"], document["code"]) == expected
