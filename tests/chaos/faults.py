@@ -17,8 +17,8 @@ from tests.chaos.judge import kept_findings
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
 from tests.chaos.machines.disks import injected, unreadable
 from tests.chaos.machines.hosts import NodeHost
-from tests.chaos.recreated.history import Recreations
 from tests.chaos.recreated.recreation import Mend, Recreation
+from tests.checking.recreation_history import Recreations
 from tests.disk_faults import fill, why_no_injection
 
 HOUR_MS = 3_600_000

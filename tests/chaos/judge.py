@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.clients.streams import Streamed
-from tests.chaos.groups.judge import Figures
-from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all
-from tests.simulation.judges.history import History, Produced
+from tests.checking.checkers import FinalLog, Guarantee, check_all
+from tests.checking.group_checkers import Figures
+from tests.checking.history import History, Produced
 
 LOST = "C1 lost", "C2 unseen"  # from the leader's disk; over HTTP
 DUPLICATE = "C4"

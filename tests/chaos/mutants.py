@@ -6,18 +6,11 @@ that the place no longer exists.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.machines.hosts import ROOT
 from tests.chaos.results import PACKAGES
-
-
-class Edit(NamedTuple):
-    file: str
-    text: str
-    planted: str
+from tests.checking.mutants import Edit, plant_edits
 
 
 class Mutant(NamedTuple):
@@ -78,7 +71,7 @@ MUTANTS = {
         ),
         "recreated-topics",
         1,
-        r"T5 (skipped|not notified): event stream",
+        r"N5 (skipped|not notified): event stream",
     ),
     "a topic that vanished from the store counts as deleted": Mutant(
         (
@@ -102,11 +95,4 @@ MUTANTS = {
 
 def planted(name: str, directory: Path) -> Path:
     """Return the path of the mutant's code."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for edit in MUTANTS[name].edits:
-        path = directory / edit.file
-        text = path.read_text()
-        assert text.count(edit.text) == 1, f"{edit.file} has changed: plant {name} elsewhere"
-        path.write_text(text.replace(edit.text, edit.planted))
-    return directory
+    return plant_edits(MUTANTS[name].edits, PACKAGES, directory)

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.groups.judge import Figures
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.hosts import ROOT
+from tests.checking.group_checkers import Figures
 
 PACKAGES = ("engine", "gateway", "node", "openapi", "penstock", "penstock_codec", "replication", "spark_ingest")
 RECORDED = ROOT / "docs" / "internals" / "reliability.json"

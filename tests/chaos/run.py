@@ -17,13 +17,12 @@ from tests.chaos.clients.load import Load
 from tests.chaos.clients.node_client import now
 from tests.chaos.clients.streams import Streams
 from tests.chaos.faults import HOUR_MS, Fault, Scene
-from tests.chaos.groups.history import GroupHistory
 from tests.chaos.groups.load import GroupLoad
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotHealthy, copy_logs
-from tests.chaos.recreated.history import Recreations
-from tests.chaos.recreated.judge import judge_recreations
-from tests.simulation.judges.history import History
+from tests.checking.history import History
+from tests.checking.recreation_checkers import check_recreations
+from tests.checking.recreation_history import Recreations
 
 WARM_S = 3.0
 CALM_S = (2.0, 4.0)  # between two injections
@@ -71,12 +70,12 @@ async def run(
     except* (NotHealthy, Unreadable, AssertionError) as group:  # groups come from the load's task groups
         verdict.findings += [f"C14 {type(error).__name__}: {error}" for error in errors_in(group)]
     verdict.findings += scene.findings
-    verdict.findings += [text for one in scene.recreations for text in judge_recreations(one)]
+    verdict.findings += [text for one in scene.recreations for text in check_recreations(one)]
     verdict.client_errors = load.errors.total()
     verdict.codes = dict((load.codes + load.errors).most_common())
     if verdict.findings:
         copy_logs(cluster, kept)
-        keep(kept, load.history, verdict, cluster.injections, groups.history if groups else None)
+        keep(kept, load.history, verdict, cluster.injections, groups)
         keep_recreations(kept, scene.recreations)
     return verdict
 
@@ -108,14 +107,14 @@ def keep(
     history: History,
     verdict: Verdict,
     injections: Sequence[tuple[float, str]],
-    groups: GroupHistory | None = None,
+    groups: GroupLoad | None = None,
 ) -> None:
     events = [(one.invoked_at, "produced", asdict(one)) for one in history.produced]
     events += [(one.at, "polled", asdict(one)) for one in history.polled]
     events += [(one.asked_at, "latest", asdict(one)) for one in history.latest]
     events += [(one.asked_at, "refused", asdict(one)) for one in history.refused]
     events += [(at, "injected", {"what": what}) for at, what in injections]
-    events += [] if groups is None else groups.events()
+    events += [] if groups is None else groups.history.events() + groups.share.events()
     events.sort(key=lambda event: event[0])
     (target / "history.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     (target / "findings.txt").write_text("\n".join(verdict.findings) + "\n")

@@ -1,9 +1,7 @@
-"""Each finding of a verdict is planted into a sound run; tests/simulation has the checkers' own anomalies."""
+"""What a verdict adds to the checkers of tests/checking: counts, pauses, streams and kept files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,8 @@ from tests.chaos.clients.streams import Streamed
 from tests.chaos.judge import Verdict, judge, kept_findings, pauses
 from tests.chaos.machines.cluster import NotHealthy
 from tests.chaos.run import errors_in
-from tests.simulation.judges.checkers import FinalLog
-from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused
+from tests.checking.checkers import FinalLog
+from tests.checking.history import History, Polled, Produced
 
 VALUES = ("a", "b", "c")
 
@@ -64,65 +62,6 @@ def plant_duplicate(history: History, logs: list[FinalLog]) -> None:
     logs[:] = [log(node, (*VALUES, "a")) for node in (1, 2, 3)]
 
 
-def plant_order(history: History, logs: list[FinalLog]) -> None:
-    history.produced[0].base_offset, history.produced[1].base_offset = 1, 0
-    history.polled[0] = replace(history.polled[0], records=((0, "b"), (1, "a"), (2, "c")))
-    logs[:] = [log(node, ("b", "a", "c")) for node in (1, 2, 3)]
-
-
-def plant_aborted_read(history: History, logs: list[FinalLog]) -> None:
-    history.produced[1].outcome, history.produced[1].acks = "fail", "1"
-
-
-def plant_inconsistent_offset(history: History, logs: list[FinalLog]) -> None:
-    history.polled.append(Polled("other", "t/0", 2, 0, ((0, "b"),), 0, 3, 9.0))
-
-
-def plant_skip(history: History, logs: list[FinalLog]) -> None:
-    history.polled.append(Polled("other", "t/0", 2, 0, ((1, "b"),), 0, 3, 9.0))
-
-
-def plant_end_that_goes_back(history: History, logs: list[FinalLog]) -> None:
-    history.latest.append(Latest("c", "t/0", 2, 3, 9.0))
-
-
-def plant_wrong_refusal(history: History, logs: list[FinalLog]) -> None:
-    history.refused.append(Refused("simple", "t/0", 2, 3, 9.5))
-
-
-def plant_dirty_read(history: History, logs: list[FinalLog]) -> None:
-    history.polled.append(Polled("c", "t/0", 1, 3, ((3, "d"),), 0, 4, 9.0))
-
-
-def plant_different_replica(history: History, logs: list[FinalLog]) -> None:
-    changed = bytearray(batch("b", 1))
-    record_batch.stamp(changed, 1, 7)
-    logs[2].batches[1] = bytes(changed)
-
-
-@pytest.mark.parametrize(
-    ("plant", "kinds"),
-    [
-        (plant_loss, {"C1 lost", "C2 unseen"}),
-        (plant_duplicate, {"C4 duplicate", "C11 order"}),
-        (plant_order, {"C7 order", "C11 order"}),
-        (plant_aborted_read, {"C3 aborted read"}),
-        (plant_inconsistent_offset, {"C5 inconsistent", "C8 dirty read"}),
-        (plant_skip, {"C6 skip"}),
-        (plant_end_that_goes_back, {"C6 end went back"}),
-        (plant_wrong_refusal, {"C15 wrong refusal"}),
-        (plant_dirty_read, {"C8 dirty read"}),
-        (plant_different_replica, {"C9 replicas differ"}),
-    ],
-)
-def test_what_is_planted_is_found(plant: Callable[[History, list[FinalLog]], None], kinds: set[str]):
-    history, logs = sound()
-    plant(history, logs)
-    findings = verdict_over(history, logs).findings
-    assert {kind for one in findings for kind in kinds if one.startswith(kind)} == kinds
-    assert all(any(one.startswith(kind) for kind in kinds) for one in findings), findings
-
-
 def streamed(history: History, *given: tuple[int, str], position: int = 3) -> Streamed:
     """Return a stream with these events, in the form of tests/chaos/clients/streams.py; it continues at `position`."""
     expected = 0
@@ -136,21 +75,6 @@ def test_a_stream_that_was_given_everything_has_no_findings():
     history, logs = sound()
     verdict = verdict_over(history, logs, streamed(history, *enumerate(VALUES)))
     assert (verdict.findings, verdict.streamed) == ([], 3)
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        ([(0, "a"), (2, "c")], "C6 skip"),  # a gap
-        ([(0, "a"), (1, "b"), (1, "b"), (2, "c")], "C6 skip"),  # a duplicate
-        ([(1, "b"), (0, "a"), (2, "c")], "C6 skip"),  # out of order
-        ([(0, "a"), (1, "x"), (2, "c")], "C8 dirty read"),
-    ],
-)
-def test_gaps_duplicates_and_disorder_of_a_stream_are_found(given: list[tuple[int, str]], kind: str):
-    history, logs = sound()
-    findings = verdict_over(history, logs, streamed(history, *given)).findings
-    assert any(one.startswith(kind) and "stream" in one for one in findings), findings
 
 
 def test_a_stream_that_ended_or_never_resumed_or_sent_a_wrong_id_is_found():

@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from tests.exactly_once.cluster import ClusterRun
-from tests.exactly_once.judge import RECIPES
-from tests.exactly_once.run import Report, Run, run
+from tests.exactly_once.run import LOST, RECIPES, REPEATED, Report, Run, run
 
 
 def summary(recipe: str, report: Report) -> str:
-    counts = {topic: (len(one.lost), len(one.repeated)) for topic, one in report.verdicts.items()}
+    counts = {
+        topic: tuple(sum(text.startswith(kinds) for text in found) for kinds in (LOST, REPEATED))
+        for topic, found in report.findings.items()
+    }
     found = f"{recipe}: {report.inputs} inputs, kills {dict(report.kills)}, (lost, repeated) {counts}"
-    return f"{found}: {report.failures(recipe) or 'as promised'}"
+    return f"{found}: {report.failures(recipe)[:20] or 'as promised'}"
 
 
 def main() -> None:

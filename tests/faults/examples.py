@@ -14,11 +14,12 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from time import monotonic
 
 import orjson
 import pytest
 
-from tests.faults.history import History
+from tests.checking.history import History
 from tests.faults.reference import Job, Refused
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +92,7 @@ async def run_example(language: str, job: Job, history: History) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    unanswered = {batch[0]: history.begin(job.name, batch, job.partition) for batch in job.batches}
+    unanswered = {batch[0]: history.begin(job.name, batch, job.partition, monotonic()) for batch in job.batches}
     try:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -100,7 +101,7 @@ async def run_example(language: str, job: Job, history: History) -> None:
         process.stdin.close()
         async for line in process.stdout:
             first, base_offset = _outcome(line.decode(), job)
-            unanswered.pop(first).ok(job.partition, base_offset)
+            unanswered.pop(first).acknowledge(base_offset, monotonic())
         errors = await process.stderr.read()
         if await process.wait() != 0 or unanswered:
             raise Refused(f"{job.name} ended with {process.returncode}: {errors.decode()}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 from penstock import Client, ClientOptions
 from penstock.sync import Client as SyncClient
-from tests.faults.history import History
+from tests.checking.history import History
 from tests.faults.reference import Job
 
 OPTIONS = ClientOptions(batch_bytes=200, linger_ms=2, in_flight_max=5, backoff_ms=10, backoff_ms_max=250)
@@ -18,10 +19,10 @@ async def python_async(job: Job, history: History) -> None:
     async with Client(job.url, options=OPTIONS) as client, client.producer() as producer:
         sent = []
         for value in job.values:
-            append = history.begin(job.name, [value], job.partition)
-            sent.append((append, await producer.send(job.topic, value, partition=job.partition)))
-        for append, delivery in sent:
-            append.ok(job.partition, (await delivery).offset)
+            produced = history.begin(job.name, [value], job.partition, monotonic())
+            sent.append((produced, await producer.send(job.topic, value, partition=job.partition)))
+        for produced, delivery in sent:
+            produced.acknowledge((await delivery).offset, monotonic())
 
 
 async def python_sync(job: Job, history: History) -> None:
@@ -37,7 +38,7 @@ def _produce(job: Job, history: History) -> None:
     with SyncClient(job.url, options=OPTIONS) as client, client.producer() as producer:
         sent = []
         for value in job.values:
-            append = history.begin(job.name, [value], job.partition)
-            sent.append((append, producer.send(job.topic, value, partition=job.partition)))
-        for append, delivery in sent:
-            append.ok(job.partition, delivery.result().offset)
+            produced = history.begin(job.name, [value], job.partition, monotonic())
+            sent.append((produced, producer.send(job.topic, value, partition=job.partition)))
+        for produced, delivery in sent:
+            produced.acknowledge(delivery.result().offset, monotonic())

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
 import aiohttp
 import orjson
 
-from tests.faults.history import Append, History, Outcome, outcome_of
+from tests.checking.history import History, Produced, outcome_of
 
 ATTEMPT_S = 10.0
 REPEATED = frozenset({408, 429, *range(500, 600)})
@@ -79,11 +80,11 @@ def body_of(values: Sequence[str]) -> bytes:
     return b"".join(orjson.dumps(value) + b"\n" for value in values)
 
 
-def settle(append: Append, answer: Answer, partition: int) -> None:
-    append.outcome = outcome_of(answer.status, answer.json)
-    if append.outcome is not Outcome.OK:
-        raise Refused(f"{append.producer}: {answer}")
-    append.ok(partition, answer.json["results"][0]["base_offset"] if answer.status == 200 else None)
+def settle(produced: Produced, answer: Answer) -> None:
+    produced.outcome = outcome_of(answer.status, answer.json)
+    if produced.outcome != "ok":
+        raise Refused(f"{produced.client}: {answer}")
+    produced.acknowledge(answer.json["results"][0]["base_offset"] if answer.status == 200 else None, monotonic())
 
 
 async def plain(job: Job, history: History) -> None:
@@ -91,8 +92,8 @@ async def plain(job: Job, history: History) -> None:
     async with session() as connections:
         caller = Caller(connections, job.name)
         for batch in job.batches:
-            append = history.begin(job.name, batch, job.partition)
-            settle(append, await caller.until_answered(job.path, body_of(batch), NDJSON), job.partition)
+            produced = history.begin(job.name, batch, job.partition, monotonic())
+            settle(produced, await caller.until_answered(job.path, body_of(batch), NDJSON))
 
 
 async def keyed(job: Job, history: History) -> None:
@@ -101,8 +102,8 @@ async def keyed(job: Job, history: History) -> None:
         caller = Caller(connections, job.name)
         for number, batch in enumerate(job.batches):
             headers = {**NDJSON, "Idempotency-Key": f"{job.topic}-{job.name}-{number}"}
-            append = history.begin(job.name, batch, job.partition)
-            settle(append, await caller.until_answered(job.path, body_of(batch), headers), job.partition)
+            produced = history.begin(job.name, batch, job.partition, monotonic())
+            settle(produced, await caller.until_answered(job.path, body_of(batch), headers))
 
 
 async def sequenced(job: Job, history: History, in_flight_max: int = 5) -> None:
@@ -139,14 +140,14 @@ class _Sequenced:
 
     async def store(self, sequence: int, batch: Sequence[str]) -> None:
         headers = {**self._headers, "Producer-Seq": str(sequence)}
-        append = self._history.begin(self._job.name, batch, self._job.partition)
+        produced = self._history.begin(self._job.name, batch, self._job.partition, monotonic())
         while True:
             is_oldest = self.unanswered[0] == sequence
             answer = await self._caller.until_answered(self._job.path, body_of(batch), headers)
             if answer.json.get("code") != "sequence_gap" or is_oldest:
                 break
             await self._caller.pause(0)
-        settle(append, answer, self._job.partition)
+        settle(produced, answer)
         self.unanswered.remove(sequence)
 
 

@@ -15,7 +15,6 @@ import aiohttp
 import orjson
 
 from tests.e2e.node_process import NodeProcess, running_process
-from tests.faults.history import Log
 from tests.faults.proxy import NODE_BACK_S, FaultProxy
 from tests.scenarios.gateways import in_process
 
@@ -59,9 +58,9 @@ class Site:
     async def delete(self, topic: str) -> None:
         await self._ask("DELETE", f"/v1/topics/{topic}")
 
-    async def read(self, topic: str, partitions: int) -> Log:
-        """Return every value as its text; asserts gapless offsets from 0."""
-        return {number: await self._read_partition(topic, number) for number in range(partitions)}
+    async def read(self, topic: str, partitions: int) -> dict[str, list[str]]:
+        """Return every value of each partition as its text; asserts gapless offsets from 0."""
+        return {str(number): await self._read_partition(topic, number) for number in range(partitions)}
 
     async def _read_partition(self, topic: str, number: int) -> list[str]:
         values: list[str] = []

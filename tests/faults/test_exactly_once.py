@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.checkers import findings
+from tests.checking.checkers import check_values, kinds_of
+from tests.checking.history import History
 from tests.faults.examples import LANGUAGES, command_of, is_there
-from tests.faults.history import History
 from tests.faults.reference import Job, plain
 from tests.faults.rules import EVERY_FAULT, Fault, Rules
 from tests.faults.site import Site, running_site
@@ -102,4 +102,4 @@ async def test_plain_producers_may_repeat_but_keep_their_order_and_lose_nothing(
         await plain(Job("plain", link.url, "t", 0, values, 5), history)
         await link.settled()
         log = await site.read("t", 1)
-    assert {one.kind for one in findings(history, log)} == {"duplicated"}
+    assert kinds_of(check_values(history, log)) == {"C4 duplicate"}

@@ -19,8 +19,8 @@ from engine.producers.appends import Append, Appended
 from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import First, Producer, Producers
 from engine.shard import opening
-from tests.faults.checkers import findings
-from tests.faults.history import History, Outcome
+from tests.checking.checkers import check_values, kinds_of
+from tests.checking.history import History
 from tests.faults.reference import Job, keyed, sequenced
 from tests.faults.rules import NO_FAULTS, Fault, Rules
 from tests.faults.site import running_inside
@@ -59,8 +59,8 @@ async def found(tmp_path: Path, produce: Produce, *, is_restarted: bool = False)
             await site.kill_and_start()
         await link.replay(8)
         log = await site.read("t", 1)
-    assert all(append.outcome is Outcome.OK for append in history.appends)
-    return {one.kind for one in findings(history, log)}
+    assert all(produced.outcome == "ok" for produced in history.produced)
+    return kinds_of(check_values(history, log))
 
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
@@ -71,12 +71,12 @@ async def test_without_a_mutant_nothing_is_found(produce, tmp_path):
 
 async def test_no_dedup_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(Producers, "validate", lambda self, header: None)
-    assert "duplicated" in await found(tmp_path, sequenced)
+    assert "C4 duplicate" in await found(tmp_path, sequenced)
 
 
 async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(PartitionKeys, "validate", lambda self, entry, now_ms: None)
-    assert "duplicated" in await found(tmp_path, keyed)
+    assert "C4 duplicate" in await found(tmp_path, keyed)
 
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
@@ -85,7 +85,7 @@ async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
         return AppendValidator(name)
 
     monkeypatch.setattr(opening, "loaded_validator", admission_of_nothing)
-    assert await found(tmp_path, produce, is_restarted=True) == {"duplicated"}
+    assert await found(tmp_path, produce, is_restarted=True) == {"C4 duplicate"}
 
 
 async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
         return admitted
 
     monkeypatch.setattr(AppendValidator, "admit", admit_all)
-    assert "duplicated" in await found(tmp_path, sequenced)
+    assert "C4 duplicate" in await found(tmp_path, sequenced)
 
 
 async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
@@ -114,7 +114,7 @@ async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
         return None if isinstance(verdict, SequenceGap) else verdict
 
     monkeypatch.setattr(Producers, "validate", judge_without_gaps)
-    assert "inverted" in await found(tmp_path, sequenced)
+    assert "C11 order" in await found(tmp_path, sequenced)
 
 
 async def statuses_of_repeats(tmp_path: Path, batches: int) -> dict[int, int]:

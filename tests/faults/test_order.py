@@ -52,5 +52,5 @@ async def test_sequences_keep_their_order_under_multiplexing(tmp_path: Path) -> 
             for first in range(1, REQUESTS, AT_ONCE):
                 batch = range(first, min(first + AT_ONCE, REQUESTS))
                 await asyncio.gather(*(producer.store(n, sent[n]) for n in batch))
-            assert (await site.read("t", 2))[partition] == sent
+            assert (await site.read("t", 2))[str(partition)] == sent
         await client.close()

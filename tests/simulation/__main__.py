@@ -14,19 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tests.simulation.groups.run import run_groups
-from tests.simulation.judges.mutants import MUTANTS, found_by_seed
-from tests.simulation.rebuild.run import run_rebuild
-from tests.simulation.report import (
-    GROUPS_MUST_HAPPEN,
-    REBUILD_MUST_HAPPEN,
-    SHARE_MUST_HAPPEN,
-    TABLES_MUST_HAPPEN,
-    never_happened,
-)
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.report import never_happened
 from tests.simulation.run import Outcome, run
-from tests.simulation.share.run import run_share
-from tests.simulation.tables.run import run_tables
+from tests.simulation.variants import VARIANTS
 from tests.simulation.world.world import LOGGED_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
@@ -41,40 +32,26 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--minutes", type=float, default=0.0, help="run for this long instead of a number of seeds")
     parser.add_argument("--mutants", action="store_true")
-    parser.add_argument("--groups", action="store_true", help="runs with members of a consumer group")
-    parser.add_argument("--share", action="store_true", help="runs with callers of a share group")
-    parser.add_argument("--tables", action="store_true", help="runs with compacted topics")
-    parser.add_argument("--rebuild", action="store_true", help="runs whose coordination store is emptied and rebuilt")
+    for name, variant in VARIANTS.items():
+        parser.add_argument(f"--{name}", action="append_const", dest="variants", const=variant, help=variant.help)
     arguments = parser.parse_args()
     # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
     gc.disable()
     logging.disable(logging.ERROR)  # the event log of a failure has the relevant messages of nodes
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
+    variant = arguments.variants[0] if arguments.variants else None
+    run_one = run if variant is None else variant.run
     if arguments.seed is not None:
-        of_kind = {
-            run_share: arguments.share,
-            run_groups: arguments.groups,
-            run_tables: arguments.tables,
-            run_rebuild: arguments.rebuild,
-        }
-        run_one = next((one for one, is_chosen in of_kind.items() if is_chosen), run)
         outcome = run_one(arguments.seed, logged_events=arguments.events)
         print(outcome.report() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
         return bool(outcome.problems)
-    if arguments.groups:
-        return _many(arguments.first, arguments.seeds, arguments.minutes, run_groups, GROUPS_MUST_HAPPEN)
-    if arguments.share:
-        return _many(arguments.first, arguments.seeds, arguments.minutes, run_share, SHARE_MUST_HAPPEN)
-    if arguments.tables:
-        return _many(arguments.first, arguments.seeds, arguments.minutes, run_tables, TABLES_MUST_HAPPEN)
-    if arguments.rebuild:
-        return _many(arguments.first, arguments.seeds, arguments.minutes, run_rebuild, REBUILD_MUST_HAPPEN)
-    return _many(arguments.first, arguments.seeds, arguments.minutes, run)
+    must_happen = None if variant is None else variant.must_happen
+    return _many(arguments.first, arguments.seeds, arguments.minutes, run_one, must_happen)
 
 
 def _many(
-    first: int, seeds: int, minutes: float, run_one: Callable[[int], Outcome], must_happen: Sequence[str] | None = None
+    first: int, seeds: int, minutes: float, run_one: Callable[[int], Outcome], must_happen: Sequence[str] | None
 ) -> int:
     began, counts, seed = time.monotonic(), Counter[str](), first
     while time.monotonic() - began < minutes * 60 if minutes else seed < first + seeds:
@@ -98,9 +75,9 @@ def _many(
 
 def _mutants(first: int, seeds: int) -> int:
     missed = 0
-    for name in MUTANTS:
-        found = found_by_seed(name, range(first, first + seeds))
-        print(f'    "{name}": {found[0]},  # {found[1][:90]}' if found else f"NOT FOUND: {name}", flush=True)
+    for name, mutant in MUTANTS.items():
+        found = mutant.found_by_seed(range(first, first + seeds))
+        print(f"{name}: first_seed={found[0]}  # {found[1][:90]}" if found else f"NOT FOUND: {name}", flush=True)
         missed += found is None
     return bool(missed)
 

@@ -13,7 +13,7 @@ from typing import Any
 from engine.format import batch as record_batch
 from engine.format.batch_header import set_crc, stamp_sequence
 from engine.format.keyed_batch import KeyEntry, RequestEntry, stored_entry, stored_rows
-from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused, records_of
+from tests.checking.history import History, Latest, Polled, Produced, Refused, records_of
 from tests.simulation.world.network import Network
 from tests.simulation.world.node import Node
 from tests.simulation.world.world import World

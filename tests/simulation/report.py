@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.simulation.faults import KINDS
-from tests.simulation.share.callers import WORKS
 
 MUST_HAPPEN = (
     *(f"fault {kind}" for kind in KINDS),
@@ -63,50 +62,6 @@ MANY_SEEDS = 1000
 # About once in a thousand runs; test_simulation.py has its own runs for it.
 VERY_RARE = ("answers of replaced leaders",)
 VERY_MANY_SEEDS = 10_000
-
-
-# Of the runs with a group: tests/simulation/groups.
-GROUPS_MUST_HAPPEN = (
-    "coordinators begun",
-    "records of groups info",
-    "stale tokens",
-    "polls without an answer",
-    "members hang",
-    "members die",
-    "members leave",
-)
-
-# Of the runs with a share group: tests/simulation/share.
-SHARE_MUST_HAPPEN = (
-    "coordinators begun",
-    "coordinators paused",
-    "acquires without an answer",
-    "outcomes refused",
-    *(f"callers {work}" for work in WORKS),
-)
-
-
-# Of the runs with compacted topics: tests/simulation/tables.
-TABLES_MUST_HAPPEN = (
-    "segments swapped",
-    "records compacted away",
-    "nodes ended within a swap",
-    "swaps completed at a start",
-    "truncations that wait for a swap",
-    "batches copied without records",
-    "reads that go on at another replica",
-    "rounds without expired tombstones",
-    "tombstones kept for other replicas",
-)
-
-# Of the runs with an emptied store: tests/simulation/rebuild.
-REBUILD_MUST_HAPPEN = (
-    "stores emptied",
-    "stores rebuilt",
-    "sessions ended for an emptied store",
-    "truncations",
-    "power losses",
-)
 
 
 def never_happened(counts: Counter[str], seeds: int, must_happen: Sequence[str] | None = None) -> list[str]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from engine.errors import Corrupt
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
+from tests.checking.checkers import FinalLog, Guarantee, check_all, thrown_out
+from tests.checking.history import History, records_of
+from tests.checking.tier_checkers import check_tier, left_behind
 from tests.simulation.clients import Consumer, KeyedProducer, PipeliningProducer, Producer, SequencedProducer
 from tests.simulation.faults import CALM, KINDS, UNSEEN, Faults
-from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all, thrown_out
-from tests.simulation.judges.history import History, records_of
-from tests.simulation.judges.tier_checkers import check_tier, left_behind
 from tests.simulation.world.bucket import Bucket
 from tests.simulation.world.compaction import TableOptions
 from tests.simulation.world.network import Network
@@ -338,3 +339,8 @@ def now_and_then(world: World, is_done):
 
 def run(seed: int, options: Options | None = None, logged_events: int = LOGGED_EVENTS) -> Outcome:
     return Run(seed, options or options_for(seed), logged_events).execute()
+
+
+def findings_of(run_one: Callable[..., Outcome], options: Callable[[int], Options]) -> Callable[[int], list[str]]:
+    """Return what makes the run of a seed with these options and returns its findings."""
+    return lambda seed: run_one(seed, options=options(seed)).problems

@@ -21,7 +21,7 @@ from tests.chaos.clients.load import Load
 from tests.chaos.clients.node_client import NOT_SENT, now
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.cluster import NODES, PARTITIONS, HttpCluster
-from tests.simulation.judges.history import Produced
+from tests.checking.history import Produced
 
 TOPIC = "rolled"
 EXIT_OK = 0  # of a node that was stopped by SIGTERM

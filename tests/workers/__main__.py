@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.workers.judge import Life, repeats
+from tests.checking.worker_checkers import Life, repeats
 from tests.workers.languages import LANGUAGES, why_not
 from tests.workers.run import run
 

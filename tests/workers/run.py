@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 
 from penstock.sync import Client
+from tests.checking.worker_checkers import Life, check_workers, ended
 from tests.e2e.node_process import running_process
-from tests.workers.judge import Life, ended, judge
 from tests.workers.languages import BUILD, command
 
 GROUP, TOPIC = "workers", "numbers"
@@ -171,7 +171,7 @@ def run(directory: Path, languages: Sequence[str], seconds: float, seed: int) ->
         finally:
             running.end()
         found += [f"idle: no worker in {language} got a record" for language in running.idle(languages)]
-        return found + judge(values, running.lives), running, len(values)
+        return found + check_workers(values, running.lives), running, len(values)
 
 
 def _wait_all(running: Run, languages: Sequence[str]) -> None:

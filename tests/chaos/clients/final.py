@@ -13,8 +13,8 @@ from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.clients.streams import Streamed
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.machines.cluster import PARTITIONS, AnyNode, HttpCluster
-from tests.simulation.judges.checkers import FinalLog
-from tests.simulation.judges.history import History, Polled
+from tests.checking.checkers import FinalLog
+from tests.checking.history import History, Polled
 
 MAX_BYTES = 4_000_000
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.clients.producers import GIVE_UP_S, KINDS, Library
-from tests.simulation.judges.history import History, Polled, Refused
+from tests.checking.history import History, Polled, Refused
 
 EVERY_S = 0.1
 POLL_PAUSE_S = 0.05

@@ -16,8 +16,7 @@ import orjson
 from penstock import Client, ClientOptions
 from penstock.errors import ClientError
 from tests.chaos.clients.node_client import ACK_TIMEOUT_MS, NOT_SENT, Answer, NodeClient, now
-from tests.faults.history import Outcome, outcome_of
-from tests.simulation.judges.history import History, Produced
+from tests.checking.history import History, Produced, outcome_of
 
 GIVE_UP_S = 30.0
 REPEATED = frozenset({0, 408, 429, *range(500, 600)})
@@ -74,13 +73,13 @@ class Repeating(Producer):
         while True:
             answer = await self._attempt(body, headers)
             outcome = certain(answer)
-            is_maybe_stored |= outcome is not Outcome.FAIL
+            is_maybe_stored |= outcome != "fail"
             if answer.status not in REPEATED or now() - produced.invoked_at > GIVE_UP_S:
                 break
             await asyncio.sleep(min(0.02 * 2**tries, 0.3) * self._random.uniform(0.5, 1.5))
             tries += 1
-        if outcome is Outcome.FAIL and is_maybe_stored:
-            outcome = Outcome.INFO
+        if outcome == "fail" and is_maybe_stored:
+            outcome = "info"
         settle(produced, answer, outcome)
         self._after(produced)
 
@@ -163,18 +162,15 @@ class Library:
 KINDS: dict[str, type[Producer]] = {"plain": Producer, "sequenced": Sequenced, "keyed": Keyed}
 
 
-def certain(answer: Answer) -> Outcome:
-    """True if this attempt has certainly failed: a client that could not connect has sent nothing."""
+def certain(answer: Answer) -> str:
+    """Return the outcome of one attempt: a client that could not connect has sent nothing."""
     if answer.code == NOT_SENT:
-        return Outcome.FAIL
-    return outcome_of(answer.status, answer.json) if answer.status else Outcome.INFO
+        return "fail"
+    return outcome_of(answer.status, answer.json) if answer.status else "info"
 
 
-def settle(produced: Produced, answer: Answer, outcome: Outcome) -> None:
-    """Record the result. A duplicate whose offset the node no longer knows is stored at an unknown offset: info."""
-    produced.done_at, produced.code = now(), answer.code
+def settle(produced: Produced, answer: Answer, outcome: str) -> None:
+    """Note the result. A repeat whose offset the node no longer knows has an unknown offset."""
     offset = answer.json["results"][0]["base_offset"] if answer.status == 200 else None
-    if outcome is Outcome.OK and offset is None:
-        outcome = Outcome.INFO
-    produced.outcome = outcome.value
-    produced.base_offset = offset if offset is not None else -1
+    produced.base_offset = -1 if offset is None else offset
+    produced.done_at, produced.outcome, produced.code = now(), outcome, answer.code

@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from tests.chaos.clients.node_client import CONNECT_S, now
-from tests.simulation.judges.history import History, Polled
+from tests.checking.history import History, Polled
 
 RETRY_S = 0.5
 SILENT_S = 40.0  # more than two heartbeats: the connection counts as dead

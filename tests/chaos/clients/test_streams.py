@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.chaos.clients.streams import Streamed, Streams
-from tests.simulation.judges.history import History
+from tests.checking.history import History
 
 
 class Server:

@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
+from gateway.groups.share.values import Outcome
 from tests.chaos.clients.node_client import NodeClient, now
-from tests.chaos.groups.history import Acquisition, GroupHistory, Outcome, Record
+from tests.checking.group_history import Acquisition, Record, Settlement, ShareHistory
 
 LOCK_S = 1.5
 RETRY_S = 0.1
@@ -27,7 +28,7 @@ class Caller:
         self._name = f"caller-{number}"
         self._random = random.Random(f"{group} {number}")
 
-    async def run(self, history: GroupHistory, stopping: asyncio.Event, calm: asyncio.Event) -> None:
+    async def run(self, history: ShareHistory, stopping: asyncio.Event, calm: asyncio.Event) -> None:
         """Works until `stopping`. From `calm` on it accepts all that it gets."""
         while not stopping.is_set():
             lock, found = await self._acquire(history)
@@ -43,10 +44,11 @@ class Caller:
                 await asyncio.sleep(1.2 * LOCK_S)
             await self._end(lock, found, history, is_accept=work != "release")
 
-    async def _acquire(self, history: GroupHistory) -> tuple[str, Acquisition]:
+    async def _acquire(self, history: ShareHistory) -> tuple[str, Acquisition]:
         body = {"topics": [self._topic], "max_records": self._random.choice((1, 5, 30)), "wait_ms": 300}
         body |= {"lock_ms": int(LOCK_S * 1000), "member_id": self._name}
-        found = Acquisition(self._name, now(), LOCK_S)
+        asked_at = now()
+        found = Acquisition(self._name, asked_at, asked_at + LOCK_S)
         answer = await self._client.request("POST", f"{self._path}/acquire", orjson.dumps(body), JSON)
         if answer.status == 200:
             found.records = {(one["partition"], one["offset"]): one["delivery_count"] for one in answer.json["records"]}
@@ -59,21 +61,21 @@ class Caller:
         await asyncio.sleep(RETRY_S)
         return "", found
 
-    async def _end(self, lock: str, found: Acquisition, history: GroupHistory, *, is_accept: bool) -> None:
+    async def _end(self, lock: str, found: Acquisition, history: ShareHistory, *, is_accept: bool) -> None:
         """Sends the outcome until it is answered, and some of them again, at once or later."""
         records = [{"topic": self._topic, "partition": number, "offset": at} for number, at in sorted(found.records)]
         body = orjson.dumps({"lock": lock, "outcome": "accept" if is_accept else "release", "records": records})
         found.held_until = now()
+        outcome = Outcome.ACCEPT if is_accept else Outcome.RELEASE
         again = self._random.choices((0, 1, 3), (6, 3, 1))[0]
         for _ in range(TRIES_MAX):
-            one = Outcome(found, is_accept, now())
-            history.outcomes.append(one)
+            one = Settlement(found, outcome, frozenset(found.records), now())
+            history.settlements.append(one)
             answer = await self._client.request("POST", f"{self._path}/acknowledge", body, JSON)
             if answer.status in (200, 207) or answer.code == "lock_expired":
                 refused = answer.json["refused"]
-                one.answered_at, one.settled = now(), found.records.keys() - _records(refused)
+                one.answered_at, one.refused = now(), _records(refused)
                 one.ended = _records([part for part in refused if part["code"] == "already_acknowledged"])
-                one.expired = _records(refused) - one.ended
                 if not again:
                     return
                 again -= 1

@@ -14,13 +14,15 @@ from zlib import crc32
 from engine.format.paths import GROUPS_TOPIC
 from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.groups.callers import Caller
-from tests.chaos.groups.history import GroupHistory
-from tests.chaos.groups.judge import Figures, judge_groups
 from tests.chaos.groups.members import SESSION_S, Member
 from tests.chaos.machines.cluster import AnyNode, HttpCluster
+from tests.checking.group_checkers import Figures, check_group, figures_of
+from tests.checking.group_history import GroupHistory, ShareHistory
+from tests.checking.share_checkers import check_share
 
 MEMBERS = 5
 CALLERS = 5
+DELIVERIES_MAX = 1000  # the chaos of a run never reaches it
 DRAINED_S = 90.0
 WATCH_S = 0.1
 MARGIN_S = 1.0  # before and after the time in which another coordinator is seen
@@ -30,7 +32,7 @@ class GroupLoad:
     """`groups`: the consumer group and the share group of the topic."""
 
     def __init__(self, cluster: HttpCluster[AnyNode], topic: str, codes: Counter[str]) -> None:
-        self.history = GroupHistory(SESSION_S)
+        self.history, self.share = GroupHistory(SESSION_S), ShareHistory(DELIVERIES_MAX)
         self.groups = (f"members-of-{topic}", f"callers-of-{topic}")
         self._cluster, self._topic, self._codes = cluster, topic, codes
         self._calm = asyncio.Event()
@@ -38,7 +40,7 @@ class GroupLoad:
 
     async def begin(self) -> None:
         """Creates the share group, and with it the groups topic."""
-        config = b'{"config":{"kind":"share","deliveries_max":1000}}'
+        config = b'{"config":{"kind":"share","deliveries_max":%d}}' % DELIVERIES_MAX
         while await self._cluster.request("PUT", f"/v1/groups/{self.groups[1]}", config) is None:
             await asyncio.sleep(0.2)
         await self._cluster.wait_until_healthy(GROUPS_TOPIC)
@@ -52,7 +54,7 @@ class GroupLoad:
                 tasks.create_task(member.run(self.history, self._stopping, self._calm))
             for number in range(CALLERS):
                 caller = Caller(self.groups[1], self._topic, number, NodeClient(session, urls, number), self._codes)
-                tasks.create_task(caller.run(self.history, self._stopping, self._calm))
+                tasks.create_task(caller.run(self.share, self._stopping, self._calm))
             tasks.create_task(self._watch())
             try:
                 yield
@@ -70,11 +72,13 @@ class GroupLoad:
         return found
 
     def judged(self, ends: Mapping[int, int]) -> tuple[list[str], Figures]:
-        return judge_groups(self.history, ends)
+        records = {(partition, offset): 0 for partition, end in ends.items() for offset in range(end)}
+        found = [*check_group(self.history, ends), *check_share(self.share, records)]
+        return found, figures_of(self.history, self.share)
 
     def disturbed(self, begin: float, end: float) -> None:
         """Notes the time of a fault, in which a coordinator may be replaced."""
-        self.history.unsteady.append((begin - MARGIN_S, end + MARGIN_S))
+        self.share.unsteady.append((begin - MARGIN_S, end + MARGIN_S))
 
     async def _left(self, group: str, ends: Mapping[int, int]) -> list[str]:
         found = await self._cluster.request("GET", f"/v1/groups/{group}")
@@ -82,7 +86,7 @@ class GroupLoad:
         states = {number: rows[number]["offset"] if number in rows else None for number in ends}
         lost = [row for row in rows.values() if row.get("dropped")]
         return [f"G5 not at the end: {group} is at {states} of {dict(ends)}"] * (states != dict(ends)) + [
-            f"H1 dropped: {row}" for row in lost
+            f"S1 dropped: {row}" for row in lost
         ]
 
     async def _watch(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from tests.chaos.clients.node_client import Answer, NodeClient, now
-from tests.chaos.groups.history import GroupHistory, Poll
+from tests.checking.group_history import GroupHistory, Poll
 
 SESSION_S = 3.0
 HANG_S = 1.5 * SESSION_S

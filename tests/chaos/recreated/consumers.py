@@ -15,7 +15,7 @@ import orjson
 from penstock import Client, ClientOptions
 from penstock.errors import ClientError, ProblemError
 from tests.chaos.clients.node_client import CONNECT_S, Answer, NodeClient
-from tests.chaos.recreated.history import Consumed
+from tests.checking.recreation_history import Consumed
 
 RETRY_S = 0.1
 WAIT_MS = 300

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import orjson
 from aiohttp import web
 
-from tests.chaos.recreated.history import Consumed
+from tests.checking.recreation_history import Consumed
 
 
 @asynccontextmanager

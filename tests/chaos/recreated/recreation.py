@@ -18,8 +18,8 @@ from tests.chaos.clients.final import final_polls
 from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.machines.cluster import CLIENTS, HEALTHY_S, PARTITIONS, Cluster, NotHealthy
 from tests.chaos.recreated import consumers
-from tests.chaos.recreated.history import Consumed, Delivered, Recreations, Written, value_of
 from tests.chaos.recreated.receiver import receiving
+from tests.checking.recreation_history import Consumed, Delivered, Recreations, Written, value_of
 
 WRITE_S = (1.0, 3.0, 0.6)  # the second topic grows beyond the positions in the first; the third stays below
 WHILE_DELETED_S = 0.5  # the writers continue before and during the deletion

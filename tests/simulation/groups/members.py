@@ -12,10 +12,10 @@ from typing import Any
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.errors import StaleToken
 from gateway.groups.model.values import Grant, LeaveCall, PollCall, Position, Token
-from tests.chaos.groups.history import GroupHistory, Poll
+from tests.checking.group_history import GroupHistory, Poll
+from tests.checking.history import records_of
 from tests.simulation.clients import TIMEOUT_S, ConnectedClient
 from tests.simulation.groups.hosting import TOPIC
-from tests.simulation.judges.history import records_of
 
 GROUP = "g"
 SESSION_MS = 1500

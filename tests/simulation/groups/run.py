@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos.groups.history import GroupHistory
-from tests.chaos.groups.judge import committed_ends, judge_groups
+from tests.checking.group_checkers import check_group, committed_ends
+from tests.checking.group_history import GroupHistory
 from tests.simulation.groups.members import SESSION_MS, Member
 from tests.simulation.run import HEAL_S, Options, Outcome, Run, options_for
 from tests.simulation.world.world import LOGGED_EVENTS
@@ -49,8 +49,7 @@ class GroupRun(Run):
         return [] if self._is_read(ends) else [f"G5 not at the end: {committed_ends(self.groups)} of {ends}"]
 
     def _judged(self) -> list[str]:
-        found, _ = judge_groups(self.groups, self._ends(), has_share=False)
-        return [*super()._judged(), *found]
+        return [*super()._judged(), *check_group(self.groups, self._ends())]
 
     def _ends(self) -> dict[int, int]:
         found = {}

@@ -14,6 +14,7 @@ from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.errors import LockUnknown
 from gateway.groups.model.values import ConfigCall
+from gateway.groups.share import values
 from gateway.groups.share.values import (
     AcquireCall,
     Acquired,
@@ -25,15 +26,15 @@ from gateway.groups.share.values import (
     Refused,
     SettleCall,
     Settled,
-    Settlement,
 )
+from tests.checking.group_history import Acquisition, Record, Settlement, ShareHistory
+from tests.checking.history import records_of
 from tests.simulation.clients import TIMEOUT_S, ConnectedClient
 from tests.simulation.groups.hosting import TOPIC, TOPIC_ID
-from tests.simulation.judges.history import records_of
-from tests.simulation.share.history import DELAY_MS, Record, Settling, ShareHistory, Taken
 
 GROUP = "s"
 LOCK_S = 1.0
+DELAY_MS = 200  # of a record that was released once
 RETRY_S = 0.05
 KEYS = 4
 TRIES_MAX = 8  # of an outcome
@@ -173,8 +174,8 @@ class Caller(ConnectedClient):
             return
         records = {record: number for one in acquired.granted for record, number in _records(one)}
         now = self.world.now
-        taken = Taken(self.name, lock, hosting, asked_at, now, asked_at + LOCK_S, records)
-        self._share.taken.append(taken)
+        taken = Acquisition(self.name, asked_at, asked_at + LOCK_S, now, records=records, lock=lock, hosting=hosting)
+        self._share.acquisitions.append(taken)
         self.world.counts["records acquired"] += len(records)
         work = "accept"
         if not self.is_calm:
@@ -182,7 +183,7 @@ class Caller(ConnectedClient):
         self.world.count(f"callers {work}")
         self.world.after(0.1 * self.world.random.random(), self._work, work, taken)
 
-    def _work(self, work: str, taken: Taken) -> None:
+    def _work(self, work: str, taken: Acquisition) -> None:
         records = frozenset(taken.records)
         if work == "die":
             self.run()
@@ -197,12 +198,12 @@ class Caller(ConnectedClient):
         else:
             self._settle(taken, OUTCOMES.get(work, Outcome.ACCEPT), records, self.run)
 
-    def _settle(self, taken: Taken, outcome: Outcome, records: frozenset[Record], then: Any) -> None:
-        one = Settling(taken, outcome, records, self.world.now)
-        self._share.settlings.append(one)
+    def _settle(self, taken: Acquisition, outcome: Outcome, records: frozenset[Record], then: Any) -> None:
+        one = Settlement(taken, outcome, records, self.world.now, tries=0)
+        self._share.settlements.append(one)
         self._send(one, then)
 
-    def _send(self, one: Settling, then: Any) -> None:
+    def _send(self, one: Settlement, then: Any) -> None:
         """Sends an outcome until it is answered."""
         if self.is_stopped or one.tries == TRIES_MAX:
             then()
@@ -210,8 +211,8 @@ class Caller(ConnectedClient):
         one.tries += 1
         self._number += 1
         number, node = self._number, self.coordinator or self.any_node()
-        wishes = tuple(Settlement(TOPIC, *record, record[1], one.outcome) for record in sorted(one.records))
-        decide = partial(_settle, SettleCall(GROUP, one.taken.lock, wishes))
+        wishes = tuple(values.Settlement(TOPIC, *record, record[1], one.outcome) for record in sorted(one.records))
+        decide = partial(_settle, SettleCall(GROUP, one.acquisition.lock, wishes))
 
         def again() -> None:
             if number == self._number:
@@ -232,7 +233,7 @@ class Caller(ConnectedClient):
             if one.refused:
                 self.world.count("outcomes refused")
             elif one.outcome is Outcome.EXTEND:
-                one.taken.until = max(one.taken.until, one.asked_at + LOCK_S)
+                one.acquisition.until = max(one.acquisition.until, one.asked_at + LOCK_S)
             then()
 
         def answered(outcome: str, found: Any) -> None:
@@ -243,7 +244,7 @@ class Caller(ConnectedClient):
                 again()
                 return
             settled, hosting, sequence = found
-            self.coordinator, one.hosting = node, hosting
+            self.coordinator = node
             if not sequence:
                 stored("ok", settled)
                 return
@@ -294,5 +295,5 @@ def _settle(call: SettleCall, core: Coordinator, now: Any, source: Any) -> Settl
         return Settled(0, tuple(_refused(one) for one in call.settlements))
 
 
-def _refused(one: Settlement) -> Refused:
+def _refused(one: values.Settlement) -> Refused:
     return Refused(one.topic, one.partition, one.first, one.last, is_settled=False)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from random import Random
 
 from gateway.groups.share.partition import SharePartition
+from tests.checking.group_history import ShareHistory
+from tests.checking.share_checkers import check_share
 from tests.simulation.groups.hosting import TOPIC
 from tests.simulation.groups.run import group_options
 from tests.simulation.run import HEAL_S, Options, Outcome, Run
-from tests.simulation.share.callers import GROUP, Caller, key_of
-from tests.simulation.share.history import ShareHistory
-from tests.simulation.share.judge import judge_share
+from tests.simulation.share.callers import DELAY_MS, GROUP, Caller, key_of
 from tests.simulation.world.store import STORE
 from tests.simulation.world.world import LOGGED_EVENTS
 
@@ -27,7 +27,7 @@ class ShareRun(Run):
         super().__init__(seed, options, logged_events)
         self._groups = self.partitions.pop()  # the clients of records have this list too
         random = Random(f"share group of {seed}")
-        self.share = ShareHistory(random.choice((2, 3, 5)), random.random() < 0.5)
+        self.share = ShareHistory(random.choice((2, 3, 5)), random.random() < 0.5, DELAY_MS / 1000)
         self.callers = [
             Caller(
                 *self._client(f"s{number}"),
@@ -84,7 +84,7 @@ class ShareRun(Run):
         for number, partition in enumerate(self.partitions):
             records = self._final_logs(partition)[0].records
             keys.update({(number, at): key_of(value) for at, value in records.items()})
-        return [*super()._judged(), *judge_share(self.share, keys)]
+        return [*super()._judged(), *check_share(self.share, keys)]
 
     def _windows(self) -> dict[int, SharePartition]:
         leader = self.store.snapshot.partitions[self._groups].state.leader

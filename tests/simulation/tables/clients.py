@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.format import batch as record_batch
+from tests.checking.history import Produced
+from tests.checking.table_history import Put, Reading, Step, TableHistory, headers_of, rows_of
 from tests.simulation.clients import TIMEOUT_S, Client, Producer, SequencedProducer
-from tests.simulation.judges.history import Produced
-from tests.simulation.tables.history import Put, Reading, Step, TableHistory, headers_of, rows_of
 
 TIME_MS = 1_700_000_000_000
 TOMBSTONES = 0.25  # of the records

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.simulation.judges.checkers import out_of_real_time_order, positions_going_back, wrong_rejections
+from tests.checking.checkers import out_of_real_time_order, positions_going_back, wrong_rejections
+from tests.checking.table_checkers import ReplicaTable, check_tables
+from tests.checking.table_history import Put, TableHistory, headers_of, rows_of
 from tests.simulation.run import HEAL_S, Options, Outcome, Run, now_and_then, options_for
 from tests.simulation.tables.clients import KeyProducer, SequencedKeyProducer, TableReader
-from tests.simulation.tables.history import Put, TableHistory, headers_of, rows_of
-from tests.simulation.tables.judge import ReplicaTable, judge_tables
 from tests.simulation.world.compaction import TableOptions
 from tests.simulation.world.world import LOGGED_EVENTS
 
@@ -91,7 +91,7 @@ class TableRun(Run):
 
     def _judged(self) -> list[str]:
         puts = [one for one in self.history.produced if isinstance(one, Put)]
-        found = judge_tables(self.tables, puts, self._replicas())
+        found = check_tables(self.tables, puts, self._replicas())
         found += positions_going_back(self.history, self.store.history)
         found += [*out_of_real_time_order(self.history.produced), *wrong_rejections(self.history)]
         return found + self.history.cuts_below_watermark

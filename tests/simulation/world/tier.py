@@ -23,7 +23,7 @@ from engine.tiering.shipping.merge_plan import MergeRules
 from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 from engine.tiering.tier import local_log
-from tests.simulation.judges.tier_checkers import FinalTier
+from tests.checking.tier_checkers import FinalTier
 from tests.simulation.world.bucket import Bucket, BucketOfNode
 
 if TYPE_CHECKING:

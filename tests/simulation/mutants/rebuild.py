@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +9,9 @@ from unittest.mock import patch
 from replication.cluster.start_counter import StoredStarts
 from replication.rebuild import plan
 from replication.rebuild.inventory import LogInventory, NodeInventory
-from tests.simulation.rebuild.run import run_rebuild
+from tests.checking.mutants import Mutant, patched
+from tests.simulation.rebuild.run import rebuild_options, run_rebuild
+from tests.simulation.run import findings_of
 from tests.simulation.world.node import DATA_DIR
 from tests.simulation.world.store_client import StoreClient
 
@@ -47,18 +47,16 @@ def _whole(leader: LogInventory, other: LogInventory) -> int:
     return min(leader.log_end, other.log_end)
 
 
-PLANTED: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "a vanished topic counts as deleted": lambda: patch.object(StoreClient, "refuse_emptied_store", _topics_deleted),
-    "broker epochs of the lost store count": lambda: patch.object(plan, "_starts", _unmarked),
-    "leader epochs begin again": lambda: patch.multiple(plan, EPOCHS_SKIPPED=-1000, EPOCHS_SINCE_S=1 << 40),
-    "the log of the oldest epoch is elected": lambda: patch.multiple(plan, _last_epoch=_oldest, common_end=_whole),
+IN_RUNS = findings_of(run_rebuild, rebuild_options)
+MUTANTS = {
+    "a vanished topic counts as deleted": Mutant(
+        patched(StoreClient, "refuse_emptied_store", _topics_deleted), IN_RUNS, first_seed=2
+    ),
+    "broker epochs of the lost store count": Mutant(patched(plan, "_starts", _unmarked), IN_RUNS, first_seed=13),
+    "leader epochs begin again": Mutant(
+        lambda: patch.multiple(plan, EPOCHS_SKIPPED=-1000, EPOCHS_SINCE_S=1 << 40), IN_RUNS
+    ),
+    "the log of the oldest epoch is elected": Mutant(
+        lambda: patch.multiple(plan, _last_epoch=_oldest, common_end=_whole), IN_RUNS, first_seed=3
+    ),
 }
-
-
-def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
-    """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
-    with PLANTED[name]():
-        for seed in seeds:
-            if problems := run_rebuild(seed).problems:
-                return seed, problems[0]
-    return None

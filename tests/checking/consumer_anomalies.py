@@ -1,13 +1,11 @@
-"""Each finding about topics that are created again is planted into a sound history."""
+"""Anomalies planted into what consumers got: of topics that were created again, and of workers that were disturbed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
-from tests.chaos.recreated.history import Consumed, Delivered, Noticed, Recreations, Written, value_of
-from tests.chaos.recreated.judge import judge_recreations
+from tests.checking.anomalies import Subject
+from tests.checking.recreation_checkers import check_recreations
+from tests.checking.recreation_history import Consumed, Delivered, Noticed, Recreations, Written, value_of
+from tests.checking.worker_checkers import Life, check_workers
 
 OLD, NEW = "0ld", "new"
 COUNTS = {OLD: 4, NEW: 6}
@@ -17,7 +15,7 @@ def record(topic_id: str, offset: int, label: str | None = None) -> Delivered:
     return Delivered(topic_id if label is None else label, 0, offset, value_of(topic_id, 0, offset))
 
 
-def sound() -> Recreations:
+def sound_recreations() -> Recreations:
     """Three consumers: a fetch, a member whose records come again, and a push without labels.
 
     The last record of the old topic was acknowledged while it was deleted: only the member got it.
@@ -32,10 +30,6 @@ def sound() -> Recreations:
     member = Consumed("member", events=[*old, *old[1:], record(OLD, 3), *new[:3], *new])
     push = Consumed("push", is_ordered=False, events=[one._replace(topic_id="") for one in (*old, *new[::-1])])
     return Recreations("t", [OLD, NEW], written, [fetch, member, push], [*old, *new])
-
-
-def test_a_sound_history_has_no_findings():
-    assert judge_recreations(sound()) == []
 
 
 def goes_on_from_the_old_position(history: Recreations) -> None:
@@ -108,27 +102,81 @@ def no_consumer(history: Recreations) -> None:
     history.consumers.clear()
 
 
-PLANTED: dict[str, list[Callable[[Recreations], None]]] = {
-    "T0 not created again": [never_created_again],
-    "T0 nothing written": [nothing_written],
-    "T0 no consumer": [no_consumer],
-    "T1 lost": [lost, moved],
-    "T1 doubled": [doubled],
-    "T2 foreign": [foreign],
-    "T3 mixed": [old_as_new, new_as_old],
-    "T3 other value": [another_value],
-    "T4 old record": [old_after_new, old_as_new],
-    "T5 not notified": [no_notice, notice_of_another, new_as_old],
-    "T5 skipped": [goes_on_from_the_old_position, member_skips, new_as_old],
-    "T6 missed": [goes_on_from_the_old_position, member_skips, push_misses],
-    "T7 refused": [stays_refused],
-}
-CASES = [(kind, plant) for kind, plants in PLANTED.items() for plant in plants]
+RECREATIONS = Subject(
+    sound_recreations,
+    check_recreations,
+    {
+        never_created_again: {"N0 not created again", "N4 old record"},
+        nothing_written: {"N0 nothing written"},
+        no_consumer: {"N0 no consumer"},
+        lost: {"C1 lost"},
+        moved: {"C1 lost"},
+        doubled: {"C4 duplicate"},
+        foreign: {"N2 foreign"},
+        old_as_new: {"N3 mixed", "N4 old record", "N5 not notified"},
+        new_as_old: {"N3 mixed", "N5 not notified", "N5 skipped"},
+        another_value: {"N3 other value"},
+        old_after_new: {"N4 old record"},
+        no_notice: {"N5 not notified"},
+        notice_of_another: {"N5 not notified"},
+        goes_on_from_the_old_position: {"N5 not notified", "N5 skipped", "N6 missed"},
+        member_skips: {"N5 skipped", "N6 missed"},
+        push_misses: {"N6 missed"},
+        stays_refused: {"N7 refused"},
+    },
+)
+
+VALUES = ("0", "1", "2", "3")
 
 
-@pytest.mark.parametrize(("kind", "plant"), CASES, ids=[f"{kind}-{plant.__name__}" for kind, plant in CASES])
-def test_a_planted_anomaly_is_found(kind, plant):
-    history = sound()
-    plant(history)
-    found = judge_recreations(history)
-    assert any(text.startswith(kind) for text in found), found
+def sound_lives() -> list[Life]:
+    """The first worker was killed after it had printed 1; a third one hung between two prints of 2.
+
+    The last one had 3 when it began to hang, and printed it after another had.
+    """
+    return [
+        Life("go", "a", [(1, "0"), (50, "1")], [(51, float("inf"))]),
+        Life("java", "b", [(55, "1")]),
+        Life("rust", "c", [(60, "2"), (70, "2")], [(61, 69)]),
+        Life("perl", "d", [(66, "3")]),
+        Life("node", "e", [(69.5, "3")], [(61, 69)]),
+    ]
+
+
+def never_printed(lives: list[Life]) -> None:
+    del lives[2].printed[:]
+
+
+def invented(lives: list[Life]) -> None:
+    lives[1].printed.append((56, "4"))
+
+
+def repeated_by_another(lives: list[Life]) -> None:
+    """The kill came long after 0 was committed."""
+    lives[1].printed.append((56, "0"))
+
+
+def repeated_by_itself(lives: list[Life]) -> None:
+    del lives[2].disturbed[:]
+
+
+def repeated_long_after_it_hung(lives: list[Life]) -> None:
+    lives[4].disturbed[:] = [(40, 50)]
+
+
+def repeated_before_it_was_killed(lives: list[Life]) -> None:
+    lives[4].disturbed[:] = [(70, float("inf"))]
+
+
+WORKERS = Subject(
+    sound_lives,
+    lambda lives: check_workers(VALUES, lives),
+    {
+        never_printed: {"W1 missed: 2"},
+        invented: {"W2 of no record: 4"},
+        repeated_by_another: {"W3 repeated: 0"},
+        repeated_by_itself: {"W3 repeated: 2"},
+        repeated_long_after_it_hung: {"W3 repeated: 3"},
+        repeated_before_it_was_killed: {"W3 repeated: 3"},
+    },
+)

@@ -1,6 +1,4 @@
-"""Judges groups: nothing missed or skipped, no repeats after a commit, one owner, one holder, one outcome that stays.
-
-Pure.
+"""Checkers of consumer groups: nothing missed or skipped, no repeats after a commit, one owner, no stale commit. Pure.
 
 Times are those of clients. A finding means that no order of events inside the requests could be right.
 """
@@ -8,13 +6,13 @@ Times are those of clients. A finding means that no order of events inside the r
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 
-from tests.chaos.groups.history import Acquisition, GroupHistory, Outcome, Poll, Record
+from tests.checking.group_history import GroupHistory, Poll, ShareHistory
 
 
 @dataclass
@@ -34,15 +32,9 @@ class Figures:
         )
 
 
-def judge_groups(
-    history: GroupHistory, ends: Mapping[int, int], *, has_share: bool = True
-) -> tuple[list[str], Figures]:
-    """Returns findings and figures. `ends`: the high watermark of each partition; the log begins at 0."""
-    found = [text for partition, end in ends.items() for text in _partition(history, partition, end)]
-    if not has_share:
-        return found, _figures(history)
-    found += _share(history, {(partition, offset) for partition, end in ends.items() for offset in range(end)})
-    return found, _figures(history)
+def check_group(history: GroupHistory, ends: Mapping[int, int]) -> list[str]:
+    """Return findings. `ends`: the high watermark of each partition; the log begins at 0."""
+    return [text for partition, end in ends.items() for text in _partition(history, partition, end)]
 
 
 def _partition(history: GroupHistory, partition: int, end: int) -> Iterator[str]:
@@ -138,87 +130,16 @@ def _two_owners(polls: Sequence[Poll], partition: int, session_s: float) -> Iter
                 )
 
 
-def _share(history: GroupHistory, records: set[Record]) -> Iterator[str]:
-    accepts = [one for one in history.outcomes if one.is_accept]
-    ended = {record for one in accepts for record in _maybe_settled(one, history)}
-    if lost := sorted(records - ended):
-        yield f"H1 no outcome: {len(lost)} records were never accepted, the first {lost[0]}"
-    accepted: dict[Record, Outcome] = {}
-    for one in sorted(accepts, key=lambda one: one.answered_at):
-        for record in one.settled:
-            first = accepted.setdefault(record, one)
-            if first.acquisition is not one.acquisition:
-                who = f"{first.acquisition.caller} and {one.acquisition.caller}"
-                yield f"H2 two outcomes: {record} was accepted for {who}"
-    by_record: defaultdict[Record, list[Acquisition]] = defaultdict(list)
-    for acquisition in sorted(history.acquisitions, key=lambda one: one.answered_at):
-        for record in acquisition.records:
-            by_record[record].append(acquisition)
-            if record in accepted and accepted[record].answered_at < acquisition.asked_at:
-                yield f"H3 delivered again: {acquisition.caller} got {record}, which was accepted before it asked"
-    for record, holders in by_record.items():
-        yield from _two_holders(record, holders, history)
-        yield from _uncounted(record, holders, history)
-    yield from _taken_back(history)
-
-
-def _maybe_settled(one: Outcome, history: GroupHistory) -> frozenset[Record]:
-    """All of its records if a coordinator that was replaced may have settled them: the next one refuses them then."""
-    is_certain = one.answered_at < inf and _is_steady(history, one.asked_at, one.answered_at)
-    return one.settled | one.ended if is_certain else frozenset(one.acquisition.records)
-
-
-def _two_holders(record: Record, holders: Sequence[Acquisition], history: GroupHistory) -> Iterator[str]:
-    for number, one in enumerate(holders):
-        until = min(one.held_until, one.asked_at + one.lock_s)
-        for other in holders[number + 1 :]:
-            if other.answered_at >= until:
-                break
-            is_later = one.answered_at < other.asked_at + other.lock_s
-            if is_later and _is_steady(history, min(one.asked_at, other.asked_at), other.answered_at):
-                yield (
-                    f"H4 two holders: {one.caller} held {record} from {one.answered_at:.3f} to {until:.3f}, "
-                    f"{other.caller} got it at {other.answered_at:.3f}"
-                )
-
-
-def _uncounted(record: Record, holders: Sequence[Acquisition], history: GroupHistory) -> Iterator[str]:
-    """Each delivery has a higher number than those that were answered before it was asked for."""
-    for number, other in enumerate(holders):
-        before = [one for one in holders[:number] if one.answered_at < other.asked_at]
-        for one in before[-1:]:
-            is_counted = one.records[record] < other.records[record]
-            if not is_counted and _is_steady(history, one.asked_at, other.answered_at):
-                numbers = f"{one.records[record]} to {one.caller}, then {other.records[record]} to {other.caller}"
-                yield f"H5 not counted: {record} was delivery {numbers}"
-
-
-def _taken_back(history: GroupHistory) -> Iterator[str]:
-    """An outcome that was answered is never refused later because its lock is over, whatever coordinator answers."""
-    answered: defaultdict[int, list[Outcome]] = defaultdict(list)
-    for one in sorted(history.outcomes, key=lambda one: one.asked_at):
-        for first in answered[id(one.acquisition)]:
-            if first.answered_at < one.asked_at and (lost := first.settled & one.expired):
-                yield f"H6 taken back: {one.acquisition.caller} settled {min(lost)}, then its lock was answered as over"
-        answered[id(one.acquisition)].append(one)
-
-
-def _is_steady(history: GroupHistory, begin: float, end: float) -> bool:
-    return not any(start <= end and begin <= stop for start, stop in history.unsteady)
-
-
-def _figures(history: GroupHistory) -> Figures:
+def figures_of(history: GroupHistory, share: ShareHistory) -> Figures:
     delivered = Counter(
         (partition, offset)
         for poll in history.polls
         for partition, offsets in poll.offsets.items()
         for offset in offsets
     )
-    acquired = Counter(record for one in history.acquisitions for record in one.records)
+    acquired = Counter(record for one in share.acquisitions for record in one.records)
     steady = sum(
-        len(one.records)
-        for one in history.acquisitions
-        if _is_steady(history, one.asked_at, min(one.held_until, one.asked_at + one.lock_s))
+        len(one.records) for one in share.acquisitions if share.is_steady(one.asked_at, min(one.held_until, one.until))
     )
     again = delivered.total() - len(delivered), acquired.total() - len(acquired)
     return Figures(delivered.total(), again[0], acquired.total(), again[1], steady)

@@ -1,4 +1,4 @@
-"""Judges of compacted partitions. Pure functions that return problems as sentences; a good run has none.
+"""Checkers of compacted partitions. Pure functions that return findings as sentences; a good run has none.
 
 - T1: positions never change. Each record that is acknowledged, read or stored is the one that was committed at its
   offset, and batches are a chain without gaps.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.simulation.tables.history import Extent, Put, Reading, Removal, Row, TableHistory
+from tests.checking.table_history import Extent, Put, Reading, Removal, Row, TableHistory
 
 Ledger = Mapping[int, Row]
 Table = dict[bytes, Row]
@@ -33,7 +33,7 @@ class ReplicaTable:
     rows: tuple[Row, ...]
 
 
-def judge_tables(history: TableHistory, produced: Iterable[Put], replicas: Iterable[ReplicaTable]) -> list[str]:
+def check_tables(history: TableHistory, produced: Iterable[Put], replicas: Iterable[ReplicaTable]) -> list[str]:
     found = []
     for put in produced:
         found += _acknowledged(history.ledger.get(put.partition, {}), put)

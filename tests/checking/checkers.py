@@ -1,17 +1,19 @@
-"""Judges of a run, over client histories and the final logs. The numbers are those of engine.md 5.4.
+"""Checkers of what clients produced and read, and of the final logs. The numbers are those of engine.md 5.4.
 
-Pure functions that return problems as sentences; a good run has none. test_checkers.py has a planted anomaly for each.
+Pure functions that return findings as sentences, which begin with their kind; a good run has none. test_anomalies.py
+plants an anomaly for each.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from engine.format.batch import read_header
 from replication.cores.partition_state import VersionedState
-from tests.simulation.judges.history import History, Latest, Polled, Produced
+from tests.checking.history import History, Latest, Polled, Produced
 
 StateChange = tuple[float, str, VersionedState]
 
@@ -31,19 +33,22 @@ class FinalLog:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The guarantees of a run (engine.md 5.5)."""
+    """The guarantees of a run (engine.md 5.5).
+
+    `keeps_sequences`: each client numbers its batches, so that a batch without an answer keeps its place among them.
+    """
 
     keeps_acks_all: bool = True
     keeps_what_was_read: bool = True
+    keeps_sequences: bool = False
 
 
 def check_all(history: History, states: Sequence[StateChange], logs: list[FinalLog], guarantee: Guarantee) -> list[str]:
     """Run every checker. `logs`: all in-sync replicas of every partition, the leader's first."""
-    found: list[str] = []
     leaders: dict[str, FinalLog] = {}
     for log in logs:
         leaders.setdefault(log.partition, log)
-    found += inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
+    found = inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
     if guarantee.keeps_acks_all:
         found += lost_writes(history.produced, leaders, history.deleted_below)
         full_reads = [poll for poll in history.polled if poll.is_full_read]
@@ -58,23 +63,51 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
         found += wrong_rejections(history)
     found += aborted_reads(history.produced, history.polled, leaders.values())
     found += duplicates(leaders.values())
-    found += out_of_sequence(history.produced, leaders.values())
+    found += invented(history.produced, history.polled, leaders.values())
+    found += out_of_sequence(history.produced, leaders.values(), only_acknowledged=not guarantee.keeps_sequences)
     found += skipping_polls(history.polled)
     found += different_replicas(logs)
     found += positions_going_back(history, states)
     return found
 
 
+def check_values(history: History, values: Mapping[str, Sequence[str]], *, keeps_sequences: bool = True) -> list[str]:
+    """Check against a full read: the values of each partition from offset 0 on."""
+    given = [value for one in history.produced for value in one.values]
+    assert len(given) == len(set(given)), "the test itself gave a value twice"
+    logs = {name: FinalLog(name, 0, 0, len(those), records=dict(enumerate(those))) for name, those in values.items()}
+    found = lost_writes(history.produced, logs, {})
+    found += out_of_real_time_order(history.produced)
+    found += aborted_reads(history.produced, [], logs.values())
+    found += duplicates(logs.values())
+    found += invented(history.produced, [], logs.values())
+    return found + out_of_sequence(history.produced, logs.values(), only_acknowledged=not keeps_sequences)
+
+
+def kinds_of(findings: Iterable[str]) -> set[str]:
+    """Return the kinds of these findings: the text before the first colon."""
+    return {text.partition(":")[0] for text in findings}
+
+
 def lost_writes(
-    produced: Iterable[Produced], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]
+    produced: Iterable[Produced], leaders: Mapping[str, FinalLog], deleted_below: Mapping[str, int]
 ) -> list[str]:
-    """C1: every record acknowledged with acks=all is at its offset, unless it was deleted later."""
+    """C1: every record acknowledged with acks=all is at its offset, unless it was deleted later.
+
+    One whose offset is unknown is somewhere in its partition; one whose partition is unknown, somewhere.
+    """
     found = []
+    stored = {name: set(log.records.values()) for name, log in leaders.items()}
+    stored[""] = set().union(*stored.values())
     for one in produced:
-        if one.outcome != "ok" or one.acks != "all":
+        if not one.is_acknowledged:
+            continue
+        if one.base_offset < 0:
+            missing = [value for value in one.values if value not in stored.get(one.partition, ())]
+            found += [f"C1 lost: {value} was acknowledged to {one.client}, and is nowhere" for value in missing]
             continue
         log, start = leaders[one.partition], deleted_below.get(one.partition, 0)
-        for offset, value in enumerate(one.values, one.base_offset):
+        for offset, value in one.records():
             if offset >= start and log.records.get(offset) != value:
                 found.append(
                     f"C1 lost: {value} was acknowledged at {one.partition} {offset} at {one.done_at:.4f}, "
@@ -88,8 +121,8 @@ def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below
     seen = {(poll.partition, offset): value for poll in polled for offset, value in poll.records}
     found = []
     for one in produced:
-        if one.outcome == "ok" and one.acks == "all":
-            for offset, value in enumerate(one.values, one.base_offset):
+        if one.is_acknowledged and one.base_offset >= 0:
+            for offset, value in one.records():
                 if offset >= deleted_below.get(one.partition, 0) and seen.get((one.partition, offset)) != value:
                     text = f"{value} was acknowledged at {one.partition} {offset}"
                     found.append(f"C2 unseen: {text}, a full read saw {seen.get((one.partition, offset))!r}")
@@ -114,30 +147,50 @@ def aborted_reads(produced: Iterable[Produced], polled: Iterable[Polled], logs: 
 
 
 def duplicates(logs: Iterable[FinalLog]) -> list[str]:
-    """C4: every value is sent once, so the log has it at most once."""
+    """C4: every value is sent once, so the logs have it at most once."""
     found = []
+    at: dict[str, str] = {}
     for log in logs:
-        at: dict[str, int] = {}
         for offset, value in sorted(log.records.items()):
+            where = f"{log.partition} {offset}"
             if value in at:
-                found.append(f"C4 duplicate: {value} at {log.partition} {at[value]} and {offset}")
-            at[value] = offset
+                found.append(f"C4 duplicate: {value} at {at[value]} and {where}")
+            at[value] = where
     return found
 
 
-def out_of_sequence(produced: Iterable[Produced], logs: Iterable[FinalLog]) -> list[str]:
-    """C11: the batches of one client and partition, each sent after the answer to the last, are in that order."""
-    sent = {v: (one.client, n) for n, one in enumerate(produced) if one.outcome == "ok" for v in one.values}
+def invented(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
+    """C12: every value that is stored or read was sent."""
+    sent = {value for one in produced for value in one.values}
+    seen = {value for poll in polled for _, value in poll.records} | {v for log in logs for v in log.records.values()}
+    return [f"C12 invented: no client sent {value[:100]}" for value in sorted(seen - sent)]
+
+
+def out_of_sequence(
+    produced: Iterable[Produced], logs: Iterable[FinalLog], *, only_acknowledged: bool = True
+) -> list[str]:
+    """C11: in each partition the values of one client, each sent after the answer to the last, are in that order.
+
+    The first offset of a value counts.
+    """
+    order = {
+        value: (one.client, (number, index))
+        for number, one in enumerate(produced)
+        if one.outcome == "ok" or not only_acknowledged
+        for index, value in enumerate(one.values)
+    }
     found = []
     for log in logs:
-        newest: dict[str, tuple[int, str]] = {}
+        newest: dict[str, tuple[tuple[int, int], str]] = {}
+        seen: set[str] = set()
         for _, value in sorted(log.records.items()):
-            if value in sent:
-                client, number = sent[value]
-                before = newest.get(client, (-1, ""))
+            if value in order and value not in seen:
+                seen.add(value)
+                client, number = order[value]
+                before = newest.get(client, ((-1, -1), ""))
                 if number < before[0]:
                     found.append(f"C11 order: {value} is behind {before[1]} in {log.partition}")
-                newest[client] = (number, value)
+                newest[client] = max(before, (number, value))
     return found
 
 
@@ -153,8 +206,8 @@ def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_fin
 
     if not only_final:
         for one in history.produced:
-            if one.outcome == "ok" and one.acks == "all":
-                for offset, value in enumerate(one.values, one.base_offset):
+            if one.is_acknowledged and one.base_offset >= 0:
+                for offset, value in one.records():
                     see(one.partition, offset, value, f"acknowledged to {one.client}")
         for poll in history.polled:
             for offset, value in poll.records:
@@ -191,8 +244,8 @@ def wrong_rejections(history: History) -> list[str]:
     """C15: no node permanently rejects a position that was acknowledged or read as committed before the request."""
     committed: dict[str, list[tuple[float, int]]] = {}
     for one in history.produced:
-        if one.outcome == "ok" and one.acks == "all":
-            committed.setdefault(one.partition, []).append((one.done_at, one.base_offset + len(one.values)))
+        if one.is_acknowledged and one.base_offset >= 0:
+            committed.setdefault(one.partition, []).append((one.done_at, one.end))
     for poll in history.polled:
         committed.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
     found = []
@@ -205,20 +258,23 @@ def wrong_rejections(history: History) -> list[str]:
 
 
 def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
-    """C7: a record is stored after every record that was acknowledged before it was sent."""
+    """C7: a record is stored after every record that was acknowledged before it was sent.
+
+    A batch that got its offset as a repeat may have been stored early, but never before its first attempt.
+    """
     found = []
-    by_partition: dict[str, list[Produced]] = {}
+    by_partition: defaultdict[str, list[Produced]] = defaultdict(list)
     for one in produced:
-        if one.outcome == "ok" and one.acks == "all":
-            by_partition.setdefault(one.partition, []).append(one)
+        if one.is_acknowledged and one.base_offset >= 0:
+            by_partition[one.partition].append(one)
     for partition, those in by_partition.items():
         done = sorted(those, key=lambda one: one.done_at)
-        highest, at = -1, 0
+        end, at = 0, 0
         for one in sorted(those, key=lambda one: one.invoked_at):
             while at < len(done) and done[at].done_at < one.invoked_at:
-                highest, at = max(highest, done[at].base_offset), at + 1
-            if one.base_offset <= highest:
-                found.append(f"C7 order: {one.values[0]} is at {partition} {one.base_offset}, not behind {highest}")
+                end, at = max(end, done[at].end), at + 1
+            if one.base_offset < end:
+                found.append(f"C7 order: {one.values[0]} is at {partition} {one.base_offset}; the log had {end} before")
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -16,9 +16,10 @@ from gateway.groups.core import coordinator, membership
 from gateway.groups.model import records
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import Now, Position, Row, Slot
+from tests.checking.mutants import Mutant, patched
 from tests.simulation.groups import hosting, members
 from tests.simulation.groups.run import group_options, run_groups
-from tests.simulation.run import Options
+from tests.simulation.run import Options, findings_of
 
 if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted
@@ -89,46 +90,42 @@ def _first_position(groups: dict[str, Group], row: Row) -> None:
         _replay(groups, row)
 
 
-PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
-    "an answer leaves before its commit is stored": ((hosting.Coordinating, "stored", stored_at_once), "G3"),
-    "revoked partitions are not stored": ((records, "_nested", lambda epochs: {}), "G4"),
-    "a token has one offset too many": ((members, "_at", _one_beyond), "G"),
-    "a partition has two owners": ((membership, "reconcile", _taken_at_once), "G4"),
-    "a position goes back at a failover": ((coordinator, "replay", _first_position), "G"),
-    "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),
-    "records of a former leader are stored": ((hosting.Coordinating, "_write", _write_unfenced), "G"),
-}
-WITH_MOVING_LEADERS = frozenset(
-    {
-        "a coordinator outlives its leadership",
-        "records of a former leader are stored",
-    }
-)
-UNFENCED = "records of a former leader are stored"
-
-
 @contextmanager
-def plant(name: str) -> Iterator[None]:
-    (where, what, mutant), _ = PLANTED[name]
-    with ExitStack() as planted:
-        planted.enter_context(patch.object(where, what, mutant))
-        if name == UNFENCED:
-            planted.enter_context(patch.object(hosting.Coordinating, "is_leading", _goes_on))
+def _unfenced() -> Iterator[None]:
+    with (
+        patch.object(hosting.Coordinating, "_write", _write_unfenced),
+        patch.object(hosting.Coordinating, "is_leading", _goes_on),
+    ):
         yield
 
 
-def _options(name: str, seed: int) -> Options:
-    """Return the options of a run; one kind of fault moves leaders about and back to where they were."""
-    found = group_options(seed)
-    return replace(found, kinds=("expire_session",), fault_every_s=0.4) if name in WITH_MOVING_LEADERS else found
+def _moving_leaders(seed: int) -> Options:
+    """Return the options of a run in which leaders move about and back to where they were."""
+    return replace(group_options(seed), kinds=("expire_session",), fault_every_s=0.4)
 
 
-def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
-    """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
-    _, kind = PLANTED[name]
-    with plant(name):
-        for seed in seeds:
-            for problem in run_groups(seed, options=_options(name, seed)).problems:
-                if problem.startswith(kind):
-                    return seed, problem
-    return None
+IN_RUNS = findings_of(run_groups, group_options)
+IN_MOVING_RUNS = findings_of(run_groups, _moving_leaders)
+
+MUTANTS = {
+    "an answer leaves before its commit is stored": Mutant(
+        patched(hosting.Coordinating, "stored", stored_at_once),
+        IN_RUNS,
+        "G3",
+        first_seed=1,
+    ),
+    "revoked partitions are not stored": Mutant(
+        patched(records, "_nested", lambda epochs: {}),
+        IN_RUNS,
+        "G4",
+        first_seed=12,
+        is_rare=True,
+    ),
+    "a token has one offset too many": Mutant(patched(members, "_at", _one_beyond), IN_RUNS, "G"),
+    "a partition has two owners": Mutant(patched(membership, "reconcile", _taken_at_once), IN_RUNS, "G4"),
+    "a position goes back at a failover": Mutant(
+        patched(coordinator, "replay", _first_position), IN_RUNS, "G", first_seed=1
+    ),
+    "a coordinator outlives its leadership": Mutant(patched(hosting.Coordinators, "_at", _kept), IN_MOVING_RUNS, "G"),
+    "records of a former leader are stored": Mutant(_unfenced, IN_MOVING_RUNS, "G"),
+}

@@ -1,14 +1,10 @@
-"""Planted bugs of a server: each removes one rule, and the simulator must find it.
-
-A mutant that no run finds means that the simulator misses bugs, or that the rule is not needed. `options` narrows a run
-to where the bug can show, as `TopicRules` or kinds of faults; None leaves everything to the seed.
-"""
+"""Planted bugs of replication: each removes one rule, and a run of the simulator must find it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import engine.partition.writer
@@ -20,37 +16,41 @@ from replication.cluster.start_counter import StartCounter
 from replication.coordination.interface import Operation, Put
 from replication.cores import controller, election, follower, in_sync_set, leader, progress, role
 from replication.cores.partition_state import PartitionState, TopicRules
-from tests.simulation.run import Options, options_for, run
+from tests.checking.mutants import Mutant, Planted, patched
+from tests.simulation.run import options_for, run
 from tests.simulation.world import hosted, store, tier
 from tests.simulation.world.repairs import SteppedRepairs
 from tests.simulation.world.replica_log import ReplicaLog
 
-Planted = Callable[[], AbstractContextManager[object]]
 
+def _mutant(
+    what: str,
+    plant: Planted,
+    *,
+    rules: TopicRules | None = None,
+    kinds: tuple[str, ...] | None = None,
+    fault_every_s: float | None = None,
+    reads_ahead: bool = False,
+    has_pipelining: bool = False,
+    first_seed: int = 0,
+    is_rare: bool = False,
+) -> Mutant:
+    """Return a mutant. The options narrow a run to where the bug can show; None leaves everything to the seed.
 
-@dataclass(frozen=True)
-class Mutant:
-    what: str
-    plant: Planted
-    rules: TopicRules | None = None
-    kinds: tuple[str, ...] | None = None
-    fault_every_s: float | None = None
-    reads_ahead: bool = False
-    has_pipelining: bool = False
+    `what`: what a server with the bug does, for readers.
+    """
 
-    def options(self, seed: int) -> Options:
-        found = replace(options_for(seed), reads_ahead=self.reads_ahead, has_pipelining=self.has_pipelining)
-        if self.rules is not None:
-            found = replace(found, rules=self.rules)
-        if self.kinds is not None:
-            found = replace(found, kinds=self.kinds)
-        if self.fault_every_s is not None:
-            found = replace(found, fault_every_s=self.fault_every_s)
-        return found
+    def found_in(seed: int) -> list[str]:
+        found = replace(options_for(seed), reads_ahead=reads_ahead, has_pipelining=has_pipelining)
+        if rules is not None:
+            found = replace(found, rules=rules)
+        if kinds is not None:
+            found = replace(found, kinds=kinds)
+        if fault_every_s is not None:
+            found = replace(found, fault_every_s=fault_every_s)
+        return run(seed, found).problems
 
-
-def _patched(target: object, name: str, value: object) -> Planted:
-    return lambda: patch.object(target, name, value)
+    return Mutant(plant, found_in, first_seed=first_seed, is_rare=is_rare)
 
 
 def _ack_at_log_end(self: leader.Leader, end: int) -> progress.AckVerdict:
@@ -197,129 +197,158 @@ OS = TopicRules(is_fsync_demanded=False)
 GROUP = TopicRules()
 
 MUTANTS = {
-    "ack before replication": Mutant(
-        "acks=all is answered once the leader has written", _patched(leader.Leader, "ack_verdict", _ack_at_log_end)
+    "ack before replication": _mutant(
+        "acks=all is answered once the leader has written",
+        patched(leader.Leader, "ack_verdict", _ack_at_log_end),
+        first_seed=9,
     ),
-    "watermark ignores the in-sync set": Mutant(
-        "the high watermark is the leader's own end", _patched(leader, "high_watermark", _own_end_only)
+    "watermark ignores the in-sync set": _mutant(
+        "the high watermark is the leader's own end",
+        patched(leader, "high_watermark", _own_end_only),
+        first_seed=3,
     ),
-    "watermark ignores the minimum": Mutant("the high watermark moves while too few are in sync", _minimum_ignored),
-    "watermark over log_end": Mutant(
+    "watermark ignores the minimum": _mutant(
+        "the high watermark moves while too few are in sync", _minimum_ignored, first_seed=112
+    ),
+    "watermark over log_end": _mutant(
         "durability=group counts what is not fsynced",
         lambda: patch.object(leader.Leader, "_end_of", lambda self, log_end, durable_end: log_end),
         rules=GROUP,
         kinds=("lose_power_everywhere", "lose_power", "slow_disk", "kill"),
+        first_seed=1,
     ),
-    "rule 1: no reconciliation": Mutant(
+    "rule 1: no reconciliation": _mutant(
         "a follower is sent data without comparing epochs",
-        _patched(leader.Leader, "_position_verdict", lambda self, fetch: None),
+        patched(leader.Leader, "_position_verdict", lambda self, fetch: None),
     ),
-    "truncation skipped": Mutant(
-        "a follower keeps what its leader does not have", _patched(hosted.ReplicaLog, "truncate", lambda self, to: None)
+    "truncation skipped": _mutant(
+        "a follower keeps what its leader does not have",
+        patched(hosted.ReplicaLog, "truncate", lambda self, to: None),
+        first_seed=4,
     ),
-    "rules 2 and 3: epoch not checked": Mutant(
+    "rules 2 and 3: epoch not checked": _mutant(
         "a leader answers, and believes, fetches of other epochs",
-        _patched(leader.Leader, "_epoch_verdict", lambda self, fetch: None),
+        patched(leader.Leader, "_epoch_verdict", lambda self, fetch: None),
         rules=GROUP,
         kinds=("late_changes", "expire_session", "drain", "leave", "bad_weather"),
         fault_every_s=0.3,
+        first_seed=192,
     ),
-    "rule 4: join before the epoch's start": Mutant(
+    "rule 4: join before the epoch's start": _mutant(
         "a follower joins once it has reached the high watermark",
-        _patched(leader, "may_join", lambda end, watermark, epoch_start: end >= watermark),
+        patched(leader, "may_join", lambda end, watermark, epoch_start: end >= watermark),
         rules=GROUP,
         kinds=("expire_session", "kill", "cut_one_way", "cut_one_way"),
         fault_every_s=0.3,
+        first_seed=51,
     ),
-    "shrink counts at once": Mutant(
+    "shrink counts at once": _mutant(
         "a replica to be removed is not waited for, though the store may still elect it",
-        _patched(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in proposed or committed}),
+        patched(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in proposed or committed}),
+        first_seed=51,
     ),
-    "growth counts when confirmed": Mutant(
+    "growth counts when confirmed": _mutant(
         "a replica to be added is not waited for, though the store may already list it",
         _growth_not_waited_for,
         kinds=("cut_one_way", "cut_one_way", "kill", "expire_session"),
         fault_every_s=0.3,
+        first_seed=85,
     ),
-    "power loss forgotten": Mutant(
+    "power loss forgotten": _mutant(
         "a node whose page cache is lost still counts as trusted",
-        _patched(election, "is_log_intact", lambda *_: True),
+        patched(election, "is_log_intact", lambda *_: True),
         rules=OS,
         kinds=("lose_power", "cut_two_ways", "kill", "slow_disk"),
+        first_seed=181,
+        is_rare=True,
     ),
-    "lost disk forgotten": Mutant(
+    "lost disk forgotten": _mutant(
         "a node with a new disk still counts as trusted for the old one",
-        _patched(election, "is_log_intact", lambda *_: True),
+        patched(election, "is_log_intact", lambda *_: True),
         rules=GROUP,
         kinds=("lose_disk", "kill", "pause", "expire_session"),
+        first_seed=2,
     ),
-    "start counter ignored": Mutant(
+    "start counter ignored": _mutant(
         "a node with an older copy of its disk still counts as trusted",
-        _patched(StartCounter, "is_older_than", lambda self, stored: False),
+        patched(StartCounter, "is_older_than", lambda self, stored: False),
         rules=GROUP,
         kinds=("roll_back", "kill", "lose_power", "pause"),
         fault_every_s=0.3,
     ),
-    "committed records truncated": Mutant(
+    "committed records truncated": _mutant(
         "a follower truncates below its high watermark after a clean election",
-        _patched(follower, "_must_keep", lambda position, to: False),
+        patched(follower, "_must_keep", lambda position, to: False),
         rules=GROUP,
         kinds=("roll_back_at_once", "kill", "pause"),
         fault_every_s=0.3,
+        first_seed=22,
     ),
-    "a leader that lacks committed records leads on": Mutant(
+    "a leader that lacks committed records leads on": _mutant(
         "a leader that was rolled back has its followers truncate",
         _truncate_for_a_leader_that_lacks_records,
         rules=GROUP,
         kinds=("roll_back_at_once", "kill", "pause"),
         fault_every_s=0.3,
+        first_seed=2,
     ),
-    "unclean by mistake": Mutant(
+    "unclean by mistake": _mutant(
         "without a live in-sync replica any live replica leads",
         _unclean_by_mistake,
         rules=GROUP,
         kinds=("kill", "isolate", "pause", "leave"),
+        first_seed=170,
     ),
-    "leader epoch does not grow": Mutant(
-        "an election keeps the epoch", _patched(controller, "reconciled", _same_epoch)
+    "leader epoch does not grow": _mutant(
+        "an election keeps the epoch",
+        patched(controller, "reconciled", _same_epoch),
+        first_seed=2,
     ),
-    "a restarted leader leads on": Mutant(
-        "a leader keeps its epoch over a restart", _patched(hosted, "role_of", _leads_again)
+    "a restarted leader leads on": _mutant(
+        "a leader keeps its epoch over a restart",
+        patched(hosted, "role_of", _leads_again),
+        first_seed=28,
     ),
-    "version not checked": Mutant(
+    "version not checked": _mutant(
         "the store takes a change of a state that has changed since",
         _version_not_checked,
+        first_seed=2,
     ),
-    "answers of other positions": Mutant(
+    "answers of other positions": _mutant(
         "a follower applies answers to outdated fetches",
-        _patched(follower, "on_answer", _whatever_was_asked),
+        patched(follower, "on_answer", _whatever_was_asked),
         kinds=("bad_weather", "kill", "expire_session", "pause"),
+        first_seed=97,
     ),
-    "what is on its way counts": Mutant(
+    "what is on its way counts": _mutant(
         "a fetch ahead acknowledges records that are not written yet",
-        _patched(follower, "next_fetch", _ahead_counts),
+        patched(follower, "next_fetch", _ahead_counts),
         kinds=("kill", "lose_power", "expire_session"),
         reads_ahead=True,
+        first_seed=121,
+        is_rare=True,
     ),
-    "fsync errors ignored": Mutant(
+    "fsync errors ignored": _mutant(
         "a failed fsync counts as done",
         _fsync_errors_ignored,
         rules=GROUP,
         kinds=("failing_sync", "lose_power_everywhere", "lose_power"),
+        first_seed=5,
     ),
-    "dedup off": Mutant(
+    "dedup off": _mutant(
         "a batch that comes again is stored again",
-        _patched(Producers, "validate", lambda self, header: None),
+        patched(Producers, "validate", lambda self, header: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
     ),
-    "sequences not copied": Mutant(
+    "sequences not copied": _mutant(
         "a follower takes no note of the sequences in what it copies",
-        _patched(AppendValidator, "replay", lambda self, header, settings, now_ms: None),
+        patched(AppendValidator, "replay", lambda self, header, settings, now_ms: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
+        first_seed=45,
     ),
-    "unknown producers begin anywhere": Mutant(
+    "unknown producers begin anywhere": _mutant(
         "the first batch of a producer may have any sequence, though it never wrote to the log",
         lambda: patch.object(
             Producers, "forgotten_id_max", property(lambda self: ID_MAX, lambda self, _: None), create=True
@@ -327,54 +356,49 @@ MUTANTS = {
         kinds=("bad_weather", "kill", "expire_session"),
         has_pipelining=True,
     ),
-    "idle partitions lose their followers": Mutant(
+    "idle partitions lose their followers": _mutant(
         "a follower that had all of an idle partition counts as behind until the next write",
-        _patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
+        patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
         kinds=("idle",),
         fault_every_s=0.3,
+        first_seed=4,
     ),
-    "manifest fence off": Mutant(
+    "manifest fence off": _mutant(
         "a leader that was replaced goes on shipping",
         _manifest_fence_off,
         kinds=("pause", "bad_bucket", "cut_from_store", "expire_session"),
         fault_every_s=0.3,
+        first_seed=4,
     ),
-    "local delete before manifest": Mutant(
+    "local delete before manifest": _mutant(
         "what is sealed may leave the disk before the store has it",
-        _patched(tier.Tier, "end_that_may_go", lambda self: self._hosted.log.log.sealed_end),
+        patched(tier.Tier, "end_that_may_go", lambda self: self._hosted.log.log.sealed_end),
+        first_seed=13,
     ),
-    "a disk's start taken for the log's": Mutant(
+    "a disk's start taken for the log's": _mutant(
         "a follower that starts at its leader's local log start forgets the records in the store",
-        _patched(ReplicaLog, "restart", _restart_at_its_own_start),
+        patched(ReplicaLog, "restart", _restart_at_its_own_start),
         kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
         fault_every_s=0.3,
     ),
-    "a leader that cannot read leads on": Mutant(
+    "a leader that cannot read leads on": _mutant(
         "a leader whose disk fails reads of records keeps the leadership, though another replica may lead",
-        _patched(SteppedRepairs, "_leave", lambda self, replica: replica.core is None),
+        patched(SteppedRepairs, "_leave", lambda self, replica: replica.core is None),
         rules=GROUP,
         kinds=("read_error", "kill", "lose_power"),
         fault_every_s=0.3,
+        first_seed=11,
     ),
-    "permanent refusals by the clock": Mutant(
+    "permanent refusals by the clock": _mutant(
         "a leader in contact with the store refuses a position above its high watermark permanently, without a check",
-        _patched(hosted.Hosted, "_refuse_above", _refuse_by_the_clock),
+        patched(hosted.Hosted, "_refuse_above", _refuse_by_the_clock),
         kinds=("pause", "expire_session", "drain", "late_changes"),
         fault_every_s=0.3,
+        first_seed=286,
     ),
-    "end reported too early": Mutant(
+    "end reported too early": _mutant(
         "a new leader reports its high watermark before it knows what was read (KIP-207)",
         lambda: patch.object(leader.Leader, "latest_offset", property(lambda self: self.high_watermark)),
+        first_seed=10,
     ),
 }
-
-
-def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
-    """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
-    mutant = MUTANTS[name]
-    with mutant.plant():
-        for seed in seeds:
-            outcome = run(seed, mutant.options(seed))
-            if outcome.problems:
-                return seed, outcome.problems[0]
-    return None

@@ -1,4 +1,4 @@
-"""Judges what workers have printed: nothing missed, and no repeats but of what a disturbed worker left. Pure."""
+"""Checkers of what workers have printed: nothing missed, and no repeats but of what a disturbed worker left. Pure."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Life:
         return any(begin <= at <= end + UNCOMMITTED_S for begin, end in self.disturbed if end != inf)
 
 
-def judge(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
+def check_workers(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
     """Return what is wrong."""
     printed: defaultdict[str, list[tuple[float, Life]]] = defaultdict(list)
     for life in lives:
         for at, value in life.printed:
             printed[value].append((at, life))
     wanted = set(values)
-    found = [f"missed: {value}" for value in sorted(wanted - printed.keys())]
-    found += [f"of no record: {value}" for value in sorted(printed.keys() - wanted)]
+    found = [f"W1 missed: {value}" for value in sorted(wanted - printed.keys())]
+    found += [f"W2 of no record: {value}" for value in sorted(printed.keys() - wanted)]
     for value, times in printed.items():
         times.sort(key=lambda one: one[0])
         in_time = [(at, life) for at, life in times if not life.is_late(at)]
         for at, life in in_time[:-1]:
             if not life.may_repeat(at):
                 who = ", ".join(f"{one.member} at {when:.2f}" for when, one in times)
-                found.append(f"repeated: {value} by {who}; {life.member} was not disturbed")
+                found.append(f"W3 repeated: {value} by {who}; {life.member} was not disturbed")
     return found
 
 

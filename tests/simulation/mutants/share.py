@@ -5,10 +5,8 @@ tests/gateway/groups/share/test_share_state_machine.py has those of the core alo
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from gateway.groups.share import partition, stored
 from gateway.groups.share.backoff import Backoff
@@ -17,10 +15,11 @@ from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
 from gateway.groups.share.values import Acquired
 from gateway.groups.share.window import State, Window
+from tests.checking.mutants import Mutant, patched
 from tests.simulation.groups import hosting
-from tests.simulation.groups.mutants import stored_at_once
 from tests.simulation.groups.run import group_options
-from tests.simulation.run import Options
+from tests.simulation.mutants.groups import stored_at_once
+from tests.simulation.run import Options, findings_of
 from tests.simulation.share.run import run_share
 
 _lock, _settle, _stored_runs = SharePartition._lock, Window.settle, stored._stored_runs
@@ -82,37 +81,46 @@ def _unconfirmed(self: hosting.Coordinating, answer: Any, sequence: int) -> int:
     return 0 if isinstance(answer, Acquired) else sequence
 
 
-PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
-    "an outcome is answered before it is stored": ((hosting.Coordinating, "stored", stored_at_once), "S"),
-    "two callers get a record": ((SharePartition, "_lock", _shared), "S"),
-    "deliveries are not stored": ((stored, "_stored_runs", _uncounted), "S5"),
-    "records are skipped": ((Window, "settle", _skipping), "S1"),
-    "locks do not end": ((ShareState, "expire", _unending), "S7"),
-    "deliveries have no limit": ((SharePartition, "_decide", _without_limit), "S5"),
-    "a failed record comes again at once": ((Backoff, "after", _at_once), "S8"),
-    "an extension is too short": ((SharePartition, "_decide", _short_extension), "S4"),
-    "a coordinator does not confirm that it leads": ((hosting.Coordinating, "prove_lead", _unconfirmed), "S3"),
-    "a new coordinator does not read keys again": ((SharePartition, "_order", _order_of_new_ones), "S6"),
+def _paused(seed: int) -> Options:
+    """Return the options of a run with paused coordinators; other faults would hide what they do."""
+    return replace(group_options(seed), kinds=("pause",), fault_every_s=8.0)
+
+
+IN_RUNS = findings_of(run_share, group_options)
+IN_PAUSED_RUNS = findings_of(run_share, _paused)
+
+MUTANTS = {
+    "an outcome is answered before it is stored": Mutant(
+        patched(hosting.Coordinating, "stored", stored_at_once),
+        IN_RUNS,
+        "S",
+        first_seed=2,
+    ),
+    "two callers get a record": Mutant(patched(SharePartition, "_lock", _shared), IN_RUNS, "S"),
+    "deliveries are not stored": Mutant(patched(stored, "_stored_runs", _uncounted), IN_RUNS, "S5", first_seed=8),
+    "records are skipped": Mutant(patched(Window, "settle", _skipping), IN_RUNS, "S1"),
+    "locks do not end": Mutant(patched(ShareState, "expire", _unending), IN_RUNS, "S7", first_seed=1, is_rare=True),
+    "deliveries have no limit": Mutant(
+        patched(SharePartition, "_decide", _without_limit), IN_RUNS, "S5", first_seed=17
+    ),
+    "a failed record comes again at once": Mutant(patched(Backoff, "after", _at_once), IN_RUNS, "S8", first_seed=13),
+    "an extension is too short": Mutant(
+        patched(SharePartition, "_decide", _short_extension),
+        IN_RUNS,
+        "S4",
+        first_seed=211,
+        is_rare=True,
+    ),
+    "a coordinator does not confirm that it leads": Mutant(
+        patched(hosting.Coordinating, "prove_lead", _unconfirmed),
+        IN_PAUSED_RUNS,
+        "S3",
+        first_seed=10,
+    ),
+    "a new coordinator does not read keys again": Mutant(
+        patched(SharePartition, "_order", _order_of_new_ones),
+        IN_RUNS,
+        "S6",
+        first_seed=3,
+    ),
 }
-UNCONFIRMED = "a coordinator does not confirm that it leads"  # paused coordinators show it, other faults hide it
-
-
-def _options(name: str, seed: int) -> Options:
-    found = group_options(seed)
-    return replace(found, kinds=("pause",), fault_every_s=8.0) if name == UNCONFIRMED else found
-
-
-def plant(name: str) -> AbstractContextManager[object]:
-    (where, what, mutant), _ = PLANTED[name]
-    return patch.object(where, what, mutant)
-
-
-def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
-    """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
-    _, kind = PLANTED[name]
-    with plant(name):
-        for seed in seeds:
-            for problem in run_share(seed, options=_options(name, seed)).problems:
-                if problem.startswith(kind):
-                    return seed, problem
-    return None

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.format import batch as record_batch
 from engine.format.batch import read_header
-from tests.simulation.judges.history import Produced
-from tests.simulation.world.compaction import Swapped
+from tests.checking.history import Produced
 
 _BATCHES_KEPT = 4096
 
@@ -29,6 +28,17 @@ class Put(Produced):
     """One produce of records with keys."""
 
     rows: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+class Swap(Protocol):
+    """A replica has replaced some segments by a compacted one."""
+
+    partition: str
+    node_id: int
+    began: float
+    ended: float
+    before: bytes
+    after: bytes
 
 
 class Extent(NamedTuple):
@@ -85,7 +95,7 @@ class TableHistory:
     removals: list[Removal] = field(default_factory=list)
     begun_again: list[tuple[float, int, str]] = field(default_factory=list)  # time, node, partition or all: a new log
 
-    def swapped(self, swap: Swapped) -> None:
+    def swapped(self, swap: Swap) -> None:
         """Note the records that a swap has removed."""
         left = {row.offset for row in rows_of(swap.after)}
         gone = [row for row in rows_of(swap.before) if row.offset not in left]

@@ -1,4 +1,4 @@
-"""Judges topics that were created again: each consumer gets all of the new one, and no record of the old one as of it.
+"""Checkers of topics that were created again: each consumer gets all of the new one, and no old record as one of it.
 
 Pure. Repeated deliveries are allowed: members and nodes come and go.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.chaos.recreated.history import Consumed, Delivered, Noticed, Recreations, topic_id_in
+from tests.checking.checkers import FinalLog, duplicates, lost_writes
+from tests.checking.history import Produced
+from tests.checking.recreation_history import Consumed, Delivered, Noticed, Recreations, Written, topic_id_in
 
 SHOWN_MAX = 2  # of each rule and consumer: one is enough for a diagnosis
 Place = tuple[str, int, int]  # topic id, partition, offset
 
 
-def judge_recreations(history: Recreations) -> list[str]:
+def check_recreations(history: Recreations) -> list[str]:
     """Return the findings."""
     found = list(_of_the_harness(history))
     found += _of_the_log(history)
@@ -23,40 +25,45 @@ def judge_recreations(history: Recreations) -> list[str]:
         for rule in (_mixed, _back, _unnotified, _skipped):
             found += list(rule(consumer, history))[:SHOWN_MAX]
         found += list(_elsewhere(consumer, places))[:SHOWN_MAX]
-        found += [f"T7 refused: {consumer.name}: {text}" for text in consumer.refused[:1]]
+        found += [f"N7 refused: {consumer.name}: {text}" for text in consumer.refused[:1]]
         expected = history.settled(consumer.partition)
         if missed := sorted(expected - consumer.values):
             what = f"{len(missed)} of {len(expected)} acknowledged records, the first {missed[0]}"
-            found.append(f"T6 missed: {consumer.name} did not get {what}")
+            found.append(f"N6 missed: {consumer.name} did not get {what}")
     return found
 
 
 def _of_the_harness(history: Recreations) -> Iterator[str]:
     """A history in which nothing happened proves nothing."""
     if len(set(history.topic_ids)) < 2:
-        yield f"T0 not created again: {history.topic} had the ids {history.topic_ids}"
+        yield f"N0 not created again: {history.topic} had the ids {history.topic_ids}"
     for topic_id in history.topic_ids:
         if not any(one.topic_id == topic_id and one.is_settled for one in history.written):
-            yield f"T0 nothing written: no record was acknowledged in the topic {topic_id}"
+            yield f"N0 nothing written: no record was acknowledged in the topic {topic_id}"
     if not history.consumers:
-        yield "T0 no consumer"
+        yield "N0 no consumer"
 
 
 def _of_the_log(history: Recreations) -> Iterator[str]:
     """Everything acknowledged is readable at its offset, once, and nothing of another topic is in the log."""
-    read = {(one.topic_id, one.partition, one.offset): one.value for one in history.read}
-    lost = [
-        one
+    logs: dict[str, FinalLog] = {}
+    for one in (*history.written, *history.read):
+        logs.setdefault(_log_of(one), FinalLog(_log_of(one), 0, 0, 0))
+    for one in history.read:
+        logs[_log_of(one)].records[one.offset] = one.value
+    settled = [
+        Produced("writer", _log_of(one), (one.value,), outcome="ok", base_offset=one.offset)
         for one in history.written
-        if one.is_settled and read.get((one.topic_id, one.partition, one.offset)) != one.value
+        if one.is_settled
     ]
-    if lost:
-        one = lost[0]
-        yield f"T1 lost: {len(lost)} acknowledged records, the first {one.value} at offset {one.offset}"
+    yield from lost_writes(settled, logs, {})[:SHOWN_MAX]
+    yield from duplicates(logs.values())[:SHOWN_MAX]
     if foreign := [one for one in history.read if topic_id_in(one.value) != one.topic_id]:
-        yield f"T2 foreign: {len(foreign)} records in the topic {foreign[0].topic_id}, the first {foreign[0].value}"
-    if len(set(read.values())) < len(read):
-        yield f"T1 doubled: {len(read) - len(set(read.values()))} values are stored twice"
+        yield f"N2 foreign: {len(foreign)} records in the topic {foreign[0].topic_id}, the first {foreign[0].value}"
+
+
+def _log_of(one: Written | Delivered) -> str:
+    return f"{one.topic_id}/{one.partition}"
 
 
 def _delivered(consumer: Consumed) -> Iterator[Delivered]:
@@ -67,7 +74,7 @@ def _mixed(consumer: Consumed, history: Recreations) -> Iterator[str]:
     """A record that is delivered as of one topic was written to that topic."""
     for one in _delivered(consumer):
         if one.topic_id and topic_id_in(one.value) != one.topic_id:
-            yield f"T3 mixed: {consumer.name} got {one.value} as a record of the topic {one.topic_id}"
+            yield f"N3 mixed: {consumer.name} got {one.value} as a record of the topic {one.topic_id}"
 
 
 def _back(consumer: Consumed, history: Recreations) -> Iterator[str]:
@@ -77,7 +84,7 @@ def _back(consumer: Consumed, history: Recreations) -> Iterator[str]:
     for one in _delivered(consumer):
         number = order.get(topic_id_in(one.value), -1)
         if number < newest:
-            yield f"T4 old record: {consumer.name} got {one.value} after the topic {history.topic_ids[newest]}"
+            yield f"N4 old record: {consumer.name} got {one.value} after the topic {history.topic_ids[newest]}"
         newest = max(newest, number)
 
 
@@ -88,7 +95,7 @@ def _unnotified(consumer: Consumed, history: Recreations) -> Iterator[str]:
         if isinstance(one, Noticed) or known is None:
             known = one.topic_id
         elif consumer.is_notified and topic_id_in(one.value) != known:
-            yield f"T5 not notified: {consumer.name} got {one.value}; the last notice was of the topic {known}"
+            yield f"N5 not notified: {consumer.name} got {one.value}; the last notice was of the topic {known}"
             known = topic_id_in(one.value)
 
 
@@ -100,7 +107,7 @@ def _skipped(consumer: Consumed, history: Recreations) -> Iterator[str]:
     for one in _delivered(consumer):
         place = topic_id_in(one.value), one.partition
         if one.offset > (end := ends.get(place, 0)):
-            yield f"T5 skipped: {consumer.name} got offset {one.offset} after {end} records of {place[0]}/{place[1]}"
+            yield f"N5 skipped: {consumer.name} got offset {one.offset} after {end} records of {place[0]}/{place[1]}"
         ends[place] = max(end, one.offset + 1)
 
 
@@ -109,4 +116,4 @@ def _elsewhere(consumer: Consumed, places: dict[Place, str]) -> Iterator[str]:
     for one in _delivered(consumer):
         expected = places.get((topic_id_in(one.value), one.partition, one.offset), one.value)
         if expected != one.value:
-            yield f"T3 other value: {consumer.name} got {one.value} at offset {one.offset}, where {expected} is"
+            yield f"N3 other value: {consumer.name} got {one.value} at offset {one.offset}, where {expected} is"

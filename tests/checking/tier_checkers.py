@@ -11,7 +11,7 @@ from crc32c import crc32c
 from engine.format import batch as record_batch
 from engine.format.batch import read_header
 from engine.tiering.manifest.manifest import Manifest, problem_of
-from tests.simulation.judges.checkers import FinalLog
+from tests.checking.checkers import FinalLog
 
 
 @dataclass
