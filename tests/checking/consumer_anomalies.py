@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.checking.anomalies import Subject
-from tests.checking.recreation_checkers import check_recreations
+from tests.checking.history import History, Polled, Produced
+from tests.checking.recreation_checkers import check_recreations, in_two_topics, not_from_the_start
 from tests.checking.recreation_history import Consumed, Delivered, Noticed, Recreations, Written, value_of
 from tests.checking.worker_checkers import Life, check_workers
 
@@ -123,6 +124,42 @@ RECREATIONS = Subject(
         member_skips: {"N5 skipped", "N6 missed"},
         push_misses: {"N6 missed"},
         stays_refused: {"N7 refused"},
+    },
+)
+
+
+def sound_ids() -> History:
+    """A producer and a reader of two topics of one name; the reader goes on in the first before it learns of it."""
+    produced = [
+        Produced("p", f"{topic_id}-0", (f"{topic_id}.0",), outcome="ok", base_offset=0) for topic_id in (OLD, NEW)
+    ]
+    polled = [
+        Polled("r", f"{topic_id}-0", 1, 0, ((0, f"{topic_id}.0"),), 0, 1, at) for at, topic_id in enumerate((OLD, NEW))
+    ]
+    return History(produced, [polled[0], Polled("r", f"{OLD}-0", 1, 1, (), 0, 1, 0.5), polled[1]])
+
+
+def stored_in_the_other(history: History) -> None:
+    history.polled.append(Polled("r", f"{NEW}-0", 1, 1, ((1, f"{OLD}.0"),), 0, 2, 3.0))
+
+
+def read_in_both(history: History) -> None:
+    """The producer got no answer."""
+    stored_in_the_other(history)
+    history.produced[0].outcome = "info"
+
+
+def begun_at_the_old_position(history: History) -> None:
+    history.polled.insert(2, Polled("r", f"{NEW}-0", 1, 1, (), 0, 1, 0.7))
+
+
+TOPIC_IDS = Subject(
+    sound_ids,
+    lambda history: in_two_topics(history.produced, history.polled) + not_from_the_start(history.polled),
+    {
+        stored_in_the_other: {"N3 mixed"},
+        read_in_both: {"N3 mixed"},
+        begun_at_the_old_position: {"N5 skipped"},
     },
 )
 

@@ -5,10 +5,10 @@ Pure. Repeated deliveries are allowed: members and nodes come and go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.checking.checkers import FinalLog, duplicates, lost_writes
-from tests.checking.history import Produced
+from tests.checking.history import Polled, Produced
 from tests.checking.recreation_history import Consumed, Delivered, Noticed, Recreations, Written, topic_id_in
 
 SHOWN_MAX = 2  # of each rule and consumer: one is enough for a diagnosis
@@ -31,6 +31,26 @@ def check_recreations(history: Recreations) -> list[str]:
             what = f"{len(missed)} of {len(expected)} acknowledged records, the first {missed[0]}"
             found.append(f"N6 missed: {consumer.name} did not get {what}")
     return found
+
+
+def in_two_topics(produced: Iterable[Produced], polled: Iterable[Polled]) -> list[str]:
+    """N3: a record is of one topic in all answers. Partitions are named by the ids of their topics."""
+    places: dict[str, set[str]] = {}
+    for one in produced:
+        for value in one.values if one.outcome == "ok" else ():
+            places.setdefault(value, set()).add(one.partition)
+    for poll in polled:
+        for _, value in poll.records:
+            places.setdefault(value, set()).add(poll.partition)
+    return [f"N3 mixed: {value} is in {sorted(those)}" for value, those in sorted(places.items()) if len(those) > 1]
+
+
+def not_from_the_start(polled: Iterable[Polled]) -> list[str]:
+    """N5: each reader begins at the beginning of each topic, which nothing has moved."""
+    begun: dict[tuple[str, str], int] = {}
+    for poll in polled:
+        begun.setdefault((poll.client, poll.partition), poll.asked)
+    return [f"N5 skipped: {client} began {name} at {asked}" for (client, name), asked in sorted(begun.items()) if asked]
 
 
 def _of_the_harness(history: Recreations) -> Iterator[str]:

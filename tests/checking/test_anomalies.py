@@ -6,7 +6,7 @@ import pytest
 
 from tests.checking.anomalies import ANY_VALUES, LOGS, TIER, check_logs, sound_logs, sound_values
 from tests.checking.checkers import check_values, kinds_of
-from tests.checking.consumer_anomalies import RECREATIONS, WORKERS
+from tests.checking.consumer_anomalies import RECREATIONS, TOPIC_IDS, WORKERS
 from tests.checking.group_anomalies import GROUPS, SHARE
 from tests.checking.history import History, Produced, Refused, outcome_of
 
@@ -17,6 +17,7 @@ SUBJECTS = {
     "groups": GROUPS,
     "share": SHARE,
     "recreations": RECREATIONS,
+    "topic ids": TOPIC_IDS,
     "workers": WORKERS,
 }
 PLANTED = [

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tests.simulation.groups.run import run_groups
 from tests.simulation.rebuild.run import run_rebuild
+from tests.simulation.recreated.run import run_recreated
 from tests.simulation.run import Outcome
 from tests.simulation.share.callers import WORKS
 from tests.simulation.share.run import run_share
@@ -75,6 +76,17 @@ VARIANTS = {
             "sessions ended for an emptied store",
             "truncations",
             "power losses",
+        ),
+    ),
+    "recreated": Variant(
+        run_recreated,
+        8,
+        "runs whose topic is deleted and created again",
+        (
+            "topics created again",
+            "partitions deleted",
+            "readers notified of another topic",
+            "elections",
         ),
     ),
 }

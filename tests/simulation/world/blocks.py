@@ -13,11 +13,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replication.cluster.keys import block_key, block_of
 from replication.cluster.values import block_from_bytes, block_to_bytes
 from replication.coordination.interface import Check, Put
 from replication.cores.partition_state import PartitionState, VersionedState
-from tests.simulation.world.store import EPOCH, TOPIC, Snapshot, number_of
+from tests.simulation.world.store import EPOCH, Snapshot, block_key_of, number_of
 
 if TYPE_CHECKING:
     from tests.simulation.world.node import Life
@@ -76,6 +75,8 @@ class Blocks:
     def _go_on(self, snapshot: Snapshot) -> None:
         while self._waiting and not self._is_committing:
             wanted = self._waiting.popleft()
+            if wanted.partition not in snapshot.partitions:  # of a deleted topic
+                continue
             if snapshot.partitions[wanted.partition].partition_epoch != wanted.partition_epoch:
                 self._refuse(wanted, snapshot)
                 continue
@@ -84,14 +85,14 @@ class Blocks:
 
     def _refuse(self, wanted: Wanted, snapshot: Snapshot) -> None:
         self._life.world.count("writes refused")
-        self._life.on_rejected(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
+        if wanted.partition in snapshot.partitions:
+            self._life.on_rejected(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
 
     def _fence(self, wanted: Wanted) -> list[Check]:
         return [] if wanted.fence is None else [Check(EPOCH, wanted.fence)]
 
     def _put(self, wanted: Wanted, snapshot: Snapshot) -> Put:
-        number = number_of(wanted.partition)
-        key = block_key(block_of(TOPIC, number))
+        number, key = number_of(wanted.partition), block_key_of(wanted.partition)
         seen = snapshot.keys[key]
         states = {**block_from_bytes(key, seen.value), number: wanted.after}
         return Put(key, block_to_bytes(states), seen.version)

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from engine.directory.data_directory import open_data_directory
+from engine.errors import UnknownTopic
 from engine.format.paths import swap_base_of
 from engine.settings import TopicSettings
 from replication.cluster.registration_state import load_registration_state, save_registration_state
@@ -337,6 +338,8 @@ class Life(StoreClient):
         save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
 
     def on_states(self, snapshot: Snapshot) -> None:
+        for partition in [name for name in self.partitions if name not in snapshot.partitions]:
+            self._delete(partition)
         for partition in snapshot.partitions:
             if partition not in self.partitions:
                 self._host(partition)
@@ -346,11 +349,35 @@ class Life(StoreClient):
                 hosted.leader.on_nodes(self.registrations)
             hosted.on_state(snapshot.partitions[partition])
 
+    def _delete(self, partition: str) -> None:
+        """Delete a partition of a topic that has a tombstone."""
+        hosted, path = self.partitions.pop(partition), f"{DATA_DIR}/topics/{partition}"
+        hosted.resign()
+        hosted.log.offline = UnknownTopic(f"{partition} is deleted")
+        if self.controller is not None:
+            self.controller.on_deleted(partition)
+        self._points.pop(partition, None)
+        self.node.high_watermark_checkpoint.pop(partition, None)
+        self._remove(path)
+        self.log("%s: deleted", partition)
+        self.world.count("partitions deleted")
+
+    def _remove(self, path: str) -> None:
+        """Remove a directory: it has another name, durably, before the first file goes."""
+        disk, gone = self.node.disk, path.replace("/topics/", "/deleted-")
+        disk.rename(path, gone)
+        disk.fsync_dir(f"{DATA_DIR}/topics")
+        disk.fsync_dir(DATA_DIR)
+        for file in disk.listdir(gone):
+            disk.unlink(f"{gone}/{file}")
+        disk.rmdir(gone)
+
     # Requests of other nodes and clients.
 
     def send_fetch(self, leader: int, partition: str, fetch: FollowerFetch, asked: int) -> None:
         def answered(answer: FetchAnswer, data: bytes) -> None:
-            self.partitions[partition].following.on_answer(fetch, answer, data, asked)
+            if partition in self.partitions:
+                self.partitions[partition].following.on_answer(fetch, answer, data, asked)
 
         self.ask_leader(leader, partition, fetch, answered)
 
@@ -365,6 +392,21 @@ class Life(StoreClient):
     def on_fetch(self, partition: str, fetch: FollowerFetch, reply: Reply) -> None:
         if partition in self.partitions:
             self.partitions[partition].on_fetch(fetch, reply)
+
+    def on_named(self, call: str, number: int, topic_id: str | None, *args: Any) -> None:
+        """Serve a request that names the topic, and perhaps the id that the client knows. Answers begin with the id."""
+        *rest, reply = args
+        snapshot: Snapshot | None = getattr(self, "node_snapshot", None)
+        known = None if snapshot is None else snapshot.topic_id
+        if known is None:
+            reply("", "fail", "unknown_topic")
+        elif self.is_other_topic(topic_id, known):
+            reply(known, "topic_id_mismatch", None)
+        else:
+            getattr(self, call)(f"{known}-{number}", *rest, lambda *values: reply(known, *values))
+
+    def is_other_topic(self, topic_id: str | None, known: str) -> bool:
+        return topic_id is not None and topic_id != known
 
     def on_produce(self, partition: str, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
         if partition in self.partitions:

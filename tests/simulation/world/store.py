@@ -12,29 +12,48 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from replication.cluster.keys import CONTROLLER, NODES, STATES, TOPICS, block_key, block_of, topic_key
+from replication.cluster.keys import (
+    CONTROLLER,
+    NODES,
+    STATES,
+    TOPICS,
+    block_key,
+    block_of,
+    deleted_key,
+    topic_id_of,
+    topic_key,
+)
 from replication.cluster.values import (
     NodeInfo,
     TopicEntry,
     block_from_bytes,
     block_to_bytes,
     node_from_bytes,
+    tombstone_to_bytes,
     topic_from_bytes,
     topic_to_bytes,
 )
-from replication.coordination.interface import Conflict, Create, Operation, Put, Versioned
+from replication.coordination.interface import Conflict, Create, Delete, Operation, Put, Versioned
 from replication.coordination.tree import Tree
 from replication.cores.partition_state import PartitionState, Registration, TopicRules, VersionedState
 from tests.simulation.world.network import Network, Pipe
 from tests.simulation.world.world import World
 
 STORE = "store"
-TOPIC = "t"  # the only topic; its partitions share a block
+TOPIC = "t"  # the only topic, and its first id; its partitions share a block
 HOLDER, EPOCH = f"{CONTROLLER}/holder", f"{CONTROLLER}/epoch"
 
 
 def number_of(partition: str) -> int:
-    return int(partition.removeprefix(f"{TOPIC}-"))
+    return int(partition.rpartition("-")[2])
+
+
+def topic_id_in(partition: str) -> str:
+    return partition.rpartition("-")[0]
+
+
+def block_key_of(partition: str) -> str:
+    return block_key(block_of(topic_id_in(partition), number_of(partition)))
 
 
 def topic_of(rules: TopicRules, partitions: int) -> TopicEntry:
@@ -54,8 +73,9 @@ class Snapshot:
     keys: Mapping[str, Versioned]
     nodes: Mapping[int, NodeInfo]
     registrations: Mapping[int, Registration]
-    partitions: Mapping[str, VersionedState]
+    partitions: Mapping[str, VersionedState]  # of the topic that is not deleted
     rules: TopicRules
+    topic_id: str | None
     controller: int | None  # a broker epoch
     controller_epoch: int
 
@@ -142,10 +162,23 @@ class Store:
         self._commit(
             [
                 Create(topic_key(entry.name), topic_to_bytes(entry)),
-                Create(block_key(block_of(TOPIC, 0)), block_to_bytes(block)),
+                Create(block_key(block_of(entry.topic_id, 0)), block_to_bytes(block)),
             ],
             session=0,
         )
+
+    def delete(self) -> None:
+        """Delete the topic: its entry for a tombstone, then its states, as replication/cluster/topics.py does."""
+        topic_id, there = self.topic().topic_id, self.snapshot.keys
+        tombstone = tombstone_to_bytes(TOPIC, 0)
+        self._commit(
+            [Delete(topic_key(TOPIC), there[topic_key(TOPIC)].version), Create(deleted_key(topic_id), tombstone)],
+            session=0,
+        )
+        self.world.after(0.2 * self.world.random.random(), self._remove_states, block_key(block_of(topic_id, 0)))
+
+    def _remove_states(self, key: str) -> None:
+        self._commit([Delete(key, self.snapshot.keys[key].version)], session=0)
 
     def alter(self, entry: TopicEntry) -> None:
         key = topic_key(entry.name)
@@ -202,16 +235,19 @@ class Store:
         keys = {key: entry.seen() for key, entry in self.tree.entries.items()}
         nodes: dict[int, NodeInfo] = {}
         partitions: dict[str, VersionedState] = {}
-        rules = TopicRules()
+        rules, topic_id = TopicRules(), None
         for key, seen in keys.items():
             if key.startswith(NODES):
                 node = self._once(key, seen, lambda k, s: node_from_bytes(k, s.value, s.created))
                 nodes[node.node_id] = node
             elif key.startswith(STATES):
+                owner = topic_id_of(key.removeprefix(f"{STATES}/"))
                 block = self._once(key, seen, lambda k, s: block_from_bytes(k, s.value))
-                partitions |= {f"{TOPIC}-{number}": found for number, found in block.items()}
+                if deleted_key(owner) not in keys:
+                    partitions |= {f"{owner}-{number}": found for number, found in block.items()}
             elif key.startswith(TOPICS):
-                rules = self._once(key, seen, lambda k, s: topic_from_bytes(k, s.value).rules)
+                topic = self._once(key, seen, lambda k, s: topic_from_bytes(k, s.value))
+                rules, topic_id = topic.rules, topic.topic_id
         nodes = {node_id: nodes[node_id] for node_id in sorted(nodes)}
         holder, epoch = keys.get(HOLDER), keys.get(EPOCH)
         return Snapshot(
@@ -220,6 +256,7 @@ class Store:
             {node_id: node.registration for node_id, node in nodes.items()},
             partitions,
             rules,
+            topic_id,
             int(holder.value) if holder is not None else None,
             int(epoch.value) if epoch is not None else 0,
         )

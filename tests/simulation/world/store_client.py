@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replication.cluster.keys import CLUSTER, block_key, block_of, node_key, starts_key
+from replication.cluster.keys import CLUSTER, deleted_key, node_key, starts_key
 from replication.cluster.registration_state import RegistrationState
 from replication.cluster.start_counter import StartCounter, StoredStarts, starts_from_bytes, starts_to_bytes
 from replication.cluster.values import NodeInfo, node_to_bytes
@@ -21,7 +21,7 @@ from replication.cores.session import Session, SessionEvent
 from tests.simulation.world.blocks import Blocks, Wanted
 from tests.simulation.world.network import Pipe
 from tests.simulation.world.repairs import SteppedRepairs
-from tests.simulation.world.store import EPOCH, HOLDER, STORE, TOPIC, Connection, Snapshot
+from tests.simulation.world.store import EPOCH, HOLDER, STORE, Connection, Snapshot, block_key_of, topic_id_in
 
 CONTROLLER_TAG = "controller"
 REGISTER_TAG = "register"
@@ -67,8 +67,9 @@ class StoreClient:
 
     def confirm(self, partition: str, then: Callable[[VersionedState], None]) -> None:
         """Confirm as StateBlocks.confirm does, by a commit that only checks; unanswered if the connection breaks."""
-        key = block_key(block_of(TOPIC, 0))
-        self.commit([Check(key, self.node_snapshot.keys[key].version)], Confirming(partition, then))
+        seen = self.node_snapshot.keys.get(block_key_of(partition))
+        if seen is not None:
+            self.commit([Check(block_key_of(partition), seen.version)], Confirming(partition, then))
 
     def ping(self) -> None:
         """Ping as kazoo does: no answer for a third of the timeout means that the connection is dead."""
@@ -125,7 +126,8 @@ class StoreClient:
         self.register()  # a change of it may have been lost on the old connection
         if self.member.broker_epoch:
             for partition, hosted in self.partitions.items():
-                hosted.on_read_again(snapshot.partitions[partition])
+                if partition in snapshot.partitions:
+                    hosted.on_read_again(snapshot.partitions[partition])
             if self.controller is not None:
                 self.controller = Controller(self.controller.controller_epoch)
         self._on_changed(snapshot)
@@ -139,7 +141,8 @@ class StoreClient:
 
     def _has_lost_topics(self, snapshot: Snapshot) -> bool:
         """True if a topic is gone that nothing has deleted, as replication/cluster/watch.py finds it."""
-        return any(partition not in snapshot.partitions for partition in self.partitions)
+        gone = [partition for partition in self.partitions if partition not in snapshot.partitions]
+        return any(deleted_key(topic_id_in(partition)) not in snapshot.keys for partition in gone)
 
     def refuse_emptied_store(self) -> None:
         """End the session and keep all data; the next ping tries again."""
@@ -255,7 +258,8 @@ class StoreClient:
         if isinstance(tag, Wanted):
             self._blocks.on_committed(tag, snapshot)
         elif isinstance(tag, Confirming):
-            tag.then(snapshot.partitions[tag.partition])
+            if tag.partition in snapshot.partitions:
+                tag.then(snapshot.partitions[tag.partition])
         elif tag == REGISTER_TAG:
             self._is_registering = False
             self.register()  # it may have changed meanwhile
@@ -308,7 +312,8 @@ class StoreClient:
 
     def on_written(self, tag: object, partition: str, found: VersionedState) -> None:
         if tag != CONTROLLER_TAG:
-            self.partitions[partition].on_confirmed(tag, found)
+            if partition in self.partitions:
+                self.partitions[partition].on_confirmed(tag, found)
         elif self.controller is not None:
             self.write(self.controller.on_partition(partition, found, self.rules))
 

@@ -1,0 +1,1 @@
+"""Runs whose topic is deleted and created again under the same name."""
