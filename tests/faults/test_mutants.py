@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import SequenceGap
+from engine.format.batch import Header
 from engine.producers import sequences as producers
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, Appended
@@ -21,6 +22,7 @@ from engine.producers.sequences import First, Producer, Producers
 from engine.shard import opening
 from tests.checking.checkers import check_values, kinds_of
 from tests.checking.history import History
+from tests.checking.mutants import Planted, patched
 from tests.faults.reference import Job, keyed, sequenced
 from tests.faults.rules import NO_FAULTS, Fault, Rules
 from tests.faults.site import running_inside
@@ -69,52 +71,53 @@ async def test_without_a_mutant_nothing_is_found(produce, tmp_path):
     assert await found(tmp_path / "2", produce, is_restarted=True) == set()
 
 
-async def test_no_dedup_is_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(Producers, "validate", lambda self, header: None)
-    assert "C4 duplicate" in await found(tmp_path, sequenced)
+def _forgets(disk: object, name: str, *others: object, **named: object) -> AppendValidator:
+    return AppendValidator(name)
 
 
-async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(PartitionKeys, "validate", lambda self, entry, now_ms: None)
-    assert "C4 duplicate" in await found(tmp_path, keyed)
+_admit = AppendValidator.admit
+
+
+def _admit_all(self: AppendValidator, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
+    """Recognise repeats, answer them as such, and write them nevertheless."""
+    admitted = list(_admit(self, appends, log_end, now_ms))
+    for append in list(appends):
+        if isinstance(append.verdict, Appended):
+            again = Append(append.batch, asyncio.get_running_loop().create_future(), append.wants_sync)
+            appends.append(again)
+            admitted.append(again)
+    return admitted
+
+
+_validate = Producers.validate
+
+
+def _validate_without_gaps(self: Producers, header: Header) -> object:
+    """Accept batches in arrival order, with or without gaps."""
+    verdict = _validate(self, header)
+    return None if isinstance(verdict, SequenceGap) else verdict
+
+
+DUPLICATE, ORDER = "C4 duplicate", "C11 order"
+MUTANTS: dict[str, tuple[Planted, Produce, str]] = {
+    "repeats are not recognised": (patched(Producers, "validate", lambda self, header: None), sequenced, DUPLICATE),
+    "keys are ignored": (patched(PartitionKeys, "validate", lambda self, entry, now_ms: None), keyed, DUPLICATE),
+    "a repeat is answered and written": (patched(AppendValidator, "admit", _admit_all), sequenced, DUPLICATE),
+    "order is not kept": (patched(Producers, "validate", _validate_without_gaps), sequenced, ORDER),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_a_planted_bug_is_found(name, tmp_path):
+    plant, produce, finding = MUTANTS[name]
+    with plant():
+        assert finding in await found(tmp_path, produce)
 
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
-async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
-    def admission_of_nothing(disk: object, name: str, *others: object, **named: object) -> AppendValidator:
-        return AppendValidator(name)
-
-    monkeypatch.setattr(opening, "loaded_validator", admission_of_nothing)
-    assert await found(tmp_path, produce, is_restarted=True) == {"C4 duplicate"}
-
-
-async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
-    """Repeats are recognised and answered as such, but written nevertheless."""
-    admit = AppendValidator.admit
-
-    def admit_all(self: AppendValidator, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
-        admitted = list(admit(self, appends, log_end, now_ms))
-        for append in list(appends):
-            if isinstance(append.verdict, Appended):
-                again = Append(append.batch, asyncio.get_running_loop().create_future(), append.wants_sync)
-                appends.append(again)
-                admitted.append(again)
-        return admitted
-
-    monkeypatch.setattr(AppendValidator, "admit", admit_all)
-    assert "C4 duplicate" in await found(tmp_path, sequenced)
-
-
-async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
-    """Batches are accepted in arrival order, with or without gaps."""
-    judge = Producers.validate
-
-    def judge_without_gaps(self, header):
-        verdict = judge(self, header)
-        return None if isinstance(verdict, SequenceGap) else verdict
-
-    monkeypatch.setattr(Producers, "validate", judge_without_gaps)
-    assert "C11 order" in await found(tmp_path, sequenced)
+async def test_a_restart_that_forgets_is_found(produce, tmp_path):
+    with patched(opening, "loaded_validator", _forgets)():
+        assert await found(tmp_path, produce, is_restarted=True) == {DUPLICATE}
 
 
 async def statuses_of_repeats(tmp_path: Path, batches: int) -> dict[int, int]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 import pytest
 
-from tests.simulation.report import MANY_SEEDS, never_happened
+from tests.simulation.report import MANY_SEEDS, never_happened, swept_by_hand
 from tests.simulation.run import run
 
 SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "60"))
@@ -35,22 +32,6 @@ def shared(tmp_path_factory) -> Path:
     found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "seeds"
     found.mkdir(exist_ok=True)
     return found
-
-
-@contextmanager
-def swept_by_hand() -> Iterator[None]:
-    """Collect garbage by hand, which saves a tenth of the time: all of a run becomes garbage at once, and nothing older
-    does.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    logging.disable(logging.ERROR)  # the event log of a failure has the relevant messages of nodes
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-        gc.enable()
 
 
 def chunk_name(seeds: range) -> str:

@@ -1,4 +1,4 @@
-"""Single seeds: those that once found a bug, and how a run is replayed and printed. test_seeds.py runs many."""
+"""Runs with rare events, and how a run is replayed and printed. test_seeds.py runs many."""
 
 from __future__ import annotations
 
@@ -8,29 +8,9 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 from tests.simulation.__main__ import main
 from tests.simulation.report import READ_ERRORS, never_happened
 from tests.simulation.run import Options, options_for, run
-
-# Any change of the code changes every run. These seeds stay as they were, and are seeds like any others now.
-FOUND_SOMETHING = {
-    1535: "a read from the store went beyond the follower's own high watermark",
-    100975: "a dead life's registration came late and took the place of the new one's value",
-    400509: "a log that was cut below its own disk's start was handed what came before another place",
-    1500103: "a snapshot was not durable when records that it remembers left the disk: a retry was stored twice",
-    25001199: "nothing: what the store has behind the end of an unclean leader was taken for a part of its log",
-    30003112: "nothing: messages of a pause that ended early came after later ones",
-    50001326: "a log without records was reported as truncated; a full disk had left it with the earlier epochs",
-    2819: "a manifest that was put a day late took a slot that had been cleaned, behind newer ones",
-}
-
-
-@pytest.mark.parametrize("seed", FOUND_SOMETHING)
-def test_a_seed_that_once_found_something_finds_nothing_any_more(seed):
-    outcome = run(seed)
-    assert not outcome.problems, outcome.report()
 
 
 def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong():

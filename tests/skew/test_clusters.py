@@ -6,20 +6,19 @@ The time of a key is that of the node that received the request. `make skew-long
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from random import Random
-from unittest import mock
 
 import pytest
 
-from engine.producers.key_window import KeyWindow
+from engine.producers.key_window import KeyWindow, StoredKey
 from replication.cores.partition_state import TopicRules
-from tests.simulation.run import Options, run
+from tests.checking.mutants import Mutant, patched
+from tests.simulation.report import swept_by_hand
+from tests.simulation.run import Options, findings_of, run
 from tests.simulation.world.node import NodeClock
 
 HOUR_MS = 3_600_000
@@ -40,24 +39,12 @@ def options_for(seed: int) -> Options:
     )
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-        gc.enable()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_key_is_stored_twice_whatever_the_clocks_say() -> None:
     counts: Counter[str] = Counter()
     began_s = time.process_time()
-    with quiet():
+    with swept_by_hand():
         for seed in range(RUNS):
             outcome = run(seed, options_for(seed))
             assert not outcome.problems, outcome.report()
@@ -69,26 +56,25 @@ def test_no_key_is_stored_twice_whatever_the_clocks_say() -> None:
         assert counts[what] > 0, what
 
 
-def test_a_memory_that_a_foreign_clock_wipes_is_found() -> None:
-    """Planted: keys age by the clock of the node that received the request."""
-    add = KeyWindow.add
-
-    def aged_by_the_stamp(self, stored, now_ms, since_ms, *limits):  # type: ignore[no-untyped-def]
-        return b"".join([add(self, [one], one[0].time_ms, one[0].time_ms, *limits) for one in stored])
-
-    with quiet(), mock.patch.object(KeyWindow, "add", aged_by_the_stamp):
-        for seed in range(TRIES):
-            problems = run(seed, options_for(seed)).problems
-            if any("C4 duplicate" in problem for problem in problems):
-                return
-    raise AssertionError(f"none of {TRIES} runs finds it")
+_add = KeyWindow.add
 
 
-def test_an_age_by_wall_time_is_found() -> None:
-    """Planted: a step of the node's own clock ages its keys."""
-    with quiet(), mock.patch.object(NodeClock, "steady_ms", NodeClock.now_ms):
-        for seed in range(TRIES):
-            problems = run(seed, options_for(seed)).problems
-            if any("C4 duplicate" in problem for problem in problems):
-                return
-    raise AssertionError(f"none of {TRIES} runs finds it")
+def _aged_by_the_stamp(self: KeyWindow, stored: Sequence[StoredKey], now_ms: int, since_ms: int, *limits: int) -> bytes:
+    return b"".join([_add(self, [one], one[0].time_ms, one[0].time_ms, *limits) for one in stored])
+
+
+IN_RUNS = findings_of(run, options_for)
+MUTANTS = {
+    "keys age by the clock of the node that received the request": Mutant(
+        patched(KeyWindow, "add", _aged_by_the_stamp), IN_RUNS, "C4 duplicate"
+    ),
+    "a step of the node's own clock ages its keys": Mutant(
+        patched(NodeClock, "steady_ms", NodeClock.now_ms), IN_RUNS, "C4 duplicate"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    with swept_by_hand():
+        assert MUTANTS[name].found_by_seed(range(TRIES)) is not None

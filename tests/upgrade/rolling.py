@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
@@ -21,7 +20,6 @@ from tests.chaos.clients.load import Load
 from tests.chaos.clients.node_client import NOT_SENT, now
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.cluster import NODES, PARTITIONS, HttpCluster
-from tests.checking.history import Produced
 
 TOPIC = "rolled"
 EXIT_OK = 0  # of a node that was stopped by SIGTERM
@@ -107,14 +105,4 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
     codes = load.codes + load.errors
     turned_away = codes.pop(f"0 {NOT_SENT}", 0) + codes.pop(f"poll: 0 {NOT_SENT}", 0)
     verdict.client_errors = codes.total()
-    return Replacement(verdict, codes, turned_away, longest_pause_s(load.history.produced, began[0]))
-
-
-def longest_pause_s(produced: Iterable[Produced], since: float) -> float:
-    """Return the longest time in which some partition acknowledged nothing with acks=all."""
-    acked: dict[str, list[float]] = {}
-    for one in produced:
-        if one.acks == "all" and one.outcome == "ok":
-            acked.setdefault(one.partition, []).append(one.done_at)
-    gaps = (after - before for at in acked.values() for before, after in pairwise(sorted(at)) if after > since)
-    return max(gaps, default=0.0)
+    return Replacement(verdict, codes, turned_away, max(verdict.pauses_s))

@@ -17,9 +17,9 @@ from engine.log.epochs import EpochEnd, EpochStart
 from replication.cores import election
 from replication.cores.fetch import Diverging
 from replication.cores.follower import FollowerPosition, Truncate, next_fetch, on_answer
-from replication.cores.partition_state import PartitionState
 from tests.simulation.model.explore import explore, walk
 from tests.simulation.model.protocol import FSYNC, PAGE_CACHE, Bounds, Rules
+from tests.simulation.mutants.replication import own_end_only, same_epoch, without_minimum
 
 WIDE = Bounds(records=4, epochs=6, versions=14, crashes=3, expiries=3, power_losses=0)
 WITH_POWER_LOSSES = replace(WIDE, power_losses=2)
@@ -54,18 +54,6 @@ A_FETCH_OF_AN_EARLIER_LIFE = (
 )
 
 
-def _own_end_only(current: int, own_end: int, other_ends: object, in_sync: int, min_in_sync: int) -> int:
-    return max(current, own_end) if in_sync >= min_in_sync else current
-
-
-def _without_minimum(current: int, own_end: int, other_ends: list[int], in_sync: int, min_in_sync: int) -> int:
-    return max(current, min([own_end, *other_ends]))
-
-
-def _same_epoch(partition: str, state: PartitionState, *others) -> PartitionState:
-    return replace(election.reconciled(partition, state, *others), leader_epoch=state.leader_epoch)
-
-
 @pytest.mark.parametrize("topic", [PAGE_CACHE, FSYNC], ids=["os", "group"])
 def test_every_invariant_holds_with_every_rule(topic):
     rules = Rules(topic=topic)
@@ -97,9 +85,9 @@ def test_a_small_world_is_explored_to_its_end():
             WIDE,
             id="AsyncIsr: a growth counts at once",
         ),
-        pytest.param(Rules(high_watermark=_own_end_only), WIDE, id="the watermark waits for the in-sync set"),
-        pytest.param(Rules(high_watermark=_without_minimum), WIDE, id="KIP-966: the watermark waits for the minimum"),
-        pytest.param(Rules(reconciled=_same_epoch), WIDE, id="an election begins a new epoch"),
+        pytest.param(Rules(high_watermark=own_end_only), WIDE, id="the watermark waits for the in-sync set"),
+        pytest.param(Rules(high_watermark=without_minimum), WIDE, id="KIP-966: the watermark waits for the minimum"),
+        pytest.param(Rules(reconciled=same_epoch), WIDE, id="an election begins a new epoch"),
     ],
 )
 def test_without_this_rule_an_invariant_breaks(rules, bounds):

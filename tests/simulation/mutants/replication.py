@@ -57,11 +57,11 @@ def _ack_at_log_end(self: leader.Leader, end: int) -> progress.AckVerdict:
     return progress.AckVerdict.COMMITTED
 
 
-def _own_end_only(current: int, own_end: int, other_ends: object, in_sync: int, min_in_sync: int) -> int:
+def own_end_only(current: int, own_end: int, other_ends: object, in_sync: int, min_in_sync: int) -> int:
     return max(current, own_end) if in_sync >= min_in_sync else current
 
 
-def _without_minimum(current: int, own_end: int, other_ends: list[int], in_sync: int, min_in_sync: int) -> int:
+def without_minimum(current: int, own_end: int, other_ends: list[int], in_sync: int, min_in_sync: int) -> int:
     return max(current, min([own_end, *other_ends]))
 
 
@@ -84,7 +84,7 @@ def _ahead_counts(node_id: int, broker_epoch: int, position: follower.FollowerPo
 _reconciled = election.reconciled
 
 
-def _same_epoch(*args: object) -> PartitionState:
+def same_epoch(*args: object) -> PartitionState:
     before: PartitionState = args[1]  # type: ignore[assignment]
     after = _reconciled(*args)  # type: ignore[arg-type]
     return replace(after, leader_epoch=before.leader_epoch)
@@ -138,7 +138,7 @@ _role_of = role.role_of
 def _minimum_ignored() -> Iterator[None]:
     """Usually too few in-sync replicas make others eligible, and that alone holds the high watermark."""
     nobody_eligible = patch.object(leader.Leader, "_may_others_lead", False)
-    with patch.object(leader, "high_watermark", _without_minimum), nobody_eligible:
+    with patch.object(leader, "high_watermark", without_minimum), nobody_eligible:
         yield
 
 
@@ -204,7 +204,7 @@ MUTANTS = {
     ),
     "watermark ignores the in-sync set": _mutant(
         "the high watermark is the leader's own end",
-        patched(leader, "high_watermark", _own_end_only),
+        patched(leader, "high_watermark", own_end_only),
         first_seed=3,
     ),
     "watermark ignores the minimum": _mutant(
@@ -301,7 +301,7 @@ MUTANTS = {
     ),
     "leader epoch does not grow": _mutant(
         "an election keeps the epoch",
-        patched(controller, "reconciled", _same_epoch),
+        patched(controller, "reconciled", same_epoch),
         first_seed=2,
     ),
     "a restarted leader leads on": _mutant(
