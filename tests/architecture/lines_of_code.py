@@ -4,8 +4,6 @@ A line of code holds at least one token that is not a comment, a docstring or pa
 the compiled codec's C is not in it.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

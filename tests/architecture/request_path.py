@@ -8,8 +8,6 @@ of all tasks and callbacks are counted, from the bytes that arrive to those that
 run: a request may have no task. The writer's thread is not counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import sys

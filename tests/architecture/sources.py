@@ -3,8 +3,6 @@
 Reads source text and imports nothing, so it can read a planted tree as well as ours. It judges nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Iterator

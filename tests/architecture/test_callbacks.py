@@ -4,8 +4,6 @@ An assignment to an attribute of another object counts if its name is that of a 
 lambda, a partial, or a function or method of the same file.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -76,7 +74,7 @@ def _is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(one, ast.Name) and one.id == "property" for one in function.decorator_list)
 
 
-def test_callbacks_are_given_to_constructors() -> None:
+def test_callbacks_are_given_to_constructors():
     found = {}
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*.py")):
@@ -85,7 +83,7 @@ def test_callbacks_are_given_to_constructors() -> None:
     assert found == {}, "give it to the constructor, or return what happens"
 
 
-def test_an_assignment_from_outside_is_found() -> None:
+def test_an_assignment_from_outside_is_found():
     text = """
 class C:
     def __init__(self, other):

@@ -4,8 +4,6 @@ A single wrong import is planted in the graph of our imports; its contract must 
 contract with outdated names.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import grimp
@@ -179,9 +177,7 @@ def plant(imports: grimp.ImportGraph, importer: str, imported: str) -> None:
     ("contract", "importer", "imported"),
     [(contract, *planted) for contract, pairs in PLANTED.items() for planted in pairs],
 )
-def test_a_planted_import_breaks_its_contract(
-    imports: grimp.ImportGraph, contract: str, importer: str, imported: str
-) -> None:
+def test_a_planted_import_breaks_its_contract(imports, contract, importer, imported):
     planted = deepcopy(imports)
     plant(planted, importer, imported)
     if importer in ALSO_PLANTED:
@@ -189,5 +185,5 @@ def test_a_planted_import_breaks_its_contract(
     assert not is_kept(contract, planted)
 
 
-def test_every_contract_has_a_planted_import() -> None:
+def test_every_contract_has_a_planted_import():
     assert PLANTED.keys() == CONTRACTS.keys()

@@ -4,8 +4,6 @@ packages.)
 An unused row below fails too, so the tables stay correct.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,26 +110,26 @@ def modules() -> list[Module]:
 
 
 @pytest.fixture(scope="module")
-def files(modules: list[Module]) -> dict[str, set[str]]:
+def files(modules) -> dict[str, set[str]]:
     return {module.name: file_uses(module) for module in modules}
 
 
 @pytest.fixture(scope="module")
-def times(modules: list[Module]) -> dict[str, set[str]]:
+def times(modules) -> dict[str, set[str]]:
     return {module.name: time_and_chance_uses(module) for module in modules}
 
 
-def test_only_doors_touch_files(files: dict[str, set[str]]) -> None:
+def test_only_doors_touch_files(files):
     """Use engine.runtime.disk.Disk, an ObjectStore, or a value that the composition root has read."""
     assert strangers(files, FILE_DOORS) == []
 
 
-def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness(times: dict[str, set[str]]) -> None:
+def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness(times):
     """Take a Clock, a Random or a `new_id` as an argument, so that a test and a simulation can pass theirs."""
     assert strangers(times, ROOTS_OF_TIME_AND_CHANCE) == []
 
 
-def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> None:
+def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead():
     """The linter reports while one types; these tests find more, such as a clock that is only passed on."""
     ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     banned = ruff["flake8-tidy-imports"]["banned-api"]
@@ -139,7 +137,7 @@ def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> Non
     assert all(len(rule["msg"]) > 20 for rule in banned.values())
 
 
-def test_no_door_is_listed_in_vain(files: dict[str, set[str]], times: dict[str, set[str]]) -> None:
+def test_no_door_is_listed_in_vain(files, times):
     assert unneeded(files, FILE_DOORS) == []
     assert unneeded(times, ROOTS_OF_TIME_AND_CHANCE) == []
 
@@ -159,12 +157,12 @@ def planted(text: str) -> Module:
         "import shutil\nshutil.rmtree('x')",
     ],
 )
-def test_a_planted_file_call_is_found(text: str) -> None:
+def test_a_planted_file_call_is_found(text):
     assert file_uses(planted(text))
 
 
 @pytest.mark.parametrize("text", ["disk.open('x')", "import os\nos.path.join('a', 'b')", "import os\nos.getpid()"])
-def test_what_touches_no_file_is_left_alone(text: str) -> None:
+def test_what_touches_no_file_is_left_alone(text):
     assert not file_uses(planted(text))
 
 
@@ -182,7 +180,7 @@ def test_what_touches_no_file_is_left_alone(text: str) -> None:
         "import time\ndef f(clock=time.monotonic): pass",
     ],
 )
-def test_a_planted_clock_or_chance_is_found(text: str) -> None:
+def test_a_planted_clock_or_chance_is_found(text):
     assert time_and_chance_uses(planted(text))
 
 
@@ -194,11 +192,11 @@ def test_a_planted_clock_or_chance_is_found(text: str) -> None:
         "def f(clock): return clock.now_ms()",
     ],
 )
-def test_time_and_chance_as_arguments_are_left_alone(text: str) -> None:
+def test_time_and_chance_as_arguments_are_left_alone(text):
     assert not time_and_chance_uses(planted(text))
 
 
-def test_the_tree_that_is_looked_at_is_the_whole_tree() -> None:
+def test_the_tree_that_is_looked_at_is_the_whole_tree():
     """Every rule would hold for an empty list of modules."""
     for package in CODE:
         assert len(modules_of(ROOT, (package,))) > 1 or package == "loadtests", package

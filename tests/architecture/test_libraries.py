@@ -3,8 +3,6 @@
 docs/internals/libraries.md says why each one is used; tests/docs checks that its list is the same.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -105,35 +103,35 @@ def imported_by_servers() -> dict[str, set[str]]:
     return imported(*sorted(set(CODE) - ELSEWHERE))
 
 
-def test_every_library_of_a_distribution_is_used_by_it() -> None:
+def test_every_library_of_a_distribution_is_used_by_it():
     assert unused(GROUPS["client"], imported("penstock"), HOMES) == []
     assert unused(GROUPS["server"] + GROUPS["patterns"], imported_by_servers(), HOMES) == []
 
 
-def test_every_library_for_spark_is_used_by_ingestion() -> None:
+def test_every_library_for_spark_is_used_by_ingestion():
     extras = [one for name in ("spark", "iceberg", "delta", "formats") for one in GROUPS[name]]
     assert unused(extras, imported("spark_ingest"), HOMES) == []
 
 
-def test_every_library_for_load_tests_is_used_by_them() -> None:
+def test_every_library_for_load_tests_is_used_by_them():
     assert unused(GROUPS["load"], imported("loadtests"), HOMES) == []
 
 
-def test_every_library_for_development_is_used_by_tests_or_load_tests() -> None:
+def test_every_library_for_development_is_used_by_tests_or_load_tests():
     assert unused(GROUPS["dev"], imported("tests").keys() | imported("loadtests").keys(), HOMES) == []
 
 
-def test_a_distribution_imports_only_what_it_declares() -> None:
+def test_a_distribution_imports_only_what_it_declares():
     assert undeclared(imported("penstock"), GROUPS["client"], HOMES) == []
     assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["patterns"], HOMES) == []
 
 
-def test_the_client_needs_nothing_of_a_node() -> None:
+def test_the_client_needs_nothing_of_a_node():
     named = set(map(distribution, GROUPS["client"]))
     assert not named & {"boto3", "granian", "kazoo", "aiokafka", "pyspark", "uvloop", "prometheus-client"}
 
 
-def test_the_distributions_have_one_version_and_one_license() -> None:
+def test_the_distributions_have_one_version_and_one_license():
     version = SERVER["project"]["version"]
     assert {CLIENT["version"], CODEC["version"]} == {version}
     assert {f"{name}=={version}" for name in OURS} <= set(SERVER["project"]["dependencies"])
@@ -141,11 +139,11 @@ def test_the_distributions_have_one_version_and_one_license() -> None:
         assert (ROOT / "LICENSE").read_bytes() == (ROOT / folder / "LICENSE").read_bytes()
 
 
-def test_the_codec_needs_no_library() -> None:
+def test_the_codec_needs_no_library():
     assert CODEC["dependencies"] == []
 
 
-def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
+def test_ingestion_and_load_tests_import_only_what_they_declare():
     extras = [one for name in ("spark", "iceberg", "delta", "formats", "patterns") for one in GROUPS[name]]
     assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
@@ -153,15 +151,15 @@ def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
     assert undeclared(imported("tests"), everything, HOMES) == []
 
 
-def test_a_library_that_nobody_imports_is_found() -> None:
+def test_a_library_that_nobody_imports_is_found():
     homes = {"yaml": ["PyYAML"], "boto3": ["boto3"]}
     assert unused(["boto3>=1", "pyyaml", "left-pad==1"], ["boto3", "yaml"], homes) == ["left-pad"]
 
 
-def test_an_import_that_nobody_declares_is_found() -> None:
+def test_an_import_that_nobody_declares_is_found():
     assert undeclared(["boto3", "botocore", "requests"], ["boto3>=1"], {}) == ["requests"]
 
 
-def test_every_tool_is_a_requirement() -> None:
+def test_every_tool_is_a_requirement():
     named = {distribution(requirement) for group in GROUPS.values() for requirement in group}
     assert sorted(TOOLS.keys() - named) == []

@@ -1,9 +1,5 @@
 """The count of lines of code: what is a line of code, and the sum of a directory."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from tests.architecture.lines_of_code import Size, code_lines, size_of, total
 
 SOURCE = '''"""A docstring
@@ -26,15 +22,15 @@ def answer():  # a line of code
 '''
 
 
-def test_blanks_comments_docstrings_and_imports_are_not_counted() -> None:
+def test_blanks_comments_docstrings_and_imports_are_not_counted():
     assert code_lines(SOURCE) == 5  # def, the text of three lines, return
 
 
-def test_a_file_of_a_docstring_has_no_code() -> None:
+def test_a_file_of_a_docstring_has_no_code():
     assert code_lines('"""Only this."""\n') == code_lines("") == 0
 
 
-def test_a_directory_has_the_sum_of_its_files(tmp_path: Path) -> None:
+def test_a_directory_has_the_sum_of_its_files(tmp_path):
     tmp_path.joinpath("inner").mkdir()
     tmp_path.joinpath("one.py").write_text(SOURCE)
     tmp_path.joinpath("inner", "other.py").write_text("x = 1\n")

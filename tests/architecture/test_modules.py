@@ -1,7 +1,5 @@
 """Every module is used, and has a docstring that says what it is."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable
@@ -91,13 +89,13 @@ def _main_of(used: set[str], known: Iterable[str]) -> list[str]:
     return [f"{name}.__main__" for name in used if f"{name}.__main__" in known]
 
 
-def test_every_module_is_reached_from_an_entry_point(code: list[Module]) -> None:
+def test_every_module_is_reached_from_an_entry_point(code):
     begin = entry_points(ROOT)
     begin |= {f"{name}.__main__" for name in begin}
     assert dead(code, begin | PUBLIC.keys() | FOR_TESTS_ONLY.keys()) == []
 
 
-def test_what_is_for_tests_only_is_used_by_tests_only(code: list[Module], tests: list[Module]) -> None:
+def test_what_is_for_tests_only_is_used_by_tests_only(code, tests):
     reached_by_code = reached(code, entry_points(ROOT))
     imported_by_tests = {name for module in tests for name in module.imports()}
     for name in FOR_TESTS_ONLY:
@@ -105,7 +103,7 @@ def test_what_is_for_tests_only_is_used_by_tests_only(code: list[Module], tests:
         assert name in imported_by_tests
 
 
-def test_every_module_of_the_tests_is_a_test_or_used_by_one(code: list[Module], tests: list[Module]) -> None:
+def test_every_module_of_the_tests_is_a_test_or_used_by_one(code, tests):
     """Or `make` runs it, or a bench that `make` runs."""
     started = entry_points(ROOT)
     started |= {f"{name}.__main__" for name in started}
@@ -119,19 +117,19 @@ def is_test(path: Path) -> bool:
     return path.name.startswith("test_") or path.name in ("conftest.py", "__init__.py")
 
 
-def test_type_checkers_of_users_read_the_types_of_the_client() -> None:
+def test_type_checkers_of_users_read_the_types_of_the_client():
     """PEP 561: the marker is in the package and in the built wheel."""
     built = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "py.typed" in built["package-data"]["penstock"]
     assert (ROOT / "penstock" / "py.typed").exists()
 
 
-def test_the_client_is_built_with_all_of_its_packages() -> None:
+def test_the_client_is_built_with_all_of_its_packages():
     built = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert built == sorted(one.name for one in modules_of(ROOT, ("penstock",)) if one.is_package)
 
 
-def test_every_module_says_what_it_is(code: list[Module]) -> None:
+def test_every_module_says_what_it_is(code):
     assert without_head(code) == []
 
 
@@ -139,14 +137,14 @@ def planted(name: str, text: str = '"""A head."""\n') -> Module:
     return Module(name, Path(name.replace(".", "/") + ".py"), text)
 
 
-def test_a_planted_dead_module_is_found() -> None:
+def test_a_planted_dead_module_is_found():
     tree = [planted("a", "import b"), planted("b", "x = 'c'"), planted("c"), planted("d", "import e"), planted("e")]
     assert dead(tree, {"a"}) == ["d", "e"], "two that only use each other are dead together"
 
 
-def test_a_planted_module_without_head_is_found() -> None:
+def test_a_planted_module_without_head_is_found():
     assert without_head([planted("a"), planted("b", "import a\n")]) == ["b"]
 
 
-def test_what_a_makefile_starts_is_understood() -> None:
+def test_what_a_makefile_starts_is_understood():
     assert started_by("\t@$(BIN)/python -m a.b $(ARGS)\n\tlocust -f c/d.py --host x") == {"a.b", "c.d"}

@@ -3,8 +3,6 @@
 Looks for the members by name: methods, annotated fields, and what methods assign to `self`, with those of bases.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -85,7 +83,7 @@ def with_one_implementation(classes: Iterable[Class]) -> set[str]:
     return found
 
 
-def test_a_protocol_has_two_implementations() -> None:
+def test_a_protocol_has_two_implementations():
     paths = (path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py")))
     found = with_one_implementation(one for path in paths for one in classes_of(ast.parse(path.read_text())))
     found -= {"Parallel", "Record"}  # `map` of the builtins and of an executor; the records of aiokafka and our own
@@ -93,7 +91,7 @@ def test_a_protocol_has_two_implementations() -> None:
     assert LEFT.keys() - found == set(), "remove from the list what is gone"
 
 
-def test_a_protocol_that_one_class_implements_is_found() -> None:
+def test_a_protocol_that_one_class_implements_is_found():
     text = """
 class Opened(Protocol):
     size: int

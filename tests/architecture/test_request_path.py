@@ -5,10 +5,6 @@ The limits are those of the compiled codec: its plain Python twin takes the gene
 `make request-path` lists the files of each request.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from tests.architecture.request_path import Call, Recorder, RequestPath, paths
 from tests.codecs import needs_compiled
 
@@ -21,7 +17,7 @@ LIMITS = {  # files, changes of file
 
 
 @needs_compiled
-async def test_requests_run_through_no_more_files_than_allowed(tmp_path: Path) -> None:
+async def test_requests_run_through_no_more_files_than_allowed(tmp_path):
     found = await paths(tmp_path)
     assert found.keys() == LIMITS.keys()
     for name, (files_max, changes_max) in LIMITS.items():
@@ -29,7 +25,7 @@ async def test_requests_run_through_no_more_files_than_allowed(tmp_path: Path) -
         assert 10 < found[name].changes <= changes_max, (name, found[name].changes)
 
 
-def test_each_change_of_file_is_counted() -> None:
+def test_each_change_of_file_is_counted():
     recorder = Recorder()
     recorder.calls = [Call(file, None) for file in ("a.py", "a.py", "b.py", "a.py")]
     assert recorder.path() == RequestPath(["a.py", "b.py"], 2)

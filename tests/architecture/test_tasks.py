@@ -3,8 +3,6 @@
 Tasks of an `asyncio.TaskGroup` and of `asyncio.gather` are allowed: these raise the error that ends a task.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -70,18 +68,18 @@ def _last_name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def test_no_label_of_a_task_varies() -> None:
+def test_no_label_of_a_task_varies():
     assert [one for module in modules_of(ROOT, PACKAGES) for one in labels_that_vary(module)] == []
     assert labels_that_vary(planted("in_background(work(), f'reading {path}')"))
     assert not labels_that_vary(planted("in_background(work(), 'reading', of=f'{path}')"))
 
 
-def test_tasks_are_started_in_one_place() -> None:
+def test_tasks_are_started_in_one_place():
     modules = [module for module in modules_of(ROOT, PACKAGES) if module.name != DOOR]
     assert [use for module in modules for use in tasks_started_in(module)] == [], INSTEAD
 
 
-def test_the_place_is_not_listed_in_vain() -> None:
+def test_the_place_is_not_listed_in_vain():
     [door] = [module for module in modules_of(ROOT, PACKAGES) if module.name == DOOR]
     assert tasks_started_in(door)
 
@@ -98,7 +96,7 @@ def test_the_place_is_not_listed_in_vain() -> None:
         "async def f(tasks):\n    tasks.create_task(work())",
     ],
 )
-def test_a_planted_task_is_found(text: str) -> None:
+def test_a_planted_task_is_found(text):
     assert tasks_started_in(planted(text))
 
 
@@ -110,7 +108,7 @@ def test_a_planted_task_is_found(text: str) -> None:
         "async def f():\n    await asyncio.gather(work(), work())",
     ],
 )
-def test_what_raises_where_it_is_awaited_is_left_alone(text: str) -> None:
+def test_what_raises_where_it_is_awaited_is_left_alone(text):
     assert not tasks_started_in(planted(text))
 
 

@@ -4,8 +4,6 @@ No public signature, field or alias of gateway, node and replication names `dict
 exception is listed with its reason, and the list only gets shorter.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -24,13 +22,13 @@ LEFT = {
 }
 
 
-def test_no_dictionary_of_anything_is_in_a_public_signature() -> None:
+def test_no_dictionary_of_anything_is_in_a_public_signature():
     found = {name for layer in LAYERS for name in _found_in(layer)}
     assert found - LEFT.keys() == set(), "give it fields: a frozen dataclass, a TypedDict or a Struct"
     assert LEFT.keys() - found == set(), "remove from the list what is gone"
 
 
-def test_it_is_found_wherever_it_stands() -> None:
+def test_it_is_found_wherever_it_stands():
     text = """
 def a(x: dict[str, Any]) -> None: ...
 def b() -> list[Mapping[str, Any]]: ...

@@ -4,8 +4,6 @@ In a session bash runs each line that begins with `$ `; the lines after it are i
 anything. White space at the ends of lines does not count.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

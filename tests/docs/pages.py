@@ -3,8 +3,6 @@
 Pure except for reading the pages. console.py and test_readme.py parse and run fenced blocks.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import unquote

@@ -12,8 +12,6 @@ The kinds of findings:
 - name: a function, class, argument or attribute is defined under a name of NAMES, which has the field's word beside it.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

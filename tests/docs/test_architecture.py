@@ -3,8 +3,6 @@
 `python -m tests.docs.test_architecture` writes the map into the page.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -54,13 +52,13 @@ def page_with_map(page: str) -> str:
     return with_part(page, BEGIN, END, made_map())
 
 
-def test_the_map_is_the_tree() -> None:
+def test_the_map_is_the_tree():
     assert set(TOPS) == set(CODE)
     page = PAGE.read_text()
     assert page == page_with_map(page), "write it again: make docs-write"
 
 
-def test_a_package_that_is_missing_in_the_map_is_found() -> None:
+def test_a_package_that_is_missing_in_the_map_is_found():
     page = PAGE.read_text()
     line = next(line for line in made_map().splitlines() if line.strip().startswith("routing/"))
     assert page_with_map(page.replace(line + "\n", "")) == page_with_map(page) != page.replace(line + "\n", "")

@@ -1,10 +1,7 @@
 """docs/reference/cli.md has every command and option of the command, and nothing else; its sessions run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -46,13 +43,13 @@ def documented_options(text: str) -> set[str]:
     return {option for cell in first_cells for option in re.findall(r"`(-[-a-z]+)", cell)}
 
 
-def test_every_command_has_its_section_and_no_other_has() -> None:
+def test_every_command_has_its_section_and_no_other_has():
     titled = {title.removeprefix("penstock ") for title in sections() if title.startswith("penstock ")}
     assert titled == set(COMMANDS) | OF_THE_SERVER
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - ELSEWHERE))
-def test_every_option_is_documented_and_no_other_is(name: str) -> None:
+def test_every_option_is_documented_and_no_other_is(name):
     options = {one for option in COMMANDS[name].params if isinstance(option, click.Option) for one in option.opts}
     mine = documented_options(sections()[f"penstock {name}"])
     shared = SHARED if options >= SHARED else set()
@@ -60,7 +57,7 @@ def test_every_option_is_documented_and_no_other_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STORE_COMMANDS))
-def test_commands_of_the_installed_server_are_documented(name: str) -> None:
+def test_commands_of_the_installed_server_are_documented(name):
     command = store_command(name)
     options = {one for option in command.params if isinstance(option, click.Option) for one in option.opts}
     assert documented_options(sections()[f"penstock tier {name}"]) == options
@@ -68,19 +65,19 @@ def test_commands_of_the_installed_server_are_documented(name: str) -> None:
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == STORE_COMMANDS[name]
 
 
-def test_shared_options_have_their_own_section() -> None:
+def test_shared_options_have_their_own_section():
     assert documented_options(sections()["Every command that talks to a node"]) == SHARED
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_option_has_a_help_text(name: str) -> None:
+def test_every_option_has_a_help_text(name):
     command = COMMANDS[name]
     assert command.help
     assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name: str) -> None:
+def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name):
     command = penstock.get_command(click.Context(penstock), name)
     assert command is not None
     if name not in ELSEWHERE:
@@ -88,7 +85,7 @@ def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name: str) -
 
 
 @pytest.mark.e2e
-def test_the_sessions_on_the_page_run_as_shown(tmp_path: Path) -> None:
+def test_the_sessions_on_the_page_run_as_shown(tmp_path):
     with running_process(tmp_path / "node") as node:
         environment = environment_of("reference/cli.md", node.url)
         for session in blocks(PAGE, "console"):

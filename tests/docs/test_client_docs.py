@@ -3,11 +3,8 @@
 `python -m tests.docs.test_client_docs` writes the table of options into the page.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -35,25 +32,25 @@ def page_with_options(text: str) -> str:
     return with_part(text, BEGIN, END, options_table())
 
 
-def test_the_table_of_options_is_complete() -> None:
+def test_the_table_of_options_is_complete():
     text = PAGE.read_text()
     assert text == page_with_options(text), "regenerate it: python -m tests.docs.test_client_docs"
 
 
-def test_every_error_is_on_the_page() -> None:
+def test_every_error_is_on_the_page():
     errors = {name for name in penstock.__all__ if issubclass_of(getattr(penstock, name), ClientError)} - {
         "ClientError"
     }
     assert set(re.findall(r"^\| `(\w+)` \| (?:The|No|`d|With)", PAGE.read_text(), re.MULTILINE)) == errors
 
 
-def test_every_topic_method_is_on_the_page() -> None:
+def test_every_topic_method_is_on_the_page():
     methods = {name for name in vars(Admin) if not name.startswith("_")}
     section = PAGE.read_text().partition("## Topics")[2].partition("## ")[0]
     assert set(re.findall(r"`(\w+)`", section)) == methods
 
 
-def test_every_name_that_the_package_gives_can_be_had() -> None:
+def test_every_name_that_the_package_gives_can_be_had():
     assert set(penstock.__all__) == set(penstock._HOMES)
     for name in penstock.__all__:
         assert getattr(penstock, name).__name__ == name
@@ -62,7 +59,7 @@ def test_every_name_that_the_package_gives_can_be_had() -> None:
 
 
 @pytest.mark.e2e
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_the_examples_run(tmp_path):
     examples = blocks("reference/client.md", "python")
     assert len(examples) == 4
     with running_process(tmp_path / "node") as node:

@@ -1,9 +1,5 @@
 """docs/consume.md: its sessions print what the page shows, and its programs run and resume."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from openapi import load_contract
@@ -14,7 +10,7 @@ PAGE = "consume.md"
 
 
 @pytest.mark.e2e
-def test_the_sessions_and_programs_run_as_shown(tmp_path: Path) -> None:
+def test_the_sessions_and_programs_run_as_shown(tmp_path):
     assert sum(len(steps_of(session)) for session in blocks(PAGE, "console")) == 10
     with running_process(tmp_path / "node") as node:
         environment = environment_of(PAGE, node.url)
@@ -27,7 +23,7 @@ def test_the_sessions_and_programs_run_as_shown(tmp_path: Path) -> None:
         assert second == []
 
 
-def test_problems_have_their_statuses() -> None:
+def test_problems_have_their_statuses():
     problems = load_contract()["x-penstock-problems"]
     page = (PAGES / PAGE).read_text()
     for code in ("offset_below_log_start", "offset_above_high_watermark", "records_damaged", "store_unavailable"):

@@ -1,9 +1,5 @@
 """The page about consumer groups: its worker, its sessions and its programs, in order against one node."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from penstock.sync import Client
@@ -15,7 +11,7 @@ PAGE = "consumer-groups.md"
 
 
 @pytest.mark.e2e
-def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path):
     with running_process(tmp_path / "node") as node:
         environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)
@@ -28,7 +24,7 @@ def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path
                 assert client.describe_group(group)["members"] == []
 
 
-def test_the_page_has_the_workers_of_all_languages() -> None:
+def test_the_page_has_the_workers_of_all_languages():
     page = (PAGES / PAGE).read_text()
     for source in (path for path in WORKERS.rglob("*") if path.suffix in (".py", ".mjs", ".go", ".java", ".rs")):
         assert f"]({source.relative_to(PAGES)})" in page

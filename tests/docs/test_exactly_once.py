@@ -1,9 +1,5 @@
 """The page about exactly once: its sessions and its program, in order against one node."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from penstock.sync import Client
@@ -14,7 +10,7 @@ PAGE = "exactly-once.md"
 
 
 @pytest.mark.e2e
-def test_the_sessions_and_the_program_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_sessions_and_the_program_do_what_the_page_says(tmp_path):
     with running_process(tmp_path / "node") as node:
         environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)

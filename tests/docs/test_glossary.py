@@ -1,7 +1,5 @@
 """docs/glossary.md: each term has its name in the code, and the name exists there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -21,7 +19,7 @@ def names_of_code() -> set[str]:
     return {module.path.stem for module in modules}.union(*(module.identifiers() for module in modules))
 
 
-def test_each_term_of_the_glossary_is_a_name_of_the_code() -> None:
+def test_each_term_of_the_glossary_is_a_name_of_the_code():
     page = (ROOT / "docs" / "glossary.md").read_text()
     terms = [match["name"] for match in TERM.finditer(page)]
     assert len(terms) == len(HEADING.findall(page)) == len(set(terms)) > 10

@@ -1,9 +1,5 @@
 """The pages about ingestion: their commands, pasted in the order of the pages into one clean shell, all succeed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from penstock.sync import Client
@@ -15,7 +11,7 @@ FILES = {"job.toml": "ingest.md", "tables.toml": "iceberg.md"}  # the first file
 
 
 @pytest.mark.e2e
-def test_the_commands_of_the_pages_succeed(tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_succeed(tmp_path):
     data_dir = tmp_path / "penstock-data"
     apart = tmp_path / "apart"  # a job of its own: published tables have the files of their job
     apart.mkdir()

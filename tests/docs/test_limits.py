@@ -3,8 +3,6 @@
 TESTS has the test of each row, by the test's file below tests/. A key is the first cell of the row, or its beginning.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -173,24 +171,24 @@ def row_of(key: str) -> Row:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_a_row_names_a_setting_its_default_and_a_problem(row: Row) -> None:
+def test_a_row_names_a_setting_its_default_and_a_problem(row):
     if not row.setting.startswith("none: "):
         assert RULES[row.setting.strip("`")].default == int(row.default)
     for status, code in re.findall(r"(\d{3}) `(\w+)`", row.above):
         assert KINDS[code].status == int(status)
 
 
-def test_every_row_has_a_test() -> None:
+def test_every_row_has_a_test():
     assert sorted(row_of(key) for key in KEYS) == sorted(ROWS)
 
 
 @pytest.mark.parametrize("path", TESTS)
-def test_the_tests_of_limits_exist(path: str) -> None:
+def test_the_tests_of_limits_exist(path):
     code = (ROOT / "tests" / path).read_text()
     assert set(TESTS[path].values()) - set(re.findall(r"^(?:async )?def (test_\w+)\(", code, re.MULTILINE)) == set()
 
 
-def test_every_bound_of_a_node_is_in_the_table() -> None:
+def test_every_bound_of_a_node_is_in_the_table():
     """A setting that ends in _max is one; those named here limit the node's own work, not clients."""
     own = {"tier_cache_bytes_max", "segment_bytes_max", "timestamp_ahead_ms_max", "replica_lag_time_max_ms"}
     own |= {"process_heartbeat_timeout_ms", "replica_cache_bytes_max"}

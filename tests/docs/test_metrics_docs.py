@@ -3,8 +3,6 @@
 `python -m tests.docs.test_metrics_docs` writes the table into the page.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tempfile
@@ -40,12 +38,12 @@ def page_with_table(page: str, text: str) -> str:
     return with_part(page, BEGIN, END, table(text))
 
 
-async def test_the_table_has_every_metric(tmp_path: Path) -> None:
+async def test_the_table_has_every_metric(tmp_path):
     page = PAGE.read_text()
     assert page == page_with_table(page, await scraped(tmp_path)), "regenerate it: make docs-write"
 
 
-async def test_whatever_is_named_exists(tmp_path: Path) -> None:
+async def test_whatever_is_named_exists(tmp_path):
     text = await scraped(tmp_path)
     known = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     known |= {f"{name}_bucket" for name in known}

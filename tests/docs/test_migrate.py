@@ -1,7 +1,5 @@
 """The page has every setting of Camus and Secor once, and names settings, options and commands that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -35,14 +33,14 @@ def listed(product: str) -> list[str]:
 
 
 @pytest.mark.parametrize("product", ["Camus", "Secor"])
-def test_every_setting_has_one_row(product: str) -> None:
+def test_every_setting_has_one_row(product):
     shown = [name for names, _ in rows(product) for name in names]
     assert sorted(shown) == sorted(set(shown))
     assert sorted(set(listed(product)) - set(shown)) == []
 
 
 @pytest.mark.parametrize("product", ["Camus", "Secor", "The S3 sink of Kafka Connect"])
-def test_a_row_names_what_exists_or_says_no(product: str) -> None:
+def test_a_row_names_what_exists_or_says_no(product):
     options = {name for one in run_command.params for name in one.opts}
     steps = [ingest.commands[name] for name in ("compact", "finalize", "retain")]
     of_steps = {name for step in steps for one in step.params for name in one.opts}

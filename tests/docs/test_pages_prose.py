@@ -3,10 +3,7 @@
 Tables that are generated from code are omitted here: their sentences are counted in the code.
 """
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +21,14 @@ def findings(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", sorted(set(PAGES) - GENERATED), ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_is_plain(page: Path) -> None:
+def test_a_page_is_plain(page):
     assert findings(page.read_text()) == []
 
 
-def test_the_contract_is_plain() -> None:
+def test_the_contract_is_plain():
     assert list(prose_findings(CONTRACT.read_text())) == []
 
 
-def test_dialect_is_found_and_made_tables_are_left_out() -> None:
+def test_dialect_is_found_and_made_tables_are_left_out():
     assert findings("Whoever comes may do all.")
     assert findings("<!-- options: made by x -->\nNobody.\n<!-- end of options -->\nA node rejects it.") == []

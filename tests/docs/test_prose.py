@@ -3,8 +3,6 @@
 `python -m tests.docs.prose PACKAGE` lists the findings, `python -m tests.docs.prose --write` lowers the counts.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -58,29 +56,29 @@ def found() -> dict[str, list[Finding]]:
     return findings_by_package()
 
 
-def test_no_package_has_more_findings_than_before(found: dict[str, list[Finding]]) -> None:
+def test_no_package_has_more_findings_than_before(found):
     allowed = allowed_counts()
     worse = {name: len(ones) for name, ones in found.items() if len(ones) > allowed.get(name, 0)}
     shown = [str(one) for name in worse for one in found[name]][-20:]
     assert not worse, f"{worse} against {allowed}: python -m tests.docs.prose PACKAGE lists them\n" + "\n".join(shown)
 
 
-def test_tests_and_load_tests_have_no_findings() -> None:
+def test_tests_and_load_tests_have_no_findings():
     found = findings_in_tests()
     assert not found, "\n".join(map(str, found))
 
 
-def test_every_count_belongs_to_a_package(found: dict[str, list[Finding]]) -> None:
+def test_every_count_belongs_to_a_package(found):
     assert allowed_counts().keys() <= found.keys(), "lower the counts: python -m tests.docs.prose --write"
 
 
 @pytest.mark.parametrize("sentence", BEFORE)
-def test_the_examples_of_bad_prose_are_found(sentence: str) -> None:
+def test_the_examples_of_bad_prose_are_found(sentence):
     assert list(prose_findings(sentence))
 
 
 @pytest.mark.parametrize("sentence", AFTER)
-def test_the_examples_of_plain_prose_pass(sentence: str) -> None:
+def test_the_examples_of_plain_prose_pass(sentence):
     assert not list(prose_findings(sentence))
 
 
@@ -88,20 +86,20 @@ def test_the_examples_of_plain_prose_pass(sentence: str) -> None:
     "source",
     ['"""It is told."""', "# It is told.", 'raise ValueError(f"{name} is told")', 'log.info("the node\\n is told")'],
 )
-def test_docstrings_comments_and_texts_are_read(source: str) -> None:
+def test_docstrings_comments_and_texts_are_read(source):
     assert [one.kind for one in findings_of(Path("x.py"), source + "\n")] == ["word"]
 
 
-def test_a_comment_of_several_lines_is_one_text() -> None:
+def test_a_comment_of_several_lines_is_one_text():
     source = "x = 1\n# A key of which\n# the value is unknown. It names the parts of\n# What of it.\n"
     assert [(one.line, one.kind) for one in findings_of(Path("x.py"), source)] == [(2, "word")]
 
 
-def test_words_of_code_and_quoted_words_are_not_prose() -> None:
+def test_words_of_code_and_quoted_words_are_not_prose():
     assert not list(prose_findings('The field `told` and the header "told" stay: a.told, told=1, told().'))
 
 
-def test_a_public_docstring_begins_with_a_verb() -> None:
+def test_a_public_docstring_begins_with_a_verb():
     source = '''
 class Log:
     def end(self) -> int:
@@ -121,7 +119,7 @@ class Log:
 
 
 @pytest.mark.parametrize("text", ["Return the end.", "Returns it.", "Copies it.", "Flushes it.", "True if it is."])
-def test_verbs_are_known_in_both_forms(text: str) -> None:
+def test_verbs_are_known_in_both_forms(text):
     assert begins_with_verb(text)
 
 
@@ -129,22 +127,22 @@ def test_verbs_are_known_in_both_forms(text: str) -> None:
     ("docstring", "is_found"),
     [("Check it.", True), ("Check it. Raises KeyError.", True), ("Check it. Raises Invalid, KeyError.", False)],
 )
-def test_a_raised_error_is_named_after_raises(docstring: str, is_found: bool) -> None:
+def test_a_raised_error_is_named_after_raises(docstring, is_found):
     source = f'def check() -> None:\n    """{docstring}"""\n    if bad():\n        raise Invalid("bad")\n'
     assert [one.kind for one in findings_of(Path("x.py"), source)] == ["raises"] * is_found
 
 
-def test_a_public_function_without_docstring_may_not_raise() -> None:
+def test_a_public_function_without_docstring_may_not_raise():
     assert findings_of(Path("x.py"), "def check() -> None:\n    raise Invalid\n")
     assert not findings_of(Path("x.py"), "def _check() -> None:\n    raise Invalid\n")
 
 
 @pytest.mark.parametrize("name", [*NAMES, "_told_end", "TicketQueue", "when_ready", "LeaderHandover"])
-def test_names_of_the_dialect_are_found(name: str) -> None:
+def test_names_of_the_dialect_are_found(name):
     assert field_word(name)
     assert [one.kind for one in findings_of(Path("x.py"), f"def {name}(): ...\n")] == ["name"]
 
 
 @pytest.mark.parametrize("name", ["high_watermark", "untold", "newsletter", "send_batch", "Latch"])
-def test_other_names_pass(name: str) -> None:
+def test_other_names_pass(name):
     assert field_word(name) is None

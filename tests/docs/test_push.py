@@ -1,7 +1,5 @@
 """The page about push: its receiver takes what its session sends, and nothing that is not signed."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -9,7 +7,6 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +32,7 @@ def listens(port: int) -> bool:
 
 
 @pytest.mark.e2e
-def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path):
     [program] = blocks(PAGE, "python")
     (tmp_path / "receiver.py").write_text(program)
     reserved = reserved_port()  # until the end: no other process gets the port while the node starts

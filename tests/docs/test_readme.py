@@ -4,8 +4,6 @@ bash or Python runs each block marked `<!-- tested -->`. The next block, if it i
 with `…` for anything. Only the address differs: a test does not use port 8080.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -69,27 +67,26 @@ def story(page: str, directory: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [README, QUICK_START], ids=["README", "quick-start"])
-def test_the_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
+def test_the_commands_print_what_the_page_shows(page, tmp_path):
     story(page, tmp_path / "a directory")
     assert page is README or [*(tmp_path / "a directory" / "tables").rglob("*.parquet")]
 
 
-def test_make_run_is_what_is_tested_here() -> None:
+def test_make_run_is_what_is_tested_here():
     """The page says `make run`; this test starts the node with the same command, without make's set-up."""
     recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
     assert "penstock serve $(ARGS)" in recipe[1]
     assert "```sh\nmake run\n```" in README
 
 
-def test_every_command_of_the_pages_is_run() -> None:
+def test_every_command_of_the_pages_is_run():
     """Every block of shell or Python is marked, except those that start the node or install."""
     for page, unmarked in ((README, 1), (QUICK_START, 0)):
         shown = re.findall(r"^```(?:sh|python)$", page, re.MULTILINE)
         assert len(blocks(page)) == len(shown) - unmarked
 
 
-def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path: Path) -> None:
+def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path):
     environment = dict(os.environ)
     run(Block("sh", "echo 1 2 3", "1 … 3"), tmp_path, environment)
     with pytest.raises(pytest.fail.Exception):
@@ -100,7 +97,7 @@ def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path: Pa
         blocks("<!-- tested -->\nprose\n```sh\necho\n```\n")
 
 
-def test_that_an_output_does_not_match_is_found_out_at_once() -> None:
+def test_that_an_output_does_not_match_is_found_out_at_once():
     assert matches("a … " * 40 + "a", "a " * 400)
     assert not matches("a … " * 40 + "b", "a " * 400)
     assert not matches("ab … ba", "aba"), "the ends may not overlap"

@@ -1,9 +1,5 @@
 """Sessions of docs pages: those of a page run in order against one node, and print what the page shows."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.docs.console import blocks, environment_of, run_step, steps_of
@@ -14,7 +10,7 @@ from tests.e2e.node_process import running_process
 @pytest.mark.parametrize(
     ("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5), ("tiering.md", 12)]
 )
-def test_the_sessions_print_what_the_page_shows(page: str, steps_min: int, tmp_path: Path) -> None:
+def test_the_sessions_print_what_the_page_shows(page, steps_min, tmp_path):
     steps = [step for session in blocks(page, "console") for step in steps_of(session)]
     assert len(steps) >= steps_min
     store = (tmp_path / "node" / "data" / "store").as_uri()

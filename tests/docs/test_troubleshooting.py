@@ -3,8 +3,6 @@
 `python -m tests.docs.test_troubleshooting` writes the table into the page.
 """
 
-from __future__ import annotations
-
 import re
 
 from openapi import load_contract
@@ -29,12 +27,12 @@ def page_with_table(page: str) -> str:
     return with_part(page, BEGIN, END, table())
 
 
-def test_every_problem_code_is_in_the_table() -> None:
+def test_every_problem_code_is_in_the_table():
     page = PAGE.read_text()
     assert page == page_with_table(page), "write it again: make docs-write"
 
 
-def test_symptoms_name_codes_that_exist() -> None:
+def test_symptoms_name_codes_that_exist():
     named = set(re.findall(r"\d{3} `([a-z_]+)`", PAGE.read_text().partition(BEGIN)[0]))
     assert len(named) > 1
     assert named <= set(PROBLEMS)

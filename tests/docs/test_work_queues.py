@@ -1,9 +1,5 @@
 """The page about work queues: its worker and its sessions, in order against one node."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.docs.console import blocks, environment_of, printed_by, run_sessions
@@ -13,7 +9,7 @@ PAGE = "work-queues.md"
 
 
 @pytest.mark.e2e
-def test_the_worker_and_the_sessions_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_worker_and_the_sessions_do_what_the_page_says(tmp_path):
     with running_process(tmp_path / "node") as node:
         environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)

@@ -1,7 +1,5 @@
 """Fixtures of the engine tests: a manual clock, a shard in a temporary directory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,12 +128,12 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def new_node(tmp_path: Path, clock: HandClock) -> Callable[..., object]:
+def new_node(tmp_path, clock) -> Callable[..., object]:
     return lambda: running_node(tmp_path / "data", clock)
 
 
 @pytest.fixture
-def small_file_system(tmp_path: Path) -> Iterator[Path]:
+def small_file_system(tmp_path) -> Iterator[Path]:
     try:
         with disk_faults.small_file_system(tmp_path / "mounted", SMALL_MIB) as mounted:
             yield mounted

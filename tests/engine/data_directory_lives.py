@@ -1,7 +1,5 @@
 """Nodes over several data directories, one life after another, for the tests of them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Batches built byte by byte, with errors that an encoder would not produce. Layout: engine/format/FORMAT.md."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable, Sequence

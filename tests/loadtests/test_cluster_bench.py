@@ -1,7 +1,5 @@
 """The bench of a cluster: the computation of its figures. A complete run needs a quiet machine and minutes."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -55,12 +53,12 @@ def node() -> Iterator[Node]:
     found.server_close()
 
 
-def test_the_longest_gap_ends_after_the_moment_and_may_begin_before_it() -> None:
+def test_the_longest_gap_ends_after_the_moment_and_may_begin_before_it():
     assert longest_gap([0.0, 1.0, 5.0, 5.5, 6.0], after=4.0) == Gap(1.0, 5.0)
     assert longest_gap([0.0, 3.0, 5.0, 5.5], after=4.0).seconds == 2.0
 
 
-def test_a_refused_record_is_retried_under_its_key_and_counted(node: Node) -> None:
+def test_a_refused_record_is_retried_under_its_key_and_counted(node):
     node.refuse = 2
     writer = SteadyWriter(node.url, "t")
     writer.start()
@@ -71,7 +69,7 @@ def test_a_refused_record_is_retried_under_its_key_and_counted(node: Node) -> No
     assert len(set(node.keys)) == len(writer.acknowledged)
 
 
-def test_waiting_for_an_acknowledgement_that_does_not_come_ends(node: Node) -> None:
+def test_waiting_for_an_acknowledgement_that_does_not_come_ends(node):
     node.refuse = 10**9
     writer = SteadyWriter(node.url, "t")
     writer.start()
@@ -80,7 +78,7 @@ def test_waiting_for_an_acknowledgement_that_does_not_come_ends(node: Node) -> N
     writer.stop()
 
 
-def test_a_missed_target_stands_out_in_the_table_and_a_figure_without_one_does_not() -> None:
+def test_a_missed_target_stands_out_in_the_table_and_a_figure_without_one_does_not():
     results = [Result("a", "under 1 s", "2 s", False), Result("b", "", "3", None, "more")]
     assert as_markdown(results, ["fact"]).splitlines()[-2:] == [
         "| a | under 1 s | **missed** 2 s |  |",

@@ -4,8 +4,6 @@ Both run in this process, on the same bodies of 1,000 records, alternating; the 
 other load disturbs least. A megabyte is one of values.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

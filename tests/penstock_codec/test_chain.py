@@ -1,7 +1,5 @@
 """Runs of batches by their headers and checksums: the compiled codec finds what its twin finds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given
@@ -36,9 +34,7 @@ def runs(draw: st.DrawFn) -> bytearray:
 
 
 @given(runs(), st.integers(4, 6), st.integers(0, 30), st.integers(0, 8))
-def test_the_sound_batches_of_a_run_are_those_of_the_twin(
-    data: bytearray, start_offset: int, offset: int, batches_max: int
-) -> None:
+def test_the_sound_batches_of_a_run_are_those_of_the_twin(data, start_offset, offset, batches_max):
     wanted = valid_batches_plainly(data, start_offset, offset, batches_max)
     assert valid_batches(data, start_offset, offset, batches_max) == wanted
     assert valid_batches(memoryview(bytes(data)), start_offset, offset, batches_max) == wanted
@@ -52,13 +48,12 @@ def outcome(data: Any) -> bool | str:
 
 
 @given(runs())
-def test_a_compressed_batch_is_found_as_by_the_twin(data: bytearray) -> None:
+def test_a_compressed_batch_is_found_as_by_the_twin(data):
     assert outcome(data) == plainly(outcome, data)
 
 
 @given(st.binary(max_size=200))
-def test_the_checksum_of_any_length_is_that_of_the_library(value: bytes) -> None:
-    assert COMPILED is not None
+def test_the_checksum_of_any_length_is_that_of_the_library(value):
     batch = encode_values([value], 1)
     set_crc(batch)
     assert COMPILED.valid_batches(batch, 0, 0, 9) == (0, len(batch), 1, False)
@@ -66,7 +61,6 @@ def test_the_checksum_of_any_length_is_that_of_the_library(value: bytes) -> None
     assert COMPILED.valid_batches(batch, 0, 0, 9) == (0, 0, 0, False)
 
 
-def test_large_batches_are_left_to_the_library() -> None:
-    assert COMPILED is not None
+def test_large_batches_are_left_to_the_library():
     assert COMPILED.valid_batches(encode_values([b"x" * 5000], 1), 0, 0, 9) is None
     assert COMPILED.valid_batches(encode_values([b"x"], 1), 2**62, 0, 9) is None

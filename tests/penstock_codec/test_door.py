@@ -1,7 +1,5 @@
 """Which codec runs: PENSTOCK_CODEC chooses, and one line says what is missing."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -21,19 +19,19 @@ from tests.codecs import needs_compiled, plain_codec
 ROOT = Path(__file__).parents[2]
 
 
-def test_plain_python_is_taken_where_it_is_chosen() -> None:
+def test_plain_python_is_taken_where_it_is_chosen():
     assert penstock_codec.choose("python") == (None, "PENSTOCK_CODEC=python")
 
 
 @needs_compiled
 @pytest.mark.parametrize("choice", ["auto", "compiled"])
-def test_the_compiled_codec_is_taken_where_it_is_there(choice: str) -> None:
+def test_the_compiled_codec_is_taken_where_it_is_there(choice):
     module, reason = penstock_codec.choose(choice)
     assert module is not None
     assert reason == ""
 
 
-def test_another_choice_is_refused() -> None:
+def test_another_choice_is_refused():
     with pytest.raises(ValueError, match="one of auto, compiled, python"):
         penstock_codec.choose("c")
 
@@ -45,9 +43,7 @@ def test_another_choice_is_refused() -> None:
         (ModuleType("old"), f"the compiled module is of version 0, this is version {penstock_codec.VERSION}: run "),
     ],
 )
-def test_without_a_module_of_this_version_plain_python_runs(
-    module: ModuleType | None, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_module_of_this_version_plain_python_runs(module, reason, monkeypatch):
     """Without it and with `compiled`, a process does not start."""
     if module is not None:
         module.VERSION = 0  # type: ignore[attr-defined]
@@ -61,7 +57,7 @@ def test_without_a_module_of_this_version_plain_python_runs(
         penstock_codec.choose("compiled")
 
 
-def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "Python.h").touch()
     monkeypatch.setattr(report.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
@@ -72,7 +68,7 @@ def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch: pytest.Monkey
         assert "\n" not in line()
 
 
-def test_the_command_says_which_codec_runs() -> None:
+def test_the_command_says_which_codec_runs():
     """With plain Python chosen, it does not say what to install, although there is no compiler."""
     environment = {**os.environ, "PENSTOCK_CODEC": "python", "CC": "/nonexistent/cc"}
     command = [sys.executable, "-m", "penstock_codec"]
@@ -80,9 +76,7 @@ def test_the_command_says_which_codec_runs() -> None:
     assert ran.stdout == f"codec: plain Python, at {report.COST}: PENSTOCK_CODEC=python\n"
 
 
-def test_a_benchmark_runs_plain_python_only_where_it_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_runs_plain_python_only_where_it_is_chosen(monkeypatch, capsys):
     with plain_codec():
         monkeypatch.setattr(penstock_codec, "why_not", "it is not compiled here")
         assert (main([]), main(["--measured"])) == (0, 1)
@@ -94,7 +88,7 @@ def test_a_benchmark_runs_plain_python_only_where_it_is_chosen(
     assert "codec: plain Python" in capsys.readouterr().out
 
 
-def test_every_benchmark_says_which_codec_runs() -> None:
+def test_every_benchmark_says_which_codec_runs():
     rules = re.findall(r"^(bench[a-z-]*):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(rules) > 5
     assert [name for name, recipe in rules if "-m penstock_codec --measured" not in recipe] == []
@@ -102,7 +96,7 @@ def test_every_benchmark_says_which_codec_runs() -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("is_usable", [True, False])
-def test_make_compiles_again_what_is_not_usable(tmp_path: Path, is_usable: bool) -> None:
+def test_make_compiles_again_what_is_not_usable(tmp_path, is_usable):
     """A file of the compiled module that cannot be loaded, or is of an earlier version, is made again."""
     shutil.copytree(ROOT / "penstock_codec", tmp_path / "penstock_codec")
     shutil.copy(ROOT / "Makefile", tmp_path)
@@ -120,7 +114,7 @@ def test_make_compiles_again_what_is_not_usable(tmp_path: Path, is_usable: bool)
 
 
 @needs_compiled
-def test_code_in_a_zip_finds_the_compiled_module_that_is_installed(tmp_path: Path) -> None:
+def test_code_in_a_zip_finds_the_compiled_module_that_is_installed(tmp_path):
     """As on an executor of Spark."""
     package = Path(penstock_codec.__file__).parent
     with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:

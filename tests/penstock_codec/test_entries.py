@@ -1,7 +1,5 @@
 """What recognises repeats: the compiled codec and its plain Python twins make the same bytes and find the same keys."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest
@@ -18,7 +16,7 @@ from engine.format.keyed_batch import (
     keys_in_plainly,
     pack_entries,
 )
-from engine.producers.key_window import StoredKey, store_keys
+from engine.producers.key_window import store_keys
 from tests.codecs import needs_compiled
 
 pytestmark = needs_compiled
@@ -52,8 +50,7 @@ SMALL = st.lists(
 
 
 @given(REQUESTS | SMALL)
-def test_both_pack_the_same_rows(requests: list[RequestEntry]) -> None:
-    assert penstock_codec.native is not None
+def test_both_pack_the_same_rows(requests):
     packed = penstock_codec.native.pack_entries(requests, SEQUENCE_MARK)
     try:
         rows = pack_entries(requests)
@@ -64,8 +61,7 @@ def test_both_pack_the_same_rows(requests: list[RequestEntry]) -> None:
 
 
 @given(st.lists(st.builds(RequestEntry, KEYS | SEQUENCES | SOURCES, PLACES, PLACES), max_size=8))
-def test_both_find_the_same_keys(requests: list[RequestEntry]) -> None:
-    assert penstock_codec.native is not None
+def test_both_find_the_same_keys(requests):
     found = penstock_codec.native.keys_in(requests)
     if found is not None:
         keys, count = keys_in_plainly(requests)
@@ -77,8 +73,7 @@ def test_both_find_the_same_keys(requests: list[RequestEntry]) -> None:
 
 
 @given(st.lists(st.tuples(KEYS, _about(0, 2**62), _about(0, 2**31)), max_size=6), _about(0, 2**62, 2**63), _about(0))
-def test_both_store_the_same_keys(stored: list[StoredKey], base_offset: int, after_first_ms: int) -> None:
-    assert penstock_codec.native is not None
+def test_both_store_the_same_keys(stored, base_offset, after_first_ms):
     before = {b"a" * 16: b"earlier"}
     compiled, plain = dict(before), dict(before)
     if base_offset > 2**63 - 1:
@@ -101,9 +96,8 @@ ENTRY = KeyEntry(b"k" * 16, b"r" * 16, 1, 5)
     [5, (ENTRY, 0), (5, 0, 1), (ENTRY[:3], 0, 1), (ENTRY, "0", 1), (ENTRY, 0, 2**70), ((b"k", b"r" * 16, 1, 5), 0, 1),
      ((b"k" * 16, b"r", 1, 5), 0, 1), ((b"k" * 16, b"r" * 16, "1", 5), 0, 1), (("k", 1, 2, 3), 0, 1)],
 )  # fmt: skip
-def test_entries_of_another_kind_are_for_the_twin(request_entry: object) -> None:
+def test_entries_of_another_kind_are_for_the_twin(request_entry):
     native = penstock_codec.native
-    assert native is not None
     good = (ENTRY, 0, 1)
     assert native.pack_entries([good, request_entry], SEQUENCE_MARK) is None  # type: ignore[list-item]
     assert native.store_keys({}, [good, request_entry], 0, 0) is None  # type: ignore[list-item]

@@ -1,7 +1,5 @@
 """Header blocks of HTTP/2: the compiled decoder and its plain Python twin find the same fields, tables and faults."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -75,7 +73,6 @@ def _decoded(one: BlockDecoder, block: bytes) -> tuple[list[Header] | str, bool,
 
 
 def _compiled(list_bytes_max: int, fields_max: int) -> BlockDecoder:
-    assert penstock_codec.native is not None
     return penstock_codec.native.HpackDecoder(STATIC, BrokenBlock, FAULTS, list_bytes_max, fields_max)
 
 
@@ -84,7 +81,7 @@ def _compiled(list_bytes_max: int, fields_max: int) -> BlockDecoder:
 @example([b"\x40\x00\x00" * 130 + b"\xff\x3e", b"\xff\x40", b"\xff\x3e\xff\x3f"], 65536, 200)
 @example([b"\x7f\xff\xff\xff\xff\x7f\x00"], 65536, 20)
 @example([b"\x7f\xff\xff\xff\xff\xff\x00"], 65536, 20)
-def test_both_find_the_same_fields_tables_and_faults(blocks: list[bytes], list_bytes_max: int, fields_max: int) -> None:
+def test_both_find_the_same_fields_tables_and_faults(blocks, list_bytes_max, fields_max):
     compiled, plain = _compiled(list_bytes_max, fields_max), Decoder(list_bytes_max, fields_max)
     for block in blocks:
         found = _decoded(compiled, block)
@@ -110,14 +107,14 @@ def test_both_find_the_same_fields_tables_and_faults(blocks: list[bytes], list_b
         (b"\x40\x81\x00\x01a", "a text that breaks the Huffman code"),
     ],
 )
-def test_each_fault_has_its_text(block: bytes, fault: str) -> None:
+def test_each_fault_has_its_text(block, fault):
     assert fault in FAULTS
     for one in (_compiled(65536, 100), Decoder(65536, 100)):
         with pytest.raises(BrokenBlock, match=fault):
             one.decode(block)
 
 
-def test_the_table_is_bounded_whatever_a_client_adds() -> None:
+def test_the_table_is_bounded_whatever_a_client_adds():
     one = _compiled(1 << 20, 1 << 20)
     for number in range(1000):
         one.decode(
@@ -128,7 +125,7 @@ def test_the_table_is_bounded_whatever_a_client_adds() -> None:
         assert len(table) <= TABLE_BYTES // 32
 
 
-def test_fields_of_a_table_are_one_object_and_are_freed_with_it() -> None:
+def test_fields_of_a_table_are_one_object_and_are_freed_with_it():
     one = _compiled(65536, 100)
     ((name, value),) = first = one.decode(_literal((6, 0x40), 0, b"x-one", b"its value"))
     again = one.decode(b"\xbe\x82")
@@ -162,8 +159,7 @@ def test_fields_of_a_table_are_one_object_and_are_freed_with_it() -> None:
         (STATIC, BrokenBlock, FAULTS, 2**70, 1),
     ],
 )
-def test_arguments_of_another_kind_are_an_error(arguments: tuple[object, ...]) -> None:
-    assert penstock_codec.native is not None
+def test_arguments_of_another_kind_are_an_error(arguments):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         penstock_codec.native.HpackDecoder(*arguments)  # type: ignore[arg-type]
     with pytest.raises(TypeError):

@@ -1,7 +1,5 @@
 """The last offset of each key, in the compiled codec and its plain Python twin: both keep the same records."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

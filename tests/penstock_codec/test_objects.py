@@ -1,7 +1,5 @@
 """Record objects to batches by the compiled codec: the same batches and refusals as by its twin."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from random import Random
@@ -93,18 +91,14 @@ def outcome(decode: Any, body: bytes, limits: JsonLimits, to: Destination) -> An
 
 
 @given(objects(), destinations(), st.data())
-def test_an_envelope_becomes_the_batches_of_the_twin_or_its_refusal(
-    records: list[dict[str, Any]], to: Destination, data: st.DataObject
-) -> None:
+def test_an_envelope_becomes_the_batches_of_the_twin_or_its_refusal(records, to, data):
     body = data.draw(written({"records": records}, SPACES)).encode("utf-8", "surrogatepass")
     for limits in (WIDE, NARROW):
         assert outcome(decode_envelope, body, limits, to) == plainly(outcome, decode_envelope, body, limits, to)
 
 
 @given(objects(), destinations(), st.data())
-def test_lines_become_the_batches_of_the_twin_or_its_refusal(
-    records: list[dict[str, Any]], to: Destination, data: st.DataObject
-) -> None:
+def test_lines_become_the_batches_of_the_twin_or_its_refusal(records, to, data):
     lines = [data.draw(written(record, SPACES_IN_LINE)) for record in records]
     body = data.draw(st.sampled_from(["\n", "\r\n", "\n\n "])).join(lines).encode("utf-8", "surrogatepass")
     for limits in (WIDE, NARROW):
@@ -112,7 +106,7 @@ def test_lines_become_the_batches_of_the_twin_or_its_refusal(
 
 
 @given(objects(), st.data())
-def test_damaged_bodies_are_refused_as_by_the_twin(records: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_damaged_bodies_are_refused_as_by_the_twin(records, data):
     for decode, whole in (
         (decode_envelope, json.dumps({"records": records}, ensure_ascii=False)),
         (decode_record_lines, "\n".join(json.dumps(record, ensure_ascii=False) for record in records)),
@@ -161,14 +155,14 @@ def test_damaged_bodies_are_refused_as_by_the_twin(records: list[dict[str, Any]]
         '{"value": [1,\n2]}',
     ],
 )
-def test_a_record_is_taken_as_by_the_twin(record: str) -> None:
+def test_a_record_is_taken_as_by_the_twin(record):
     body = f'{{"records":[{record}, {{"value":7}}]}}'.encode()
     assert outcome(decode_envelope, body, WIDE, TO) == plainly(outcome, decode_envelope, body, WIDE, TO)
     line = record.encode() + b"\n"
     assert outcome(decode_record_lines, line, WIDE, TO) == plainly(outcome, decode_record_lines, line, WIDE, TO)
 
 
-def test_usual_bodies_need_no_object_for_a_record() -> None:
+def test_usual_bodies_need_no_object_for_a_record():
     records = [
         {"key": f"k{n}", "value": {"n": n}, "headers": {"a": "b"}, "timestamp": NOW - n, "partition": n % 6}
         for n in range(100)
@@ -183,7 +177,7 @@ def test_usual_bodies_need_no_object_for_a_record() -> None:
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=20))
 @example(["", "a", "ab", "abc", "abcd", "abcde"])
-def test_keys_choose_partitions_as_kafkas_producers_do(keys: list[str]) -> None:
+def test_keys_choose_partitions_as_kafkas_producers_do(keys):
     body = json.dumps({"records": [{"value": 1, "key": key} for key in keys]}, ensure_ascii=False)
     incoming: Incoming = decode_envelope(body.encode("utf-8", "surrogatepass"))
     if isinstance(incoming, IncomingObjects):
@@ -193,13 +187,12 @@ def test_keys_choose_partitions_as_kafkas_producers_do(keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("rows", [b"", b"\x00" * 40, b"\x00" * 39, b"\xff" * 40, b"\x7f" * 40])
-def test_rows_that_are_not_of_a_body_are_refused(rows: bytes) -> None:
-    assert COMPILED is not None
+def test_rows_that_are_not_of_a_body_are_refused(rows):
     with pytest.raises(ValueError, match="rows"):
         COMPILED.encode_objects(b"12345678", rows, False, 0)
 
 
-def test_a_body_of_binary_values_needs_no_object_for_a_record() -> None:
+def test_a_body_of_binary_values_needs_no_object_for_a_record():
     values = [bytes(range(n % 256)) for n in range(300)]
     lines = [json.dumps({"value_base64": b64encode(value).decode(), "key_base64": "AP8="}) for value in values]
     incoming = decode_record_lines("\n".join(lines).encode())
@@ -211,7 +204,7 @@ def test_a_body_of_binary_values_needs_no_object_for_a_record() -> None:
     ]
 
 
-def test_a_key_with_escapes_is_stored_without_them() -> None:
+def test_a_key_with_escapes_is_stored_without_them():
     incoming = decode_envelope(
         rb'{"records":[{"key":"\u00e9\ud83d\ude00\n\/\"\u007f","value":1},{"key":"k","value":2}]}'
     )

@@ -1,7 +1,5 @@
 """Batches to JSON and NDJSON by the compiled codec: byte for byte what its twin makes, of any stored batches."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -67,9 +65,7 @@ def runs(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(runs(), st.sampled_from(FORMS), STYLES, st.integers(0, 20), st.none() | st.integers(1, 9), st.integers(0, 400))
-def test_a_run_is_rendered_as_by_the_twin(
-    run: tuple[bytes, int], form: str | None, style: Style, offset: int, max_records: int | None, bytes_max: int
-) -> None:
+def test_a_run_is_rendered_as_by_the_twin(run, form, style, offset, max_records, bytes_max):
     data, end = run
     for bounds in (WIDE, Bounds(max_records, 1 << 20, 1 << 30), Bounds(max_records, 200, bytes_max)):
         compiled = render_stored(data, offset, end, bounds, form, style)
@@ -80,9 +76,7 @@ def test_a_run_is_rendered_as_by_the_twin(
 
 
 @given(runs(), st.sampled_from(FORMS), STYLES, st.data())
-def test_a_damaged_run_is_rendered_as_by_the_twin(
-    run: tuple[bytes, int], form: str | None, style: Style, data: st.DataObject
-) -> None:
+def test_a_damaged_run_is_rendered_as_by_the_twin(run, form, style, data):
     """The bytes of a client's batch have a true checksum and may be anything, since `verify=header` trusts them."""
     stored, end = bytearray(run[0]), run[1]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -96,13 +90,13 @@ def test_a_damaged_run_is_rendered_as_by_the_twin(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("style", Style)
-def test_hostile_values_are_rendered_as_by_the_twin(form: str | None, style: Style) -> None:
+def test_hostile_values_are_rendered_as_by_the_twin(form, style):
     rows = [(value, value, [("h", value)]) for value in HOSTILE] + [(None, None, [("h", None)])]
     data = bytes(batch_of(rows, 0))
     assert render_stored(data, 0, len(rows), WIDE, form, style) == render_plainly(data, 0, len(rows), WIDE, form, style)
 
 
-def test_most_batches_need_no_object_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_batches_need_no_object_for_a_record(monkeypatch):
     rows = [(b"k", b'{"a":1}', [("content-type", b"application/json"), ("x", "é".encode())])] * 100
     data = b"".join(bytes(batch_of(rows, 100 * n, codec)) for n, codec in enumerate(Codec))
     data += bytes(compacted(batch_of(rows, 500, Codec.NONE), {0, 7, 99})) + bytes(empty_batch(600, 1000, 3, 1))
@@ -120,7 +114,7 @@ def test_most_batches_need_no_object_for_a_record(monkeypatch: pytest.MonkeyPatc
 @given(st.text(max_size=20), st.binary(max_size=20))
 @example("".join(map(chr, range(0x100))), bytes(range(256)))
 @example("\ud7ff\ue000\U0010ffff\u2028\x7f", b"\xf4\x8f\xbf\xbf")
-def test_texts_and_bytes_are_written_as_msgspec_writes_them(text: str, other: bytes) -> None:
+def test_texts_and_bytes_are_written_as_msgspec_writes_them(text, other):
     kept = text.encode("utf-8", "replace")
     for value in (kept, other):
         data = bytes(batch_of([(value, value, [("h", value)])], 0))
@@ -135,7 +129,7 @@ def test_texts_and_bytes_are_written_as_msgspec_writes_them(text: str, other: by
 @example(99, 100)
 @example(-(2**63), 999)
 @example(2**63 - 1, 10**18)
-def test_numbers_are_written_in_decimal(timestamp: int, offset: int) -> None:
+def test_numbers_are_written_in_decimal(timestamp, offset):
     batch = record_batch.encode([(timestamp, None, b"1", [])])
     stamp(batch, offset, 0)
     line = b'{"offset":%d,"timestamp":%d,"key":null,"value":1,"headers":{}}\n' % (offset, timestamp)

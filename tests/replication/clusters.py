@@ -2,8 +2,6 @@
 calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable

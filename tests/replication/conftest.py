@@ -1,9 +1,6 @@
 """One ZooKeeper for all tests of the session, each below its own key; clusters of agents on either store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeeper]:
+def zookeeper_server(tmp_path_factory) -> Iterator[Zookeeper]:
     if not is_installed():
         pytest.skip(WHY_NOT)
     with zookeeper_process(tmp_path_factory.mktemp("zookeeper")) as process:
@@ -22,20 +19,20 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zooke
 
 
 @pytest.fixture(params=STORES)
-async def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Coordination]:
+async def coordination(request, tmp_path) -> AsyncIterator[Coordination]:
     async with STORES[request.param](tmp_path, request) as made:
         yield made
 
 
 @pytest.fixture
-async def cluster(coordination: Coordination) -> AsyncIterator[Cluster]:
+async def cluster(coordination) -> AsyncIterator[Cluster]:
     made = Cluster(coordination)
     yield made
     await made.stop()
 
 
 @pytest.fixture
-async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def alone(tmp_path, request) -> AsyncIterator[Cluster]:
     """A cluster over the embedded store, for tests in which the store makes no difference."""
     async with embedded_cluster(tmp_path, request) as made:
         yield made

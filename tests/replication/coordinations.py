@@ -1,7 +1,5 @@
 """Each implementation of the coordination store for the contract tests: open sessions, expire one by force."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from abc import ABC, abstractmethod

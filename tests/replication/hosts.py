@@ -5,8 +5,6 @@ Fetches go over loopback by aiohttp. There is no coordination: an in-memory stor
 and notifies every node. A test elects a leader by writing a state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence

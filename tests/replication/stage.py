@@ -4,8 +4,6 @@ Nothing happens without a command: no fetch, no fsync, no message of the store. 
 of each step. Logs are lists; replication.cores decides for the nodes. Only `wait` advances time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 
@@ -143,22 +141,18 @@ class Stage:
             self._learn(node)
 
     def do_controller(self) -> None:
-        assert self.store is not None
         self._write(reconciled(PARTITION, self.store.state, self.rules, self.registered))
 
     def do_preferred(self) -> None:
-        assert self.store is not None
         self._write(with_preferred_leader(PARTITION, self.store.state, self.rules, self.registered))
 
     def do_reassign(self, *target: str) -> None:
-        assert self.store is not None
         self._write(reassignment.with_reassignment(self.store.state, tuple(map(int, target)), self.registered.keys()))
 
     def do_store(self) -> None:
         """Deliver the leaders' proposals, in order."""
         proposals, self.proposals = self.proposals, []
         for number, proposal in proposals:
-            assert self.store is not None
             if proposal.partition_epoch != self.store.partition_epoch:
                 self.write(f"store refuses what {number} proposed: the state has changed since")
             else:
@@ -246,7 +240,6 @@ class Stage:
         self.registered[node.number] = Registration(self.broker_epochs, node.survives_from)
 
     def _write(self, state: PartitionState) -> None:
-        assert self.store is not None
         if state == self.store.state:
             self.write("nothing to change")
             return

@@ -3,8 +3,6 @@
 They are the documentation of the protocol. PENSTOCK_REWRITE=1 writes the current output; read it before you commit it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

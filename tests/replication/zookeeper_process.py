@@ -1,7 +1,5 @@
 """Debian's ZooKeeper as a process of a test, with its own port and directory; it ends with the test."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

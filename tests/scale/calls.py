@@ -1,7 +1,5 @@
 """Counts calls in this thread: a measure of cost that needs no clock."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

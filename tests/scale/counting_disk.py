@@ -1,7 +1,5 @@
 """A real disk that counts its calls by name, and its syncs by path."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter

@@ -4,8 +4,6 @@ Creates thousands of segments, reads, ships, scrubs, restarts and deletes. Print
 greatest number of open files, and the records found. tests/scale/test_open_files.py starts it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -66,7 +64,6 @@ async def read_all(node: Node, segments: int) -> int:
                 chunk = await node.tier.read(partition, offset, 1)
             else:
                 chunk = await node.shard.reader.read(partition, offset, 1)
-            assert chunk is not None
             if [record.value for record in batch.decode(chunk.data)] == [b"%d" % offset]:
                 right.add(offset)
 

@@ -3,8 +3,6 @@
 500 of them by default; `make scale-long` has 10,000.
 """
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Requests for all partitions of a topic with very many of them: counts of tasks, and the returned rows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -3,8 +3,6 @@
 Costs are counted in calls, and in processor time where a pass over all keys would make no calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

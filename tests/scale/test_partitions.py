@@ -2,14 +2,11 @@
 time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 
@@ -41,7 +38,7 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: HandClock, disk: CountingDisk) -> Start:
+def start(tmp_path, clock, disk) -> Start:
     return lambda: running_node(tmp_path / "data", clock, disk)
 
 
@@ -56,7 +53,7 @@ async def fill(node: Node, name: str, *, producer: bool = False) -> None:
     await asyncio.gather(*waits)
 
 
-async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions(start: Start, disk: CountingDisk):
+async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions(start, disk):
     async with start() as node:
         disk.reset()
         await node.shard.create_topic("t", SCALE // 2, 1, {})
@@ -70,9 +67,7 @@ async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions
         assert len(node.shard.topic("t").partitions) == SCALE
 
 
-async def test_new_partitions_are_opened_in_batches_with_few_calls_each(
-    start: Start, disk: CountingDisk, monkeypatch: pytest.MonkeyPatch
-):
+async def test_new_partitions_are_opened_in_batches_with_few_calls_each(start, disk, monkeypatch):
     submitted: list[object] = []
     submit = ThreadPoolExecutor.submit
 
@@ -95,7 +90,7 @@ async def test_new_partitions_are_opened_in_batches_with_few_calls_each(
         assert [one.number for one in node.shard.partitions()] == list(range(2 * SCALE))
 
 
-async def test_the_first_records_of_a_partition_make_its_directory_durable(start: Start, disk: CountingDisk):
+async def test_the_first_records_of_a_partition_make_its_directory_durable(start, disk):
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         disk.reset()
@@ -107,7 +102,7 @@ async def test_the_first_records_of_a_partition_make_its_directory_durable(start
         assert not any(disk.synced[one] for one in directories)
 
 
-async def test_first_records_of_many_partitions_leave_others_their_turn(start: Start, disk: CountingDisk):
+async def test_first_records_of_many_partitions_leave_others_their_turn(start, disk):
     """Counts groups in the event loop: how many syncs ahead the writer is depends on the machine."""
     async with start() as node:
         await node.shard.create_topic("many", SCALE, 1, {})
@@ -142,21 +137,21 @@ def meeting_another() -> Callable[[], None]:
     return wait
 
 
-async def test_syncs_of_many_partitions_are_under_way_at_once(start: Start, disk: CountingDisk):
+async def test_syncs_of_many_partitions_are_under_way_at_once(start, disk):
     async with start() as node:
         await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
         disk.on_sync = meeting_another()
         await fill(node, "t")
 
 
-async def test_a_stop_saves_several_partitions_at_once(start: Start, disk: CountingDisk):
+async def test_a_stop_saves_several_partitions_at_once(start, disk):
     async with start() as node:
         await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
         await fill(node, "t", producer=True)
         disk.on_sync = meeting_another()
 
 
-async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Start, disk: CountingDisk):
+async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start, disk):
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         await fill(node, "t")
@@ -169,7 +164,7 @@ async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Sta
         await node.shard.delete_topic("t")
 
 
-async def test_a_stop_does_not_save_for_longer_than_it_may(start: Start, disk: CountingDisk, clock: HandClock):
+async def test_a_stop_does_not_save_for_longer_than_it_may(start, disk, clock):
     """Saved state only makes the next start faster: the log has everything."""
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
@@ -186,7 +181,7 @@ async def test_a_stop_does_not_save_for_longer_than_it_may(start: Start, disk: C
             assert (await node.leaders["t", number].produce(again, Acks.ALL, 600_000)).is_duplicate
 
 
-async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
+async def test_checkpoints_write_one_file(start, disk):
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         await fill(node, "t")
@@ -197,9 +192,7 @@ async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
         assert disk.syncs <= 2, "nothing has changed"
 
 
-async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
-    start: Start, disk: CountingDisk, tmp_path: Path
-):
+async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(start, disk, tmp_path):
     """Other work does not wait for thousands of removals; a stop interrupts them between two, and a start continues."""
     may_go_on = threading.Event()
     home = tmp_path / "data" / "topics" / "t"
@@ -223,7 +216,7 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
     assert disk.calls["rmdir"] == SCALE + 1
 
 
-def test_a_partition_of_many_segments_is_removed_a_few_files_at_a_time(tmp_path: Path, disk: CountingDisk):
+def test_a_partition_of_many_segments_is_removed_a_few_files_at_a_time(tmp_path, disk):
     (tmp_path / "0").mkdir()
     for base_offset in range(3 * STEPS_AT_ONCE):
         (tmp_path / "0" / f"{base_offset:020d}.log").touch()
@@ -234,7 +227,7 @@ def test_a_partition_of_many_segments_is_removed_a_few_files_at_a_time(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_partitions_are_taken_in_and_let_go_in_slices(start: Start):
+async def test_partitions_are_taken_in_and_let_go_in_slices(start):
     in_turn: list[int] = []
 
     async def turns() -> None:

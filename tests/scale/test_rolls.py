@@ -1,7 +1,5 @@
 """The cost of a roll and its upload does not grow with the number of segments."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
@@ -64,7 +62,7 @@ async def roll(node: Node, tier: Tier, count: int) -> None:
                 wait_s *= 1.5
 
 
-async def test_a_roll_costs_no_pass_over_the_segments_before_it(tmp_path: Path):
+async def test_a_roll_costs_no_pass_over_the_segments_before_it(tmp_path):
     disk = CountingDisk()
     async with tiered_node(tmp_path, disk) as (node, tier):
         await roll(node, tier, FEW)
@@ -80,7 +78,7 @@ async def test_a_roll_costs_no_pass_over_the_segments_before_it(tmp_path: Path):
     assert counts[1] < 1.5 * counts[0], "calls on the loop"
 
 
-def test_a_list_behind_a_key_looks_at_nothing_before_it(tmp_path: Path):
+def test_a_list_behind_a_key_looks_at_nothing_before_it(tmp_path):
     """A commit lists the manifests after its own, in the directory of one day's manifests."""
     ids = itertools.count()
     store, counts = FileStore(str(tmp_path), new_id=lambda: f"{next(ids):032x}"), []

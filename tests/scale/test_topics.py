@@ -3,13 +3,10 @@
 The cost of a change of one topic is counted in calls of the loop's thread and of the disk, not in time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from engine.format import batch
 from engine.runtime.pooled_disk import PooledDisk
@@ -57,7 +54,7 @@ def files_open() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_creation_makes_no_calls_for_each_topic_that_is_there(tmp_path: Path):
+async def test_a_creation_makes_no_calls_for_each_topic_that_is_there(tmp_path):
     async with in_process(tmp_path, topics_max=2 * SCALE, tier_check_ms=STAY_MS) as gateway:
         node = gateway.node
 
@@ -77,7 +74,7 @@ async def test_a_creation_makes_no_calls_for_each_topic_that_is_there(tmp_path: 
         assert planted - early > SCALE, "a pass over all topics is not seen"
 
 
-async def test_topics_are_listed_described_written_to_and_there_after_a_start(tmp_path: Path):
+async def test_topics_are_listed_described_written_to_and_there_after_a_start(tmp_path):
     names = sorted(f"t{number}" for number in range(SCALE))
     files = files_open()
     for life in range(2):
@@ -101,7 +98,7 @@ async def test_topics_are_listed_described_written_to_and_there_after_a_start(tm
         assert files_open() <= files + 4
 
 
-async def test_changes_starts_and_stops_make_no_disk_calls_for_each_topic_that_is_there(tmp_path: Path):
+async def test_changes_starts_and_stops_make_no_disk_calls_for_each_topic_that_is_there(tmp_path):
     disk, clock = CountingDisk(), HandClock()
     pool = PooledDisk(disk, FEW)
     names = [f"t{number}" for number in range(SCALE)]

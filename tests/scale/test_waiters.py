@@ -4,8 +4,6 @@ Measures the processor time of the waiters themselves: the cost of a bare future
 subtracted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys
@@ -89,7 +87,7 @@ ENDS: dict[str, Callable[[int], int]] = {
 
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_waits_that_end_at_once_cost_microseconds_each(ending: str, ends: str):
+async def test_waits_that_end_at_once_cost_microseconds_each(ending, ends):
     finish, wait_s, error = ENDINGS[ending]
     waits_s, futures_s, gc_was_on = [], [], gc.isenabled()
     gc.freeze()  # so that the collections below find only what this test made

@@ -2,8 +2,6 @@
 requested.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import threading

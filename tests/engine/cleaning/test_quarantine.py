@@ -3,8 +3,6 @@
 Real files, a real store and the real scrubber; a flipped bit in a file simulates disk decay.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The check of a sealed segment file finds every change of a byte, and attributes it to as few records as possible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,7 @@ def batches() -> list[bytes]:
 
 
 @pytest.fixture
-def sealed(tmp_path: Path, batches: list[bytes]) -> SealedFile:
+def sealed(tmp_path, batches) -> SealedFile:
     """Write a segment as the engine leaves it: with its indexes and its checksum."""
     data = b"".join(batches)
     path = tmp_path / paths.segment_file(BASE, paths.LOG)

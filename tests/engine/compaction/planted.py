@@ -1,7 +1,5 @@
 """Faults of compaction that tests plant: in the engine alone, and in the simulator."""
 
-from __future__ import annotations
-
 from engine.compaction.latest_offsets import Kept, PythonOffsets
 from engine.compaction.progress import Progress
 from engine.format.batch import HEADER_BYTES

@@ -1,7 +1,5 @@
 """A compacted partition and its twin: the records that were written, and what every reader must find of them."""
 
-from __future__ import annotations
-
 from random import Random
 
 from engine.compaction.compactor import Compactor

@@ -1,7 +1,5 @@
 """Compaction: the table that a log describes stays the same, and every reader finds each record that remains."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Followers of a leader whose log is compacted: batches join, wherever the follower's log ends."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from engine.format.batch_header import walk

@@ -108,9 +108,7 @@ async def damaged() -> Repair:
 
 
 @pytest.mark.parametrize("first", THIRDS)
-async def test_a_power_loss_at_any_operation_leaves_the_damaged_segment_or_the_copy(
-    damaged: Repair, first: int
-) -> None:
+async def test_a_power_loss_at_any_operation_leaves_the_damaged_segment_or_the_copy(damaged, first):
     await damaged.live(counted := damaged.disk.snapshot())
     assert damaged.is_repaired
     for n in range(first, counted.operations + 1, 3):
@@ -133,9 +131,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda one: f"{one.operation}-{one.path}")
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_failing_disk_leaves_a_segment_that_is_known_to_be_damaged_or_good(
-    damaged: Repair, fault: Rule, is_restarted: bool
-) -> None:
+async def test_a_failing_disk_leaves_a_segment_that_is_known_to_be_damaged_or_good(damaged, fault, is_restarted):
     recording = damaged.disk.snapshot()
     disk = FaultyDisk(recording)
     async with inline_node(disk, damaged.clock) as node:
@@ -156,7 +152,7 @@ async def test_a_failing_disk_leaves_a_segment_that_is_known_to_be_damaged_or_go
 
 
 @pytest.mark.parametrize("change", ["a later record is missing", "truncated", "repaired otherwise"])
-async def test_a_copy_that_does_not_fit_the_log_any_more_is_dropped(damaged: Repair, change: str) -> None:
+async def test_a_copy_that_does_not_fit_the_log_any_more_is_dropped(damaged, change):
     disk = damaged.disk.snapshot()
     async with inline_node(disk, damaged.clock) as node:
         await damaged.find_damage(node, disk)

@@ -1,7 +1,5 @@
 """Faults that are planted in compaction: the twin of the table finds each one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -63,7 +61,7 @@ def planted(name: str, patch: pytest.MonkeyPatch) -> None:
         "a removed batch leaves a gap",
     ],
 )
-async def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_planted_fault_is_found(fault, monkeypatch):
     planted(fault, monkeypatch)
     for seed in SEEDS:
         clock = HandClock()

@@ -5,8 +5,6 @@ After every step the log has the last record of each key, each tombstone within 
 not sent (tests/engine/compaction/table.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 
@@ -29,7 +27,7 @@ BATCHES = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=6)
 
 class CompactedPartition(RuleBasedStateMachine):
     @initialize(keys_in_memory=st.sampled_from((2, 100)))
-    def begin(self, keys_in_memory: int) -> None:
+    def begin(self, keys_in_memory):
         self.clock, self.table = HandClock(), Table(memory_bytes=160 * keys_in_memory)
         self.disk = RecordingDisk(self.clock)
         self.loop = asyncio.new_event_loop()
@@ -37,24 +35,24 @@ class CompactedPartition(RuleBasedStateMachine):
         self._do(self.node.shard.create_topic("t", 1, 1, SETTINGS))
 
     @rule(batches=st.lists(BATCHES, min_size=1, max_size=3))
-    def send_segments(self, batches: list[list[tuple[bytes, bytes | None]]]) -> None:
+    def send_segments(self, batches):
         for batch in batches:
             self._do(self.table.send(self.node, batch))
             self._do(self.table.seal(self.node))
 
     @rule(batch=BATCHES)
-    def send(self, batch: list[tuple[bytes, bytes | None]]) -> None:
+    def send(self, batch):
         self._do(self.table.send(self.node, batch))
 
     @rule(ms=st.sampled_from((0, 600, 2000)))
-    def compact(self, ms: int) -> None:
+    def compact(self, ms):
         self.clock.pass_ms(ms)
         self.clock.seconds += ms / 1000
         self._do(self.table.compact(self.node, self.disk))
         self._check()
 
     @rule(is_clean=st.booleans())
-    def start_again(self, is_clean: bool) -> None:
+    def start_again(self, is_clean):
         self._end(is_clean=is_clean)
         if not is_clean:
             self.disk = self.disk.snapshot()  # the locks of a killed process are free
@@ -62,7 +60,7 @@ class CompactedPartition(RuleBasedStateMachine):
         self._check()
 
     @rule(after=st.integers(1, 40), seed=st.integers(0, 99))
-    def lose_power_while_compacting(self, after: int, seed: int) -> None:
+    def lose_power_while_compacting(self, after, seed):
         self.disk.lose_power_after(self.disk.operations + after)
         try:
             self._do(self.table.compact(self.node, self.disk))
@@ -100,7 +98,7 @@ TestCompactedPartition = CompactedPartition.TestCase
 
 
 @pytest.mark.parametrize("fault", ["the last record of a key goes", "tombstones go at once"])
-def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_fault_is_found(fault, monkeypatch):
     planted(fault, monkeypatch)
     quick = settings(
         max_examples=100,

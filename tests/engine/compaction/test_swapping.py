@@ -1,7 +1,5 @@
 """Swaps that fail, are given up by their caller, or meet a changed topic: the log in memory and the files agree."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Compaction of a log that is truncated, and of a replica beside one that is away: deleted keys do not return."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.compaction.compactor import Compactor

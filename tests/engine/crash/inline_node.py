@@ -4,8 +4,6 @@ Shard, committer, recovery and data directory are the real ones. Only the writer
 ones that run in the caller, and there are no timers. tests/engine/shard/test_shard.py tests the threads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence

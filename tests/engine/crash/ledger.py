@@ -4,8 +4,6 @@ It judges a reopened node. The log must be a prefix of what was sent, byte for b
 must contain nothing else, and every way of reading must agree.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import accumulate
 

@@ -3,8 +3,6 @@
 Everything is a function of story, seed, operation and state number, so one test can be rerun to replay a failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -55,7 +55,7 @@ class ProducersAndTwin(PartitionAndTwin):
     """Adds producers to the steps of a partition."""
 
     @initialize(durability=st.sampled_from(("group", "os")), near_the_end=st.booleans())
-    def begin(self, durability: str, near_the_end: bool) -> None:
+    def begin(self, durability, near_the_end):
         super().begin(durability)
         self.stored: list[Sent] = []
         self.first_sequence = SEQUENCE_MAX - 20 if near_the_end else 0
@@ -64,46 +64,46 @@ class ProducersAndTwin(PartitionAndTwin):
         self._do(self.node.shard.alter_topic("t", {"producer_expiry_ms": EXPIRY_MS}))
 
     @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
-    def send(self, producer: int, counts: list[int], acks: Acks) -> None:
+    def send(self, producer, counts, acks):
         """Send the next batches in one group."""
         self._send_all(self._next(producer, counts), acks)
 
     @rule(producer=PRODUCERS, count=st.integers(12, 20))
-    def send_many(self, producer: int, count: int) -> None:
+    def send_many(self, producer, count):
         self._send_all(self._next(producer, [1] * count), Acks.ALL)
 
     @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
-    def send_each_twice_at_once(self, producer: int, counts: list[int], acks: Acks) -> None:
+    def send_each_twice_at_once(self, producer, counts, acks):
         self._send_all([sent for sent in self._next(producer, counts) for _ in range(2)], acks)
 
     @rule(producer=PRODUCERS, back=st.integers(1, 24))
-    def repeat(self, producer: int, back: int) -> None:
+    def repeat(self, producer, back):
         mine = self._of(producer)
         if mine:
             self._send_all([mine[-min(back, len(mine))]], Acks.ALL)
 
     @rule(producer=PRODUCERS)
-    def repeat_all_of_the_window(self, producer: int) -> None:
+    def repeat_all_of_the_window(self, producer):
         self._send_all(self._of(producer)[-WINDOW - 1 :], Acks.ALL)
 
     @rule(producer=PRODUCERS, by=st.integers(-3, 3), count=st.integers(1, 4))
-    def send_elsewhere(self, producer: int, by: int, count: int) -> None:
+    def send_elsewhere(self, producer, by, count):
         """Send with a gap, or records in other batches than before."""
         (following,) = self._next(producer, [count])
         self._send_all([following._replace(sequence=(following.sequence + by) % RING)], Acks.ALL)
 
     @rule(producer=PRODUCERS, by=st.integers(-1, 1), sequence=st.integers(0, 1))
-    def send_in_another_epoch(self, producer: int, by: int, sequence: int) -> None:
+    def send_in_another_epoch(self, producer, by, sequence):
         (following,) = self._next(producer, [1])
         self._send_all([following._replace(epoch=max(0, following.epoch + by), sequence=sequence)], Acks.ALL)
 
     @rule(passed_ms=st.sampled_from((MINUTE_MS, EXPIRY_MS // 2, EXPIRY_MS + 1)))
-    def time_passes(self, passed_ms: int) -> None:
+    def time_passes(self, passed_ms):
         self.clock.pass_ms(passed_ms)
         self.partition.validator.expire(self.clock.ms, self.partition.settings)
 
     @rule(producer=PRODUCERS, counts=COUNTS, after=OPERATIONS, seed=st.integers(0, 99))
-    def lose_power_while_sending(self, producer: int, counts: list[int], after: int, seed: int) -> None:
+    def lose_power_while_sending(self, producer, counts, after, seed):
         self._until_power_is_lost(after, lambda: self._send_all(self._next(producer, counts), Acks.ALL))
         self._lose_power(seed)
 

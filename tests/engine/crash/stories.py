@@ -3,8 +3,6 @@
 A story has one life or more; each starts the node, does its steps through the teller and stops the node cleanly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from engine.testing.recorded_file import PAGE_BYTES

@@ -1,7 +1,5 @@
 """Power losses at the first start, and while topics are created and deleted."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

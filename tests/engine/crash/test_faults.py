@@ -4,8 +4,6 @@ The story appends, rolls, checkpoints and deletes in two partitions; a rule fail
 every n. Then the live node is judged and killed, and the state after a healthy restart is judged as after a crash.
 """
 
-from __future__ import annotations
-
 import errno
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Power losses while fencing tokens are set and removed: an answered change stays in force in every disk state."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

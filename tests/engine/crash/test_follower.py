@@ -5,8 +5,6 @@ The real shard runs over a RecordingDisk; the twin is the list of a leader's bat
 seed, so a rerun of one test does the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from random import Random
 
@@ -175,7 +173,7 @@ class Follower:
 
 
 @pytest.fixture(autouse=True)
-def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_leads(monkeypatch):
     """Planted: a leader without followers would commit everything at once."""
     monkeypatch.setattr("tests.engine.conftest.EventHooks._lead", lambda *_: None)
 

@@ -3,8 +3,6 @@
 Each mutant omits one thing that the engine does to survive a power loss.
 """
 
-from __future__ import annotations
-
 from random import Random
 from unittest import mock
 

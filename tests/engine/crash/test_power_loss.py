@@ -1,7 +1,5 @@
 """Cut the power at the operations of a story: recovery keeps the engine's promises in every possible disk state."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -3,8 +3,6 @@
 `make state-machine-long` runs more steps. A failure prints its steps as a program.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test

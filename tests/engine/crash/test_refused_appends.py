@@ -2,8 +2,6 @@
 loss.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

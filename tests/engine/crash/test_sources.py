@@ -1,7 +1,5 @@
 """Power losses while outputs of a source are stored: the remembered position is that of the outputs in the log."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

@@ -3,8 +3,6 @@
 `make state-machine-long` runs more steps. A failure prints its steps as a program.
 """
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

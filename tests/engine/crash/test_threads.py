@@ -4,8 +4,6 @@ The order of operations differs from run to run; the conditions do not. So the s
 failure: find the broken rule, then write a story (stories.py) that always fails.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from random import Random

@@ -6,8 +6,6 @@ more numbers: a power loss keeps everything below `durable`, a kill everything b
 `log_start` fail. After the end of any life the next one must find a prefix of the list, each record once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 
@@ -37,7 +35,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
     """Every rule does the same to both."""
 
     @initialize(durability=st.sampled_from(("group", "os")))
-    def begin(self, durability: str) -> None:
+    def begin(self, durability):
         self.records: list[bytes] = []
         self.appended_ms: list[int] = []
         self.durable = self.written = self.log_start = self.log_start_tried = 0
@@ -59,28 +57,28 @@ class PartitionAndTwin(RuleBasedStateMachine):
     # Actions of clients and of the node.
 
     @rule(batches=BATCHES, acks=ACKS)
-    def append(self, batches: list[tuple[int, int]], acks: Acks) -> None:
+    def append(self, batches, acks):
         self._append(batches, acks)
         self._settle()
 
     @rule()
-    def roll(self) -> None:
+    def roll(self):
         assert self._do(self.node.shard.roll_topic("t")) == [len(self.records)]
         self._settle()
         self.durable = self.written = len(self.records)
 
     @rule()
-    def flush(self) -> None:
+    def flush(self):
         self.node.shard.committer.include(self.partition, sync=True)
         self._settle()
         self.durable = len(self.records)
 
     @rule()
-    def checkpoint(self) -> None:
+    def checkpoint(self):
         self.node.checkpoint()
 
     @rule(passed_ms=st.sampled_from((MINUTE_MS, RETENTION_MS // 2, 2 * RETENTION_MS)))
-    def expire(self, passed_ms: int) -> None:
+    def expire(self, passed_ms):
         self.clock.pass_ms(passed_ms)
         self.log_start_tried = len(self.records)
         self._do(self.node.expire(self.partition))
@@ -89,17 +87,17 @@ class PartitionAndTwin(RuleBasedStateMachine):
         assert all(self.clock.ms - ms > RETENTION_MS for ms in gone[self.deleted :]), "deleted before its time"
 
     @rule()
-    def expire_everything(self) -> None:
+    def expire_everything(self):
         self.roll()
         self.expire(2 * RETENTION_MS)
         assert self.log_start == len(self.records), "sealed, old and still there"
 
     @rule(share=st.floats(0, 1))
-    def delete_before(self, share: float) -> None:
+    def delete_before(self, share):
         self._delete_before(share)
 
     @rule(share=st.floats(0, 1), max_bytes=st.sampled_from((1, 6000, 1 << 20)))
-    def read(self, share: float, max_bytes: int) -> None:
+    def read(self, share, max_bytes):
         offset = int(share * len(self.records))
         try:
             self.partition.check_readable(min(offset, self.partition.high_watermark))
@@ -116,42 +114,42 @@ class PartitionAndTwin(RuleBasedStateMachine):
     # Ends of a life.
 
     @rule()
-    def stop(self) -> None:
+    def stop(self):
         self._leave(cleanly=True)
         self.durable = self.written = len(self.records)
         self._reopen(self.disk.snapshot(), at_least=len(self.records))
 
     @rule()
-    def kill(self) -> None:
+    def kill(self):
         self._leave()
         self._reopen(self.disk.snapshot(), at_least=self.written)
 
     @rule(seed=st.integers(0, 99))
-    def lose_power(self, seed: int) -> None:
+    def lose_power(self, seed):
         self._lose_power(seed)
 
     @rule(after=OPERATIONS, batches=BATCHES, acks=ACKS, seed=st.integers(0, 99))
-    def lose_power_while_appending(self, after: int, batches: list[tuple[int, int]], acks: Acks, seed: int) -> None:
+    def lose_power_while_appending(self, after, batches, acks, seed):
         self._until_power_is_lost(after, lambda: (self._append(batches, acks), self._settle()))
         self._lose_power(seed)
 
     @rule(after=OPERATIONS, seed=st.integers(0, 99))
-    def lose_power_while_rolling(self, after: int, seed: int) -> None:
+    def lose_power_while_rolling(self, after, seed):
         self._until_power_is_lost(after, self.roll)
         self._lose_power(seed)
 
     @rule(after=OPERATIONS, seed=st.integers(0, 99))
-    def lose_power_while_expiring(self, after: int, seed: int) -> None:
+    def lose_power_while_expiring(self, after, seed):
         self._until_power_is_lost(after, lambda: self.expire(2 * RETENTION_MS))
         self._lose_power(seed)
 
     @rule(after=OPERATIONS, seed=st.integers(0, 99), share=st.floats(0, 1))
-    def lose_power_while_deleting(self, after: int, seed: int, share: float) -> None:
+    def lose_power_while_deleting(self, after, seed, share):
         self._until_power_is_lost(after, lambda: self._delete_before(share))
         self._lose_power(seed)
 
     @rule(after=OPERATIONS, seed=st.integers(0, 99))
-    def lose_power_while_starting(self, after: int, seed: int) -> None:
+    def lose_power_while_starting(self, after, seed):
         """Lose power during the recovery from a kill."""
         self._leave()
         self.disk = self.disk.snapshot()
@@ -159,7 +157,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         self._lose_power(seed)
 
     @invariant()
-    def positions_are_in_order(self) -> None:
+    def positions_are_in_order(self):
         if hasattr(self, "node"):
             found = self.partition.statistics()
             assert found.log_start == self.log_start <= found.high_watermark <= found.log_end == len(self.records)

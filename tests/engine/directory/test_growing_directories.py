@@ -1,18 +1,14 @@
 """Topics that grow over several data directories: only the new partitions are created, each once."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import HandClock
 from tests.engine.data_directory_lives import Lives, append, ends, make
 
 
 @pytest.fixture
-def lives(tmp_path: Path, clock: HandClock) -> Lives:
+def lives(tmp_path, clock) -> Lives:
     return Lives(tmp_path, clock)
 
 

@@ -2,10 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from engine.directory import log_directory_manager
@@ -15,20 +11,19 @@ from engine.directory.topics import TopicRecord
 from engine.format import batch as record_batch
 from engine.format import paths
 from engine.runtime.disk import RealDisk
-from tests.engine.conftest import HandClock
 from tests.engine.data_directory_lives import Lives
 
 RECORD = TopicRecord("t", "id-of-t", 2, 3, hosted=(0, 1))
 
 
 @pytest.fixture(autouse=True)
-def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_leads(monkeypatch):
     """A standalone leader would commit everything at once."""
     monkeypatch.setattr("tests.engine.conftest.EventHooks._lead", lambda *_: None)
 
 
 @pytest.fixture
-def lives(tmp_path: Path, clock: HandClock) -> Lives:
+def lives(tmp_path, clock) -> Lives:
     return Lives(tmp_path, clock)
 
 

@@ -1,7 +1,5 @@
 """Several data directories: the placement and discovery of partitions; a failing directory affects only its own."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json
@@ -21,12 +19,12 @@ from engine.format import batch
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import Rule
 from replication.replica.acks import Acks
-from tests.engine.conftest import HandClock, running_node
+from tests.engine.conftest import running_node
 from tests.engine.data_directory_lives import PARTITIONS, Lives, append, ends, make
 
 
 @pytest.fixture
-def lives(tmp_path: Path, clock: HandClock) -> Lives:
+def lives(tmp_path, clock) -> Lives:
     return Lives(tmp_path, clock)
 
 

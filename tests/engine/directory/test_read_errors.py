@@ -1,9 +1,6 @@
 """A disk that cannot read one file (EIO) sets aside one topic, and makes derived files again: the node starts."""
 
-from __future__ import annotations
-
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ def failing(path: str) -> FaultyDisk:
     return FaultyDisk(RealDisk(), [Rule("pread", path, times=None, error=errno.EIO)])
 
 
-async def test_a_topic_file_that_cannot_be_read_sets_its_topic_aside_and_no_other(tmp_path: Path, clock):
+async def test_a_topic_file_that_cannot_be_read_sets_its_topic_aside_and_no_other(tmp_path, clock):
     """Before, the node refused to start."""
     async with running_node(tmp_path, clock) as node:
         await filled(node)
@@ -46,7 +43,7 @@ async def test_a_topic_file_that_cannot_be_read_sets_its_topic_aside_and_no_othe
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
-async def test_a_derived_file_that_cannot_be_read_is_made_again(tmp_path: Path, clock, suffix: str):
+async def test_a_derived_file_that_cannot_be_read_is_made_again(tmp_path, clock, suffix):
     """Before, its partition was offline, or each read of its segment failed."""
     async with running_node(tmp_path, clock) as node:
         await filled(node)

@@ -1,7 +1,5 @@
 """The file `topic.json` of a topic."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.directory.topics import decoded_topic
@@ -22,7 +20,7 @@ WHOLE = b'{"format": 1, "topic": "t", "topic_id": "i", "partitions": 1, "replica
         (b'{"format": 1, "elsewhere": {"1": 2}}', "a value in it is of the wrong kind"),
     ],
 )
-def test_damage_is_named_in_plain_words(data: bytes, fault: str) -> None:
+def test_damage_is_named_in_plain_words(data, fault):
     with pytest.raises(Corrupt) as error:
         decoded_topic("/data/topics/t/i", data)
     assert error.value.detail == f"/data/topics/t/i/topic.json is damaged: {fault}"

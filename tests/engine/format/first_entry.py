@@ -1,7 +1,5 @@
 """The entry of a keyed batch of one request, as tests read it."""
 
-from __future__ import annotations
-
 from engine.format.batch import Buffer
 from engine.format.keyed_batch import KeyEntry, SequenceEntry, SourceEntry, read_entries
 

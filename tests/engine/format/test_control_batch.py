@@ -1,9 +1,6 @@
 """Control batches: encoded, read by another implementation too, and never returned to consumers."""
 
-from __future__ import annotations
-
 from functools import partial
-from pathlib import Path
 
 import pytest
 from kafka.record.memory_records import MemoryRecords
@@ -104,7 +101,7 @@ def test_a_run_of_control_batches_alone_has_nothing_to_show():
     assert not has_no_records(data_batch(3) + fence(5))
 
 
-def test_the_store_counts_records_and_keeps_the_bytes(tmp_path: Path):
+def test_the_store_counts_records_and_keeps_the_bytes(tmp_path):
     segment = write_segment(tmp_path, MIXED)
     aux = scan_upload(RealDisk(), Upload(segment, 0), with_crc32=False).aux
     assert (aux.record_count, aux.batch_count, aux.end_offset) == (3, 6, 7)

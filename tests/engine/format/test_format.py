@@ -90,7 +90,7 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
 @pytest.mark.parametrize(
     "name", ["batch", "entry", "requests", "keys", "control", "index", "timeindex", "snapshot", "source", "sources"]
 )
-def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
+def test_each_row_stands_where_it_says_and_means_what_it_says(name):
     position = 0
     for row in rows_of(name):
         assert row.at == position, row
@@ -98,7 +98,7 @@ def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None
         position += len(row.data)
 
 
-def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None:
+def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it():
     key, request, partitions, time_ms = rows_of("entry")
     entry = keyed_batch.KeyEntry(key.data, request.data, int(partitions.value), int(time_ms.value))
     name, value = keyed_batch.stored_entry(entry)
@@ -110,7 +110,7 @@ def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None
     assert read_entry(encoded) == entry
 
 
-def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it() -> None:
+def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it():
     source, first, last, _, time_ms = rows_of("source")
     entry = keyed_batch.SourceEntry(source.data, int(first.value), int(last.value), int(time_ms.value))
     stored = keyed_batch.stored_entry(entry)
@@ -119,7 +119,7 @@ def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it() -> None:
     assert read_entry(batch.encode_values([b"1"], 5, entry=stored)) == entry
 
 
-def test_the_requests_of_the_example_are_read_from_a_batch_that_carries_them() -> None:
+def test_the_requests_of_the_example_are_read_from_a_batch_that_carries_them():
     rows = rows_of("requests")
     key_hash, request_hash, partitions, time_ms, *of_key = rows[:6]
     producer, epoch, sequence, _, latest, _, _, _, first, count = rows[6:]
@@ -135,7 +135,7 @@ def test_the_requests_of_the_example_are_read_from_a_batch_that_carries_them() -
     assert keyed_batch.read_entries(encoded) == requests
 
 
-def test_the_engine_reads_and_writes_sources_of_snapshots_as_shown() -> None:
+def test_the_engine_reads_and_writes_sources_of_snapshots_as_shown():
     rows = rows_of("sources")
     fields = array("q", [int(row.value) for row in rows[3:]])
     state = State(118, sources=[(rows[0].data, Source(int(rows[1].value), fields))])
@@ -147,7 +147,7 @@ def test_the_engine_reads_and_writes_sources_of_snapshots_as_shown() -> None:
     assert encode_state(State(118)) == encode_state(State(118, sources=[])), "none: as before sources"
 
 
-def test_lengths_of_the_example_agree_with_its_bytes() -> None:
+def test_lengths_of_the_example_agree_with_its_bytes():
     rows = rows_of("batch")
     size_bytes = len(bytes_of(rows))
     assert next(values_of(rows, "batch length")) == size_bytes - batch.PREFIX_BYTES
@@ -158,13 +158,13 @@ def test_lengths_of_the_example_agree_with_its_bytes() -> None:
         assert length == end - start - 1  # the length itself takes one byte here
 
 
-def test_the_checksum_of_the_example_covers_what_the_page_says() -> None:
+def test_the_checksum_of_the_example_covers_what_the_page_says():
     rows = rows_of("batch")
     begins = next(row.at for row in rows if row.field == "attributes")
     assert crc32c(bytes_of(rows)[begins:]) == next(values_of(rows, "CRC-32C"))
 
 
-def test_the_engine_writes_the_bytes_of_the_example() -> None:
+def test_the_engine_writes_the_bytes_of_the_example():
     unit: list[tuple[str, bytes | None]] = [("unit", b"USD")]
     made = batch.encode(
         [
@@ -176,7 +176,7 @@ def test_the_engine_writes_the_bytes_of_the_example() -> None:
     assert bytes(made) == bytes_of(rows_of("batch"))
 
 
-def test_the_engine_reads_the_bytes_of_the_example() -> None:
+def test_the_engine_reads_the_bytes_of_the_example():
     data = bytes_of(rows_of("batch"))
     ((position, header),) = batch.walk(data)
     assert batch.has_valid_crc(data, position, header)
@@ -186,7 +186,7 @@ def test_the_engine_reads_the_bytes_of_the_example() -> None:
     ]
 
 
-def test_the_engine_writes_and_reads_the_control_batch_of_the_example() -> None:
+def test_the_engine_writes_and_reads_the_control_batch_of_the_example():
     data = bytes_of(rows_of("control"))
     made = encode_fence("writer-2", 1_700_000_000_500)
     batch.stamp(made, base_offset=43, leader_epoch=3)
@@ -194,7 +194,7 @@ def test_the_engine_writes_and_reads_the_control_batch_of_the_example() -> None:
     assert read_fence(data) == "writer-2"
 
 
-def test_the_engine_makes_the_index_files_of_the_example() -> None:
+def test_the_engine_makes_the_index_files_of_the_example():
     _, *lines = EXAMPLES["batches"].splitlines()
     header = batch.read_header(bytes_of(rows_of("batch")))
     index = SegmentIndex(1000)
@@ -208,7 +208,7 @@ def test_the_engine_makes_the_index_files_of_the_example() -> None:
     assert load_index(1000, offsets, times, 14_999) is None, "made for a segment of another size"
 
 
-def test_the_engine_reads_and_writes_keys_of_snapshots_as_shown() -> None:
+def test_the_engine_reads_and_writes_keys_of_snapshots_as_shown():
     rows = rows_of("keys")
     assert len(bytes_of(rows[2:])) == key_window.ROW.size
     data = encode_state(State(118, keys=bytes_of(rows[2:]), key_files=(96,)))
@@ -221,7 +221,7 @@ def test_the_engine_reads_and_writes_keys_of_snapshots_as_shown() -> None:
     assert numbers == [int(row.value) for row in rows[4:]]
 
 
-def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:
+def test_the_engine_reads_and_writes_snapshots_as_shown():
     batches = array("q", [0, 2, 96, 1_700_000_000_000, 3, 4, 110, 1_700_000_000_250])
     state = State(118, [(1007, Producer(2, 5, 1_700_000_000_900, batches))])
     data = bytes_of(rows_of("snapshot"))
@@ -231,7 +231,7 @@ def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:
     assert encode_state(found) == data
 
 
-def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path):
     (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
     directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_shutdown=LastShutdown.KILLED)
     points = directory.load_checkpoints()
@@ -242,14 +242,14 @@ def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) ->
     assert (tmp_path / paths.RECOVERY_POINTS).read_text() == EXAMPLES["recovery-points"]
 
 
-def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
+def test_recovery_points_of_format_1_are_still_read(tmp_path):
     _, _, *rows, _ = EXAMPLES["recovery-points"].splitlines()
     (tmp_path / paths.RECOVERY_POINTS).write_text("\n".join(["penstock recovery-points 1", "2", *rows]) + "\n")
     directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_shutdown=LastShutdown.KILLED)
     assert sorted(directory.load_checkpoints().values()) == [Checkpoint(6, 0), Checkpoint(118, 40)]
 
 
-def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path):
     (tmp_path / paths.HIGH_WATERMARKS).write_text(EXAMPLES["high-watermarks"])
     hints = load_high_watermarks(RealDisk(), str(tmp_path))
     assert hints == {"eaa0ec4499334a868153b0a426f98c19/1": 97}
@@ -257,7 +257,7 @@ def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path: Path) ->
     assert (tmp_path / paths.high_watermarks_file(0)).read_text() == EXAMPLES["high-watermarks"]
 
 
-def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path):
     (tmp_path / paths.LEADER_EPOCHS).write_text(EXAMPLES["leader-epochs"])
     epochs = load_epochs(RealDisk(), str(tmp_path))
     assert epochs == [(1, 0), (4, 118)]
@@ -265,13 +265,13 @@ def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> N
     assert (tmp_path / paths.LEADER_EPOCHS).read_text() == EXAMPLES["leader-epochs"]
 
 
-def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_the_kept_token_as_shown(tmp_path):
     (tmp_path / paths.FENCED).write_text(EXAMPLES["fenced"])
     assert load_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
     assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
 
 
-def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path: Path) -> None:
+def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path):
     (tmp_path / paths.REGISTRATION_STATE).write_text(EXAMPLES["vouching"])
     found = load_registration_state(RealDisk(), str(tmp_path), LastShutdown.CLEAN)
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
@@ -279,7 +279,7 @@ def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path: 
     assert (tmp_path / paths.REGISTRATION_STATE).read_text() == EXAMPLES["vouching"]
 
 
-def test_replication_reads_and_writes_the_start_counter_as_shown(tmp_path: Path) -> None:
+def test_replication_reads_and_writes_the_start_counter_as_shown(tmp_path):
     (tmp_path / paths.START_COUNTER).write_text(EXAMPLES["start-counter"])
     found = load_start_counter(RealDisk(), str(tmp_path))
     assert found == StartCounter(17, ("5b8f0c6e9d2a4713a0c4d1e6f7b28390",), 0)
@@ -287,7 +287,7 @@ def test_replication_reads_and_writes_the_start_counter_as_shown(tmp_path: Path)
     assert (tmp_path / paths.START_COUNTER).read_text() == EXAMPLES["start-counter"]
 
 
-def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:
+def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown():
     checksum, damages = Checksum(67_108_012, 0x0F3A91C4), (Damage(1020, 1031, 6000, 9000),)
     assert encode_checksum(checksum).decode() == EXAMPLES["checksum"]
     assert decode_checksum(EXAMPLES["checksum"].encode()) == checksum
@@ -295,7 +295,7 @@ def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> Non
     assert decode_quarantine(EXAMPLES["quarantine"].encode(), 1000, 1050, 15_000) == damages
 
 
-def test_the_engine_reads_and_writes_swaps_and_the_progress_of_compaction_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_swaps_and_the_progress_of_compaction_as_shown(tmp_path):
     swap = Swap(1024, (4096, 9120), Checksum(15_731_002, 0x0F3A91C4), 1_700_000_000_000)
     Path(new_file_path(str(tmp_path), 1024)).touch()
     begin_swap(RealDisk(), str(tmp_path), swap)
@@ -312,7 +312,7 @@ def test_the_engine_reads_and_writes_swaps_and_the_progress_of_compaction_as_sho
     assert load_progress(RealDisk(), str(tmp_path)) == progress
 
 
-def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path):
     def opened(boot_id: str) -> DataDirectory:
         return open_data_directory(
             RealDisk(),
@@ -332,7 +332,7 @@ def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -
     assert not (tmp_path / paths.RUNNING).exists()
 
 
-def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tmp_path):
     first, further = tmp_path / "a", tmp_path / "b"
     ids = iter(("f42e6bbca2a04691b707cde14e721bd3", "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"))
 
@@ -356,7 +356,7 @@ def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tm
 
 
 @pytest.mark.parametrize("example", ["topic.json", "topic-elsewhere.json", "topic-hosted.json"])
-def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example: str) -> None:
+def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path, example):
     disk, topic_id = RealDisk(), "eaa0ec4499334a868153b0a426f98c19"
     home = tmp_path / "topics" / "rides" / topic_id
     home.mkdir(parents=True)
@@ -377,7 +377,7 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example
     )
 
 
-def test_the_page_names_every_file_that_paths_names() -> None:
+def test_the_page_names_every_file_that_paths_names():
     names = [paths.LOCK, paths.META, paths.RUNNING, paths.RECOVERY_POINTS, paths.TOPIC_FILE, paths.TIER_CACHE,
              paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX,
              paths.CHECKSUM, paths.QUARANTINE, paths.SWAP, paths.CLEANED]  # fmt: skip

@@ -1,7 +1,5 @@
 """The records of a batch: both codecs write and read what aiokafka does, and agree on damaged bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,15 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import InvalidBatch
-from engine.format.batch import (
-    HEADER_BYTES,
-    KEYED_PRODUCER,
-    NOT_SEQUENCED,
-    BatchRows,
-    Buffer,
-    Record,
-    read_header,
-)
+from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, NOT_SEQUENCED, BatchRows, Buffer, Record, read_header
 from engine.format.records import encode_all, read_records, read_varint, varint
 from tests.codecs import each_codec, plainly  # noqa: F401
 from tests.engine.handmade import batch, record

@@ -1,7 +1,5 @@
 """Files that are written to free space, on file systems without a free byte; and every state after a power loss."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +24,7 @@ from engine.producers.snapshots import State, remembers, save_state
 from engine.runtime.disk import Disk, RealDisk, read_file
 from engine.testing.faulty_disk import FaultyDisk
 from engine.testing.recording_disk import RecordingDisk
-from replication.cluster.registration_state import (
-    RegistrationState,
-    read_registration_state,
-    save_registration_state,
-)
+from replication.cluster.registration_state import RegistrationState, read_registration_state, save_registration_state
 from replication.cluster.start_counter import StartCounter, load_start_counter, save_start_counter
 from replication.coordination.journal import open_journal
 from replication.coordination.tree import Entry
@@ -120,7 +114,7 @@ FILES: dict[str, tuple[Step, Callable[[Disk, str], object]]] = {
 
 
 @pytest.fixture(params=["ext4", "tmpfs"])
-def data(request, tmp_path: Path) -> Iterator[str]:
+def data(request, tmp_path) -> Iterator[str]:
     make = {"ext4": disk_faults.make_ext4, "tmpfs": disk_faults.make_tmpfs}[request.param]
     try:
         with disk_faults.small_file_system(tmp_path / "small", 24, make) as mounted:

@@ -1,7 +1,5 @@
 """What a leader keeps in memory for its followers is what its log has, whatever is appended, cut off or dropped."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -79,7 +77,7 @@ def check_cached(log: Log, cache: BatchCache) -> int:
 
 @given(STEPS)
 @example(JOINED_AND_CUT)
-def test_a_cache_has_what_the_log_has(steps: list[tuple[str, object]]) -> None:
+def test_a_cache_has_what_the_log_has(steps):
     log, caches = opened(RecordingDisk()), BatchCaches(1 << 20)
     cache = log.batch_cache = caches.new()
     for step, argument in steps:
@@ -89,7 +87,7 @@ def test_a_cache_has_what_the_log_has(steps: list[tuple[str, object]]) -> None:
     assert (len(cache), caches.size_bytes) == (0, 0)
 
 
-def test_a_cache_that_keeps_what_was_cut_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_keeps_what_was_cut_off_is_found(monkeypatch):
     monkeypatch.setattr(BatchCache, "clear", lambda _: None)
     log = opened(RecordingDisk())
     cache = log.batch_cache = BatchCaches(1 << 20).new()
@@ -99,7 +97,7 @@ def test_a_cache_that_keeps_what_was_cut_off_is_found(monkeypatch: pytest.Monkey
         check_cached(log, cache)
 
 
-def test_the_log_that_was_written_longest_ago_gives_way() -> None:
+def test_the_log_that_was_written_longest_ago_gives_way():
     caches = BatchCaches(3 * (6_000 + ENTRY_BYTES))
     logs = [opened(RecordingDisk()) for _ in range(2)]
     for log in logs:
@@ -115,7 +113,7 @@ def test_the_log_that_was_written_longest_ago_gives_way() -> None:
     assert caches.size_bytes == 0, "what is larger than the bound is not kept"
 
 
-def test_a_buffer_that_its_owner_appends_once_more_is_not_given_for_the_first() -> None:
+def test_a_buffer_that_its_owner_appends_once_more_is_not_given_for_the_first():
     log = opened(RecordingDisk())
     cache = log.batch_cache = BatchCaches(1 << 20).new()
     same = batch(5_000, is_clients=False)

@@ -1,7 +1,5 @@
 """Where epochs begin and end in a log: Kafka's cases, and the differences from Kafka."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,7 +87,6 @@ def test_what_is_answered_agrees_with_the_records(runs, requested, cut):
     if not records or requested > records[-1]:
         assert found is None
     else:
-        assert found is not None
         assert found.end_offset == sum(epoch <= requested for epoch in records)
         below = [epoch for epoch in records if epoch <= requested]
         assert found.epoch == (below[-1] if below else requested)

@@ -1,7 +1,5 @@
 """The epoch of a partition's leader never decreases, through retention, rolls and restarts."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.format import batch as record_batch

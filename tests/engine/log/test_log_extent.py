@@ -1,7 +1,5 @@
 """The extent of a stopped node's log is what a start would keep, and reading it changes no byte."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.format import paths
@@ -23,7 +21,7 @@ def read_all(disk: RecordingDisk) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("cut_bytes", [0, 1, 30, 75, 100, 170])
 @pytest.mark.parametrize("recovery_point", [0, 12])
-def test_it_is_what_a_start_after_a_kill_keeps(cut_bytes: int, recovery_point: int) -> None:
+def test_it_is_what_a_start_after_a_kill_keeps(cut_bytes, recovery_point):
     disk = RecordingDisk()
     log = grown(disk)
     record_epoch(log, 7, log.log_end)  # of a leader without a record
@@ -38,7 +36,7 @@ def test_it_is_what_a_start_after_a_kill_keeps(cut_bytes: int, recovery_point: i
     assert extent.epochs[-1].epoch == 7
 
 
-def test_a_log_that_ends_below_what_was_fsynced_is_a_problem() -> None:
+def test_a_log_that_ends_below_what_was_fsynced_is_a_problem():
     disk = RecordingDisk()
     log = grown(disk)
     end = log.log_end
@@ -46,7 +44,7 @@ def test_a_log_that_ends_below_what_was_fsynced_is_a_problem() -> None:
     assert "was fsynced" in read_log_extent(disk, DIRECTORY, Checkpoint(end)).problem
 
 
-def test_an_empty_log_begins_at_its_start() -> None:
+def test_an_empty_log_begins_at_its_start():
     disk = RecordingDisk()
     disk.mkdir(DIRECTORY)
     extent = read_log_extent(disk, DIRECTORY, Checkpoint(5, 5))

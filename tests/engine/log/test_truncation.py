@@ -2,8 +2,6 @@
 longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

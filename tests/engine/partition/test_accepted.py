@@ -1,9 +1,5 @@
 """The counts of accepted records: committed batches only, by the ten minutes of their greatest timestamps."""
 
-from __future__ import annotations
-
-import pytest
-
 from engine.format.batch import Header, Row, encode, read_header
 from engine.format.batch_header import CONTROL
 from engine.partition import accepted
@@ -16,7 +12,7 @@ def batch(base_offset: int, *periods: int) -> Header:
     return read_header(encode(rows))._replace(base_offset=base_offset)
 
 
-def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp() -> None:
+def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp():
     counts = AcceptedRecords()
     counts.written.append([batch(0, 7, 8), batch(2, 8)])
     counts.settle(0)
@@ -28,7 +24,7 @@ def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp() -> N
     assert counts.take(4) == {}
 
 
-def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count() -> None:
+def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count():
     counts = AcceptedRecords()
     control = batch(2, 5)
     counts.written.append([batch(0, 5), batch(1, 5), control._replace(attributes=control.attributes | CONTROL)])
@@ -36,7 +32,7 @@ def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count() -> Non
     assert counts.take(10) == {5: 1}
 
 
-def test_batches_that_wait_for_long_share_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_wait_for_long_share_entries(monkeypatch):
     """A leader without its replicas may append for minutes, and the counts stay small."""
     monkeypatch.setattr(accepted, "PENDING_MAX", 2)
     counts = AcceptedRecords()

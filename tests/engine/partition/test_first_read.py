@@ -1,7 +1,5 @@
 """The first read of a segment opens it outside the event loop, and works if the segment expires meanwhile."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The flush timer syncs bytes once they are `flush_ms` old, even if no request waits for them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

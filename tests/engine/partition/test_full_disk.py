@@ -3,8 +3,6 @@
 Once with a simulated disk, once with a small real file system on a loop device (needs root and loop mounts).
 """
 
-from __future__ import annotations
-
 import errno
 
 import pytest

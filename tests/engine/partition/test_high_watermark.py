@@ -1,7 +1,5 @@
 """The high watermark may move to any position between two batches, and readers get exactly what is below it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

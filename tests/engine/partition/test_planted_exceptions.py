@@ -2,8 +2,6 @@
 continue.
 """
 
-from __future__ import annotations
-
 import asyncio
 from unittest import mock
 

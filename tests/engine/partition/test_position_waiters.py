@@ -1,7 +1,5 @@
 """Waits for a position: woken in order when it is passed, and ended when it cannot be reached."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A read at the end of the log reads only the last written bytes from the disk, across rolls too."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.format import batch as record_batch

@@ -1,7 +1,5 @@
 """A slow disk: acks=all waits for it, and the event loop never does."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import threading

@@ -3,8 +3,6 @@
 Compared with a simple twin: for any known checksums and any damage the result equals a check of each batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from unittest import mock

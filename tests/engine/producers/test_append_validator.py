@@ -2,8 +2,6 @@
 fails.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

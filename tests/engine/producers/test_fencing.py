@@ -2,8 +2,6 @@
 failures.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

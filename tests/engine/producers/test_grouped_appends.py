@@ -1,7 +1,5 @@
 """Appends get the same answers and places whether they share a group or come one after another."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import example, given
@@ -178,7 +176,6 @@ def test_keys_of_a_batch_are_known_while_it_waits_and_not_after_its_write_has_fa
     assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, True, True, False]
     assert "expected=2" in repr(validator.keys)
     found = validator.keys.find(bytes([2]) * 16, NOW_MS)
-    assert found is not None
     assert found.request_hash == bytes(16)
     validator.admit([second, alone], 2, NOW_MS)
     validator.failed()

@@ -1,7 +1,5 @@
 """A partition's known keys match its log after failed plans, rolls, stops, kills and deletions."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from pathlib import Path

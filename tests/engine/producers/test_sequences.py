@@ -1,7 +1,5 @@
 """The rules of sequences, one by one: engine.md 1.9, Kafka's ProducerStateManager."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.errors import DuplicateOlderThanWindow, ProducerFenced, SequenceGap

@@ -1,7 +1,5 @@
 """Source positions: which batches a partition stores, against a twin that keeps the log and searches it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from unittest import mock
 
@@ -87,7 +85,6 @@ def test_a_source_that_is_not_used_expires():
 
 def test_a_replica_that_begins_at_an_offset_knows_the_last_batch_before_it():
     source = stored((0, 2), (3, 7), (8, 9)).find(A)
-    assert source is not None
     assert [known and known.position for known in map(source.before, (0, 1, 2, 3, 99))] == [None, 2, 7, 9, 9]
 
 
@@ -101,7 +98,7 @@ class SourcesAndTwin(RuleBasedStateMachine):
     """Plans, rolls, failures, restarts from a snapshot and transfers. The twin is the log of ranges."""
 
     @initialize()
-    def begin(self) -> None:
+    def begin(self):
         self.sources = Sources()
         self.log: list[SourceEntry] = []  # an entry at each offset
         self.now_ms = 0
@@ -114,7 +111,7 @@ class SourcesAndTwin(RuleBasedStateMachine):
         is_written=st.booleans(),
         roll=st.integers(0, 6),
     )
-    def write(self, plan: list[tuple[bytes, int, int]], is_written: bool, roll: int) -> None:
+    def write(self, plan, is_written, roll):
         """A plan of batches that begin a little before or after the last position."""
         self.now_ms += 1
         planned: list[SourceEntry] = []
@@ -140,7 +137,7 @@ class SourcesAndTwin(RuleBasedStateMachine):
         self._check()
 
     @rule()
-    def restart(self) -> None:
+    def restart(self):
         """Load the last snapshot and walk the log behind it."""
         offset, data = self.snapshot
         self.sources = Sources()
@@ -149,7 +146,7 @@ class SourcesAndTwin(RuleBasedStateMachine):
         self._check()
 
     @rule(back=st.integers(0, 4))
-    def transfer(self, back: int) -> None:
+    def transfer(self, back):
         """A replica begins at an offset, with the state of the leader before it."""
         offset = max(0, len(self.log) - back)
         items = [(known, before) for known, one in self.sources.items() if (before := one.before(offset))]
@@ -163,7 +160,7 @@ class SourcesAndTwin(RuleBasedStateMachine):
             assert (found and found.position) == (expected and expected.position)
 
     @rule(source=st.sampled_from((A, B)))
-    def forget(self, source: bytes) -> None:
+    def forget(self, source):
         """All sources but the one that was just used expire."""
         self.now_ms += 1
         one = entry(self._position(source, []) + 1, self._position(source, []) + 1, source)

@@ -1,7 +1,5 @@
 """A replica that starts in the middle of a log validates appends like one that has copied all of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -97,7 +95,7 @@ def knowledge(of: AppendValidator) -> tuple[object, ...]:
 
 
 @pytest.fixture
-async def whole(tmp_path: Path, clock: HandClock):
+async def whole(tmp_path, clock):
     async with running_node(tmp_path / "whole", clock) as node:
         await node.shard.create_topic("t", 1, 1, {})
         found = Whole(node)
@@ -119,9 +117,7 @@ async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> Appe
         return partition.validator
 
 
-async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
-    tmp_path: Path, clock: HandClock, whole: Whole
-) -> None:
+async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(tmp_path, clock, whole):
     ends = [header.next_offset for header, _ in whole.batches]
     assert len(ends) > 30
     for offset in (0, *ends):
@@ -130,7 +126,7 @@ async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
         assert 16 * RECORDS <= found.producers[BOTH].record_count <= 18 * RECORDS
 
 
-async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Whole) -> None:
+async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole):
     """Otherwise each of them would be taken for a repeat of itself."""
     first = whole.batches[0][0].base_offset
     state = AppendValidator("t/0")
@@ -139,7 +135,7 @@ async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Wh
     assert encoded(handed_over) == encoded(take_snapshot(state, first)._replace(forgotten_id_max=forgotten))
 
 
-async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path: Path, whole: Whole) -> None:
+async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path, whole):
     disk, directory = RealDisk(), str(tmp_path / "log")
     os.mkdir(directory)
     save_state(disk, directory, State(7))
@@ -150,9 +146,7 @@ async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path:
     assert snapshot_offsets(disk, directory) == [7]
 
 
-async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_snapshot(
-    tmp_path: Path, clock: HandClock, whole: Whole
-) -> None:
+async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_snapshot(tmp_path, clock, whole):
     disk, directory, end = RealDisk(), str(tmp_path / "log"), whole.partition.log_end
     os.mkdir(directory)
     save_state(disk, directory, State(7))
@@ -163,7 +157,7 @@ async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_
     assert present != NO_FENCE
 
 
-async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: HandClock, tmp_path: Path) -> None:
+async def test_a_beginning_within_a_batch_is_that_batch_s(whole, clock, tmp_path):
     """Records are deleted below any offset; batches are copied as units."""
     header, _ = whole.batches[5]
     assert header.next_offset - header.base_offset > 1
@@ -172,7 +166,7 @@ async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: H
     assert data == encoded(take_snapshot(whole.partition.validator, begin))
 
 
-async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:
+async def test_nothing_handed_over_is_nothing_known(tmp_path, clock, whole):
     """This log's own state is about deleted records."""
     await whole._node.shard.reset_log(whole.partition, 500, 500)
     assert knowledge(whole.partition.validator) == knowledge(AppendValidator("t/0"))

@@ -1,7 +1,5 @@
 """A producer that never wrote to a log begins at 0; one that may have been forgotten begins anywhere (KAFKA-15591)."""
 
-from __future__ import annotations
-
 from array import array
 
 import pytest

@@ -1,7 +1,5 @@
 """Deadlines of one loop: never early, on one timer, and removed when a wait ends in time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A pool extends the contract of Disk: few open files, no lost syncs, and the handling of EMFILE."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """Background tasks: every failure is reported, and those that must run are restarted."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools

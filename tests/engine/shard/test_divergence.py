@@ -1,7 +1,5 @@
 """A new epoch, a truncation or a reset of an open log: writers, readers and waiters all get correct results."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """A cluster node has some partitions of a topic, which come and go; a restart finds what was reported before."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -18,19 +16,18 @@ from engine.format import batch, paths
 from engine.log.recovery import Checkpoint
 from engine.shard.shard import Shard
 from replication.replica.acks import Acks
-from tests.engine.conftest import HandClock
 from tests.engine.data_directory_lives import Lives, append, ends
 
 RECORD = TopicRecord("t", "id-of-t", 6, 3, {"flush_ms": 7}, 5, hosted=(1, 3))
 
 
 @pytest.fixture
-def lives(tmp_path: Path, clock: HandClock) -> Lives:
+def lives(tmp_path, clock) -> Lives:
     return Lives(tmp_path, clock)
 
 
 @pytest.fixture(params=[("a",), ("a", "b")], ids=["one directory", "two directories"])
-def names(request: pytest.FixtureRequest) -> tuple[str, ...]:
+def names(request) -> tuple[str, ...]:
     return request.param
 
 

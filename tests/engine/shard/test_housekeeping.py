@@ -1,17 +1,12 @@
 """The log output of housekeeping on a disk that keeps failing, and the effect of a stop on its work."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import inspect
 import logging
 from collections.abc import Coroutine
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from engine.format.batch import encode_values
 from engine.runtime.clock import SystemClock
@@ -42,9 +37,7 @@ class Keeper:
         self.saved.set()
 
 
-async def test_a_failing_checkpoint_is_logged_once_for_each_reason(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_checkpoint_is_logged_once_for_each_reason(monkeypatch, caplog):
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
     caplog.set_level(logging.INFO, "penstock.engine")
     full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
@@ -61,7 +54,7 @@ async def test_a_failing_checkpoint_is_logged_once_for_each_reason(
     assert [line.reason for line in caplog.records if line.message == "checkpoint failed"] == reasons  # type: ignore[attr-defined]
 
 
-async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monkeypatch):
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
 
     class Stopping(BackgroundTasks):
@@ -102,9 +95,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
     assert {inspect.getcoroutinestate(work) for work in works} == {inspect.CORO_CLOSED}
 
 
-async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(monkeypatch, caplog, tmp_path):
     """The files are deleted with their topic: a failed removal of them needs no warning."""
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
     clock, disk = HandClock(), FaultyDisk(RealDisk())
@@ -123,9 +114,7 @@ async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
     assert "retention failed" not in caplog.messages
 
 
-async def test_a_topic_with_times_in_seconds_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+async def test_a_topic_with_times_in_seconds_is_logged_once(monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
     async with running_node(tmp_path, HandClock()) as node:
         for topic, time_ms in (("seconds", 1_385_053_862), ("small", 5), ("milliseconds", 1_385_053_862_000)):

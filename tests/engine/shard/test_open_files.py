@@ -3,8 +3,6 @@
 tests/engine/crash/test_faults.py fails each single open of a story.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A shard that opens many partitions in slices keeps the recovery points of all of them meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import errno

@@ -1,7 +1,5 @@
 """Rolls on demand: after the answer the sealed segment exists, closed and durable."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 

@@ -1,7 +1,5 @@
 """A disk that is slow to remove or truncate the files of one partition delays no other partition."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The count of partitions is the sum over the topics, after every change of them."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

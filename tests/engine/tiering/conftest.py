@@ -1,12 +1,9 @@
 """Stores for the tests of tiering. `store` runs a test on every kind of store, `file_store` on the fastest."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ from tests.engine.tiering.shipping_scene import Make, maker
 
 
 @pytest.fixture(scope="session")
-def ministack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def ministack_endpoint(tmp_path_factory) -> Iterator[str]:
     """Return the endpoint of ministack, or of the server that `make minio-tests` runs."""
     if (other := os.environ.get("MINIO_ENDPOINT")) is not None:
         yield other
@@ -29,7 +26,7 @@ def ministack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 @pytest.fixture(scope="session")
-def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def moto_endpoint(tmp_path_factory) -> Iterator[str]:
     with servers.moto(tmp_path_factory.mktemp("moto")) as endpoint:
         yield endpoint
 
@@ -48,19 +45,19 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def make(executor: ThreadPoolExecutor, new_id: Callable[[], str]) -> Make:
+def make(executor, new_id) -> Make:
     return maker(executor, new_id)
 
 
 @pytest.fixture(autouse=True)
-def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def aws_environment(monkeypatch):
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
 
 
 @pytest.fixture
-def file_store(tmp_path: Path) -> ObjectStore:
+def file_store(tmp_path) -> ObjectStore:
     return open_store(f"file://{tmp_path}/store")
 
 
@@ -79,7 +76,7 @@ def s3_store(endpoint: str) -> ObjectStore:
 
 
 @pytest.fixture
-def ministack_store(ministack_endpoint: str) -> ObjectStore:
+def ministack_store(ministack_endpoint) -> ObjectStore:
     return s3_store(ministack_endpoint)
 
 
@@ -87,7 +84,7 @@ SERVED = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("ministack", "
 
 
 @pytest.fixture(params=["file", "memory", *SERVED])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+def store(request, tmp_path) -> ObjectStore:
     """An empty store of each kind."""
     if request.param == "memory":
         return StoreProxy(MemoryStore(SystemClock().now_ms()))

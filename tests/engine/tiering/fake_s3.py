@@ -4,8 +4,6 @@ Not a stand-in for S3: the contract suite runs on ministack and moto. This one d
 conflicts and, if requested, ignores conditions.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

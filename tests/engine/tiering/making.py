@@ -1,7 +1,5 @@
 """Segments, entries and manifests for the tests, as the log and the shipper create them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Started once per test process, at first use. They use HTTP like any S3 server; the credentials are made up.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A log to ship that the test controls, and the expected content of the store afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace

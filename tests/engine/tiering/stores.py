@@ -1,7 +1,5 @@
 """A store around a store, which counts its calls and fails or loses answers at a chosen one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """engine/tiering/FORMAT.md is correct: the code writes and reads its examples."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -48,7 +46,7 @@ def one_batch(base_offset: int, epoch: int, count: int = 2) -> bytes:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
+def store(tmp_path, monkeypatch) -> FileStore:
     """The store that FORMAT.md describes: three segments, a root of at most two entries, a new leader for the third."""
     monkeypatch.setattr(rules, "ENTRIES_MAX", 2)
     monkeypatch.setattr(rules, "FOLD_ENTRIES", 1)
@@ -65,7 +63,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     return store
 
 
-def test_the_manifest_example_is_what_is_written(store: FileStore) -> None:
+def test_the_manifest_example_is_what_is_written(store):
     newest = store.get(store_manifest_key(PREFIX, 5))
     assert orjson.loads(examples()[0]) == orjson.loads(newest)
     manifest = decode_manifest(examples()[0], "example")
@@ -73,29 +71,29 @@ def test_the_manifest_example_is_what_is_written(store: FileStore) -> None:
     assert (manifest.log_start, manifest.end_offset, manifest.entry_count) == (1, 12, 3)
 
 
-def test_the_sub_manifest_example_is_what_is_written(store: FileStore) -> None:
+def test_the_sub_manifest_example_is_what_is_written(store):
     sub = decode_sub_manifest(examples()[1], "example")
     (ref,) = decode_manifest(examples()[0], "example").folded
     assert store.get(ref.key) == encode_sub_manifest(sub)
 
 
-def test_the_aux_example_is_what_is_written(store: FileStore) -> None:
+def test_the_aux_example_is_what_is_written(store):
     last = decode_manifest(examples()[0], "example").entries[-1]
     aux = decode_aux(examples()[2], "example")
     assert store.get(last.aux_key) == encode_aux(aux)
     assert aux.leader_epochs == last.leader_epochs == ((4, 8), (5, 10))
 
 
-def test_the_listing_example_is_what_is_written(store: FileStore) -> None:
+def test_the_listing_example_is_what_is_written(store):
     (listing,) = re.findall(r"```text\n(c0ffee/.*?)```", FORMAT.read_text(), re.DOTALL)
     assert [line.split()[0] for line in listing.splitlines()] == [one.key for one in store.list("")]
 
 
-def test_the_hint_example_is_what_is_written(store: FileStore) -> None:
+def test_the_hint_example_is_what_is_written(store):
     assert store.get(store_manifest_prefix(PREFIX) + "latest.json") == examples()[3]
 
 
-def test_roots_and_sub_manifests_without_arrival_are_read_as_format_1() -> None:
+def test_roots_and_sub_manifests_without_arrival_are_read_as_format_1():
     for example, decode in ((examples()[0], decode_manifest), (examples()[1], decode_sub_manifest)):
         found = orjson.loads(example)
         found.pop("crc32c", None)

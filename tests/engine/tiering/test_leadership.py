@@ -36,7 +36,7 @@ from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import local_log, offsets_of
-from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
+from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
 COUNT = 3  # records per batch
@@ -121,7 +121,7 @@ async def replica(path: Path, clock: HandClock, store: ObjectStore, name: str) -
 
 
 @pytest.fixture
-async def pair(tmp_path: Path, clock: HandClock, file_store: ObjectStore):
+async def pair(tmp_path, clock, file_store):
     async with replica(tmp_path, clock, file_store, "a") as a, replica(tmp_path, clock, file_store, "b") as b:
         assert prefix_of(a) == prefix_of(b)
         yield a, b
@@ -155,15 +155,12 @@ async def read_all(one: Replica) -> list[tuple[int, bytes]]:
     while offset < one.partition.high_watermark:
         reads = one.shard.reader if offset >= one.partition.log.local_log_start else one.tier
         chunk = await reads.read(one.partition, offset, 1000)
-        assert chunk is not None
         found += [(record.offset, record.value) for record in decode(chunk.data) if record.offset >= offset]
         offset = chunk.next_offset
     return found
 
 
-async def test_a_new_leader_continues_where_the_old_one_stopped_within_its_segment(
-    pair, file_store: ObjectStore
-) -> None:
+async def test_a_new_leader_continues_where_the_old_one_stopped_within_its_segment(pair, file_store):
     a, b = pair
     a.begin(1)
     await a.produce(4)
@@ -184,7 +181,7 @@ async def test_a_new_leader_continues_where_the_old_one_stopped_within_its_segme
     assert await read_all(b) == [(at, b"%d" % at) for at in range(27)]
 
 
-async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(pair, file_store: ObjectStore) -> None:
+async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(pair, file_store):
     """It does not know that it was replaced, and treats records as committed that no other replica has."""
     a, b = pair
     a.begin(1)
@@ -212,9 +209,7 @@ async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(
     check_history(file_store, b, [(1, 0), (2, 12)])
 
 
-async def test_a_follower_keeps_its_segments_until_the_leader_has_shipped_them(
-    pair, file_store: ObjectStore, clock: HandClock
-) -> None:
+async def test_a_follower_keeps_its_segments_until_the_leader_has_shipped_them(pair, file_store, clock):
     a, b = pair
     a.begin(1)
     await a.produce(4)
@@ -233,7 +228,7 @@ async def test_a_follower_keeps_its_segments_until_the_leader_has_shipped_them(
     check_history(file_store, a, [(1, 0)])
 
 
-async def test_only_the_leader_expires_records_for_everybody(pair, clock: HandClock) -> None:
+async def test_only_the_leader_expires_records_for_everybody(pair, clock):
     a, b = pair
     for one in pair:
         await one.shard.alter_topic("t", {"retention_ms": 60_000, "local_retention_bytes": None})
@@ -252,7 +247,7 @@ async def test_only_the_leader_expires_records_for_everybody(pair, clock: HandCl
         a.partition.check_readable(3)
 
 
-async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, file_store: ObjectStore) -> None:
+async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, file_store):
     a, b = pair
     a.begin(1)
     for _ in range(2):
@@ -283,9 +278,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
 # Components
 
 
-async def test_following_asks_the_store_only_while_it_could_let_something_go(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_following_asks_the_store_only_while_it_could_let_something_go(file_store, tmp_path, make):
     segments = sealed(tmp_path, 2)
     watched = Watched(file_store)
     source = Source(local_log([]))
@@ -309,9 +302,7 @@ async def test_following_asks_the_store_only_while_it_could_let_something_go(
     assert follower.statistics().state == "following"
 
 
-async def test_a_node_that_leads_again_continues_from_what_others_have_shipped(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_node_that_leads_again_continues_from_what_others_have_shipped(file_store, tmp_path, make):
     segments = sealed(tmp_path, 3)
     source = Source(local_log(segments[:1]))
     shipper = make(file_store, source, epoch=1)
@@ -327,8 +318,8 @@ async def test_a_node_that_leads_again_continues_from_what_others_have_shipped(
 
 @pytest.mark.parametrize("leads", [2, None])
 async def test_records_that_an_unclean_election_put_in_place_of_shipped_ones_stay_on_the_disk(
-    file_store: ObjectStore, tmp_path: Path, make: Make, leads: int | None
-) -> None:
+    file_store, tmp_path, make, leads
+):
     """The store keeps its records; nothing is appended to them, and no local segment is deleted because of them."""
     segments = sealed(tmp_path, 2)
     source = Source(replace(local_log(segments), epochs=(EpochStart(1, 0),)))
@@ -344,9 +335,7 @@ async def test_records_that_an_unclean_election_put_in_place_of_shipped_ones_sta
         assert "before 24 is of epoch 1 in the store, of 2 in the log" in str(shipper.statistics().last_error)
 
 
-def test_a_watch_is_due_again_after_a_failure_no_sooner_than_after_an_answer(
-    file_store: ObjectStore, tmp_path: Path, clock: HandClock
-) -> None:
+def test_a_watch_is_due_again_after_a_failure_no_sooner_than_after_an_answer(file_store, tmp_path, clock):
     watch = ManifestWatch(file_store, "cluster/t/id/0/", clock)
     local = local_log(sealed(tmp_path, 1))
     assert watch.is_due(None, local)

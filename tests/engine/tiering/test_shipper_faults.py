@@ -1,10 +1,7 @@
 """Shipping when calls fail, answers are lost, the process crashes, or two leaders ship at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import TypeVar
 
@@ -19,7 +16,6 @@ from gateway.links.link import Busy, LinkLost
 from tests.engine.tiering.making import PREFIX, local_log
 from tests.engine.tiering.shipping_scene import (
     WIDTH,
-    Make,
     Source,
     check_reported,
     check_store,
@@ -37,9 +33,7 @@ T = TypeVar("T")
 
 @pytest.mark.parametrize("fault", [FAILS, LOSES])
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_fault_at_any_call_neither_loses_nor_doubles(
-    file_store: ObjectStore, tmp_path: Path, make: Make, fault: str, restarts: bool
-) -> None:
+async def test_a_fault_at_any_call_neither_loses_nor_doubles(file_store, tmp_path, make, fault, restarts):
     """Call k fails, or succeeds with its answer lost; then the process continues or is restarted (F23, F25)."""
     segments = sealed(tmp_path, 3)
     counted = Watched(file_store)
@@ -62,9 +56,7 @@ async def test_a_fault_at_any_call_neither_loses_nor_doubles(
         check_reported(store, source)
 
 
-async def test_a_failure_of_any_kind_is_reported_and_tried_again(
-    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failure_of_any_kind_is_reported_and_tried_again(file_store, tmp_path, make, caplog):
     """Before the fix an exception other than EngineError and OSError ended shipping silently."""
     segments, kinds = sealed(tmp_path, 2), [KeyError, OSError, KeyError]
     source = Source(local_log(segments))
@@ -97,9 +89,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_at_any_call_leaves_a_store_that_the_next_start_completes(
-    file_store: ObjectStore, tmp_path: Path, make: Make, when: str
-) -> None:
+async def test_a_crash_at_any_call_leaves_a_store_that_the_next_start_completes(file_store, tmp_path, make, when):
     segments = sealed(tmp_path, 2)
     counted = Watched(file_store)
     await make(counted, Source(local_log(segments))).ship_once()
@@ -131,7 +121,7 @@ class Crashing(Watched):
                 raise Crash
 
 
-async def test_a_cancel_at_any_moment_is_harmless(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_cancel_at_any_moment_is_harmless(file_store, tmp_path, make):
     segments = sealed(tmp_path, 3)
     for steps in range(0, 60, 3):
         store = FileStore(f"{tmp_path}/store-{steps}", new_id=iter_ids())
@@ -147,9 +137,7 @@ async def test_a_cancel_at_any_moment_is_harmless(file_store: ObjectStore, tmp_p
         assert source.reported[-1] == 3 * WIDTH
 
 
-async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(file_store, tmp_path, make):
     segments = sealed(tmp_path, 6)
     for seed in range(15):
         random = Random(seed)
@@ -165,7 +153,7 @@ async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
 # Several leaders
 
 
-async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_zombie_leader_is_fenced_and_stops(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     old_source = Source(local_log(segments[:1]))
     old = make(file_store, old_source, epoch=1, writer="old")
@@ -182,7 +170,7 @@ async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_
     check_store(file_store, segments[:2])
 
 
-async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_two_leaders_that_ship_in_parallel_leave_one_log(store, tmp_path, make):
     """F24: both upload the same segments; the manifest accepts each range once, and the older leader ends fenced."""
     segments = sealed(tmp_path, 8)
     sources = {epoch: Source(local_log(segments)) for epoch in (1, 2)}
@@ -200,9 +188,7 @@ async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStor
         assert source.reported == sorted(source.reported)
 
 
-async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_writer_of_the_same_epoch_only_costs_a_retry(file_store, tmp_path, make):
     segments = sealed(tmp_path, 2)
     first = make(file_store, Source(local_log(segments[:1])), writer="one")
     await first.ship_once()
@@ -214,8 +200,8 @@ async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
 
 @pytest.mark.parametrize("error", [Busy("it starts"), LinkLost("it ended")])
 async def test_a_process_that_starts_or_stops_logs_nothing_for_each_partition(
-    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture, error: EngineError
-) -> None:
+    file_store, tmp_path, make, caplog, error
+):
     source = Source(local_log(sealed(tmp_path, 1)))
     local, left = source.local_log, [error]
 

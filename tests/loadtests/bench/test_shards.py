@@ -1,18 +1,15 @@
 """The bench of shards against real servers, with tiny counts, and the choice of cores."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from loadtests.host.pinning import Cores, assign, describe, pinned
 
 
-def test_each_server_process_and_the_generator_have_a_core() -> None:
+def test_each_server_process_and_the_generator_have_a_core():
     assert assign([0, 1, 2, 5], 2) == Cores((0, 1), 5)
     assert assign([3, 4], 1) == Cores((3,), 4)
     assert assign([0, 1], 2) is None
@@ -22,7 +19,7 @@ def test_each_server_process_and_the_generator_have_a_core() -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_process_and_its_threads_are_pinned_and_released() -> None:
+def test_a_process_and_its_threads_are_pinned_and_released():
     before = os.sched_getaffinity(0)
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with pinned([server.pid], 1) as line:
@@ -38,7 +35,7 @@ def test_a_process_and_its_threads_are_pinned_and_released() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_shards_are_measured_beside_one_process(tmp_path: Path) -> None:
+def test_shards_are_measured_beside_one_process(tmp_path):
     options = ["--quick", "--shards", "2", "--pin", "--rounds", "1", "--round-s", "0.05", "--directory", str(tmp_path)]
     command = [sys.executable, "-m", "loadtests.bench.__main__", *options, "--markdown", str(tmp_path / "bench.md")]
     for only, title in (("single", "1 record of 100 B"), ("fetch-batch", "fetch 1 MiB as stored batches")):

@@ -1,7 +1,5 @@
 """A small correct outcome of the demo, which tests modify."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from loadtests.demo.fetch import Fetched

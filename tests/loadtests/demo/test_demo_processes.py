@@ -1,7 +1,5 @@
 """The demo leaves nothing behind after any end, and reports a missing requirement in one line."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -29,16 +27,16 @@ def is_alive(pid: int, place: Path) -> bool:
         return False
 
 
-async def test_a_command_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_command_that_fails_is_reported_with_the_end_of_its_log(tmp_path):
     with pytest.raises(DemoFailed, match=r"script ended with 3\n  no such thing"):
         await run_to_end(shell("echo no such thing >&2; exit 3", tmp_path))
 
 
-async def test_what_a_command_prints_is_given_back(tmp_path: Path) -> None:
+async def test_what_a_command_prints_is_given_back(tmp_path):
     assert await run_to_end(shell("echo 42; echo remark >&2", tmp_path)) == b"42\n"
 
 
-async def test_temporary_files_of_a_command_go_where_it_runs(tmp_path: Path) -> None:
+async def test_temporary_files_of_a_command_go_where_it_runs(tmp_path):
     place = tmp_path / "a b"
     place.mkdir()
     printed = await run_to_end(shell('echo "$TMPDIR"; pwd; echo "$JAVA_TOOL_OPTIONS"', place))
@@ -46,7 +44,7 @@ async def test_temporary_files_of_a_command_go_where_it_runs(tmp_path: Path) -> 
     assert f"-Djava.io.tmpdir='{place}'" in printed.decode()
 
 
-async def test_a_cancelled_command_is_gone_with_all_it_started(tmp_path: Path) -> None:
+async def test_a_cancelled_command_is_gone_with_all_it_started(tmp_path):
     pids = tmp_path / "pids"
     script = f"sleep 600 & echo $! $$ > '{pids}.new'; mv '{pids}.new' '{pids}'; wait"
     task = asyncio.create_task(run_to_end(shell(script, tmp_path)))
@@ -61,13 +59,13 @@ async def test_a_cancelled_command_is_gone_with_all_it_started(tmp_path: Path) -
             await asyncio.sleep(0.01)
 
 
-async def test_a_running_command_is_in_a_session_of_its_own_and_ends_with_the_block(tmp_path: Path) -> None:
+async def test_a_running_command_is_in_a_session_of_its_own_and_ends_with_the_block(tmp_path):
     async with running(shell("sleep 600", tmp_path)) as process:
         assert os.getsid(process.pid) == process.pid
     assert process.returncode == -15
 
 
-def test_only_what_a_whole_run_made_stays(tmp_path: Path) -> None:
+def test_only_what_a_whole_run_made_stays(tmp_path):
     output = tmp_path / "demo-output"
     with workspace(output) as way:
         (way / "data").mkdir()
@@ -75,7 +73,7 @@ def test_only_what_a_whole_run_made_stays(tmp_path: Path) -> None:
     assert [path.name for path in output.iterdir()] == ["screen.txt"]
 
 
-def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_that_fails_leaves_nothing(tmp_path):
     output = tmp_path / "demo-output"
     with contextlib.suppress(KeyboardInterrupt), workspace(output) as way:
         (output / "lake").mkdir()
@@ -84,7 +82,7 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_earlier_runs_left_goes_and_what_others_put_there_stays(tmp_path: Path) -> None:
+def test_what_earlier_runs_left_goes_and_what_others_put_there_stays(tmp_path):
     for name in ("lake", ".way-killed", "mine"):
         (tmp_path / name).mkdir()
     with workspace(tmp_path) as way:
@@ -94,7 +92,7 @@ def test_what_earlier_runs_left_goes_and_what_others_put_there_stays(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_two_demos_do_not_share_an_output(tmp_path: Path) -> None:
+def test_two_demos_do_not_share_an_output(tmp_path):
     with workspace(tmp_path) as way:
         with pytest.raises(DemoFailed, match="another demo"), workspace(tmp_path):
             pass
@@ -109,21 +107,21 @@ def a_java(directory: Path, version: str) -> Path:
     return java
 
 
-def test_java_17_and_later_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_17_and_later_will_do(tmp_path, monkeypatch):
     for version in ("17.0.15", "21", "25.0.1"):
         monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / version, version).parent.parent))
         require_java()
 
 
 @pytest.mark.parametrize("version", ["1.8.0_412", "11.0.2"])
-def test_an_old_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_an_old_java_is_reported_in_one_line(tmp_path, monkeypatch, version):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{a_java(tmp_path, version).parent}:{os.environ['PATH']}")
     with pytest.raises(DemoFailed, match=r"^Spark needs Java 17 or newer and .*java is (8|11): install[^\n]*$"):
         require_java()
 
 
-def test_a_missing_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DemoFailed, match=r"^Spark needs Java and JAVA_HOME is [^\n]*$"):
         require_java()

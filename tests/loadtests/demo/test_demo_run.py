@@ -1,7 +1,5 @@
 """A run of the demo: real processes, a real HTTP/2 connection, real Spark, with a few flights."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -26,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path) -> Path:
     """A directory with a space in its name, as users have."""
     place = tmp_path / "my demo"
     place.mkdir()
@@ -47,7 +45,7 @@ def start(place: Path, **environment: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.e2e
-async def test_flights_go_through_a_node_over_http2_and_come_out_each_once(place: Path) -> None:
+async def test_flights_go_through_a_node_over_http2_and_come_out_each_once(place):
     flights = read_flights(FLIGHTS)
     log = await through_the_log(place, flights, PlainProgress())
     assert (log.produced.records, log.produced.http_version) == (FLIGHTS, "HTTP/2")
@@ -57,7 +55,7 @@ async def test_flights_go_through_a_node_over_http2_and_come_out_each_once(place
 
 
 @pytest.mark.e2e
-async def test_records_that_nobody_meant_to_send_are_seen(place: Path) -> None:
+async def test_records_that_nobody_meant_to_send_are_seen(place):
     flights = read_flights(FLIGHTS)
     async with running_node(place) as url, Client(url) as client:
         await client.create_topic("flights", partitions=4)
@@ -72,7 +70,7 @@ async def test_records_that_nobody_meant_to_send_are_seen(place: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) -> None:
+def test_without_java_it_says_so_in_one_line_and_touches_nothing(place):
     demo = start(place, JAVA_HOME=str(place))
     _, output = demo.communicate(timeout=300)
     assert demo.returncode == 1
@@ -84,9 +82,8 @@ def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) ->
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: signal.Signals) -> None:
+def test_interrupted_it_ends_its_node_and_leaves_nothing(place, number):
     demo = start(place)
-    assert demo.stderr is not None
     while not demo.stderr.readline().startswith("long-poll"):
         assert demo.poll() is None
     started = psutil.Process(demo.pid).children(recursive=True)
@@ -104,7 +101,7 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: Path) -> None:
+def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place):
     output = place / "demo-output"
     left_by_an_earlier_run = output / "lake" / "tables" / "flights" / "dt=2013-01-01" / "hr=10" / "old.parquet"
     left_by_an_earlier_run.parent.mkdir(parents=True)

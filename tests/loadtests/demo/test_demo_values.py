@@ -1,9 +1,6 @@
 """The demo's data, checks and output, without a node and without Spark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import orjson
@@ -37,7 +34,7 @@ def checked(seen: list[Seen]) -> Checker:
     return checker
 
 
-def test_an_event_has_every_column_null_for_what_is_missing_and_the_tail_number_as_key() -> None:
+def test_an_event_has_every_column_null_for_what_is_missing_and_the_tail_number_as_key():
     read = read_flights(2000)
     first, cancelled = orjson.loads(read.lines[0]), orjson.loads(read.lines[838])
     assert list(first) == [
@@ -52,7 +49,7 @@ def test_an_event_has_every_column_null_for_what_is_missing_and_the_tail_number_
     assert None in read.keys
 
 
-def test_the_figures_of_carriers_are_those_of_the_flights_read() -> None:
+def test_the_figures_of_carriers_are_those_of_the_flights_read():
     read = read_flights(2000)
     delays: dict[str, list[int | None]] = {}
     for line in read.lines:
@@ -67,7 +64,7 @@ def test_the_figures_of_carriers_are_those_of_the_flights_read() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40).map(lambda data: data.replace(b"\n", b" ")), max_size=60))
-def test_bodies_hold_every_line_once_and_are_no_larger_than_one_line_beyond_the_limit(lines: list[bytes]) -> None:
+def test_bodies_hold_every_line_once_and_are_no_larger_than_one_line_beyond_the_limit(lines):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce, "BODY_BYTES", 100)
         bodies = list(produce.bodies_of(lines))
@@ -76,7 +73,7 @@ def test_bodies_hold_every_line_once_and_are_no_larger_than_one_line_beyond_the_
     assert all(len(body) >= 99 for body in bodies[:-1])
 
 
-def test_every_flight_once_under_its_key_without_a_gap_has_no_faults() -> None:
+def test_every_flight_once_under_its_key_without_a_gap_has_no_faults():
     checker = checked(ALL_SEEN)
     assert (checker.fetched, checker.missing, checker.faults()) == (3, 0, [])
 
@@ -92,7 +89,7 @@ def test_every_flight_once_under_its_key_without_a_gap_has_no_faults() -> None:
         ([ALL_SEEN[2]], ["2 missing", "1 gaps in the offsets"]),
     ],
 )
-def test_each_fault_of_the_log_is_reported(seen: list[Seen], faults: list[str]) -> None:
+def test_each_fault_of_the_log_is_reported(seen, faults):
     assert checked(seen).faults() == faults
 
 
@@ -100,7 +97,7 @@ def wrong_lines(outcome: Outcome) -> list[str]:
     return [check.name for check in checks(outcome).values() if not check.is_good]
 
 
-def test_a_run_in_which_all_counts_agree_is_good(tmp_path: Path) -> None:
+def test_a_run_in_which_all_counts_agree_is_good(tmp_path):
     assert wrong_lines(good_outcome(tmp_path)) == []
 
 
@@ -117,9 +114,7 @@ def test_a_run_in_which_all_counts_agree_is_good(tmp_path: Path) -> None:
         ("again", "second_ingest", {"rows": 1}),
     ],
 )
-def test_any_count_that_differs_makes_its_own_line_wrong(
-    tmp_path: Path, name: str, part: str, change: dict[str, object]
-) -> None:
+def test_any_count_that_differs_makes_its_own_line_wrong(tmp_path, name, part, change):
     good = good_outcome(tmp_path)
     spoilt = replace(good, **{part: getattr(good, part)._replace(**change)})
     assert wrong_lines(spoilt) == [name]
@@ -135,9 +130,7 @@ def test_any_count_that_differs_makes_its_own_line_wrong(
         [CarrierRow("UA", 2, 4.5), CarrierRow("AS", 1, 0.0)],
     ],
 )
-def test_a_carrier_of_whom_spark_says_otherwise_than_the_package_is_wrong(
-    tmp_path: Path, carriers: list[CarrierRow]
-) -> None:
+def test_a_carrier_of_whom_spark_says_otherwise_than_the_package_is_wrong(tmp_path, carriers):
     good = good_outcome(tmp_path)
     from msgspec.structs import replace as with_fields
 
@@ -145,7 +138,7 @@ def test_a_carrier_of_whom_spark_says_otherwise_than_the_package_is_wrong(
     assert wrong_lines(replace(good, report=with_fields(good.report, positions=2))) == ["ingested"]
 
 
-def test_the_screen_has_every_count_and_carrier_and_fits_its_width(tmp_path: Path) -> None:
+def test_the_screen_has_every_count_and_carrier_and_fits_its_width(tmp_path):
     screen = plain_screen(good_outcome(tmp_path))
     for text in ("produced", "fetched", "tiered", "ingested", "again", "United Air Lines Inc.", "4.5", "1 min 01 s"):
         assert text in screen
@@ -153,20 +146,20 @@ def test_the_screen_has_every_count_and_carrier_and_fits_its_width(tmp_path: Pat
     assert all(len(line) <= WIDTH for line in screen.splitlines())
 
 
-def test_what_is_not_nothing_shows_in_a_bar() -> None:
+def test_what_is_not_nothing_shows_in_a_bar():
     assert (bar(0), bar(0.01), bar(2.5), bar(2.5, is_leftward=True)) == ("", "╸", "━━╸", "╺━━")
 
 
 @example([1e-9, -347.0])  # 347 * (24 / 347) is more than 24 in floating point
 @given(st.lists(st.floats(-500, 500), min_size=1))
-def test_all_bars_of_an_axis_stand_on_one_zero_and_within_its_width(values: list[float]) -> None:
+def test_all_bars_of_an_axis_stand_on_one_zero_and_within_its_width(values):
     axis = Axis.over(values)
     drawn = [axis.bar(value, "").plain for value in values]
     assert {one.index("│") for one in drawn} == {axis.left_cells}
     assert all(len(one) <= AXIS_CELLS + 2 for one in drawn)
 
 
-def test_the_plot_is_a_png_even_of_a_single_day(tmp_path: Path) -> None:
+def test_the_plot_is_a_png_even_of_a_single_day(tmp_path):
     for days in ([DayRow(2013, 1, 1, 3, None)], [DayRow(2013, 1, day, 800 + day, day - 10.0) for day in range(1, 32)]):
         draw(days, tmp_path / "plot.png")
         assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

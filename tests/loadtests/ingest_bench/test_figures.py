@@ -1,7 +1,5 @@
 """The rows, the table and the page of the benchmark of ingestion, and what it counts of a command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -40,7 +38,7 @@ print(measure([sys.executable, "-c", {SPARK!r}], Path(sys.argv[1])).rss_mb)
 """
 
 
-def test_rows_are_of_the_size_that_the_page_says_and_in_order() -> None:
+def test_rows_are_of_the_size_that_the_page_says_and_in_order():
     lines = b"".join(bodies(ROWS, 500)).splitlines()
     assert len(lines) == ROWS
     assert 238 <= sum(map(len, lines)) / ROWS + 1 <= 246
@@ -50,12 +48,12 @@ def test_rows_are_of_the_size_that_the_page_says_and_in_order() -> None:
     assert b"".join(bodies(ROWS, 500)).splitlines() == lines
 
 
-def test_hostile_names_never_repeat() -> None:
+def test_hostile_names_never_repeat():
     names = [name for body in hostile_names(50_000) for line in body.splitlines() for name in json.loads(line)]
     assert len(names) == len(set(names)) == 50_000
 
 
-def test_a_table_has_the_median_and_says_whether_it_meets_the_target() -> None:
+def test_a_table_has_the_median_and_says_whether_it_meets_the_target():
     figures = Figures()
     for one in (3.0, 1.0, 2.0):
         figures.add(Case("slow", at_most=1.5), one)
@@ -67,13 +65,13 @@ def test_a_table_has_the_median_and_says_whether_it_meets_the_target() -> None:
     assert fast == "| fast | 200 MB | 100 to 300 | at least 2 | met |"
 
 
-def test_the_page_keeps_what_is_outside_of_the_marks() -> None:
+def test_the_page_keeps_what_is_outside_of_the_marks():
     assert with_table(f"a\n{BEGIN}\nold\n{END}\nb\n", ["new"]) == f"a\n{BEGIN}\n\nnew\n\n{END}\nb\n"
     with pytest.raises(ValueError, match="the page has no"):
         with_table("a", [])
 
 
-def test_processes_that_outlive_a_command_count(tmp_path: Path) -> None:
+def test_processes_that_outlive_a_command_count(tmp_path):
     command = [sys.executable, "-c", WITH_A_CHILD, str(tmp_path / "log")]
     root = Path(__file__).parents[3]
     found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split()
@@ -83,7 +81,7 @@ def test_processes_that_outlive_a_command_count(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_python_workers_of_spark_count(tmp_path: Path) -> None:
+def test_python_workers_of_spark_count(tmp_path):
     """The worker of this job has more memory than any other process of it."""
     command = [sys.executable, "-c", WITH_SPARK, str(tmp_path / "log")]
     root = Path(__file__).parents[3]

@@ -1,7 +1,5 @@
 """The supervisor's handling of shards' messages, with a real agent: a link carries plain values only."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -21,7 +19,7 @@ from tests.replication.clusters import Cluster, embedded_cluster
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path, request) -> AsyncIterator[Cluster]:
     async with embedded_cluster(tmp_path, request) as made:
         yield made
 

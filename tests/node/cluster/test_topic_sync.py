@@ -1,7 +1,5 @@
 """A node syncs its topics with the cluster's state, and removes only those that were deleted or moved away."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import itertools
@@ -117,7 +115,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path) -> Cluster:
     return Cluster(tmp_path / "data")
 
 
@@ -125,7 +123,7 @@ OPENED = [("shards", "open_topic"), ("worker", "open_topic")]
 ALTERED = [("shards", "altered"), ("worker", "altered")]
 
 
-async def test_what_the_cluster_has_is_opened_and_a_restart_finds_it_so(cluster: Cluster) -> None:
+async def test_what_the_cluster_has_is_opened_and_a_restart_finds_it_so(cluster):
     cluster.put(TOPIC, ((OWN, OTHER), (OTHER, 3), (3, OWN)))
     async with cluster.life() as life:
         assert await life.settled() == OPENED
@@ -135,14 +133,14 @@ async def test_what_the_cluster_has_is_opened_and_a_restart_finds_it_so(cluster:
         assert await life.settled() == [], "nothing has changed"
 
 
-async def test_a_topic_of_which_nothing_lies_here_is_known_to_every_process(cluster: Cluster) -> None:
+async def test_a_topic_of_which_nothing_lies_here_is_known_to_every_process(cluster):
     cluster.put(TOPIC, ((OTHER,),) * 3)
     async with cluster.life() as life:
         assert await life.settled() == OPENED
         assert life.catalog.records["t"].hosted == ()
 
 
-async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster: Cluster) -> None:
+async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster):
     cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
     async with cluster.life() as life:
         await life.settled()
@@ -159,7 +157,7 @@ async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster: 
         assert (record.partitions, record.overrides, record.hosted) == (4, {}, (0, 1, 2))
 
 
-async def test_states_that_change_nothing_here_cost_nothing(cluster: Cluster) -> None:
+async def test_states_that_change_nothing_here_cost_nothing(cluster):
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -168,7 +166,7 @@ async def test_states_that_change_nothing_here_cost_nothing(cluster: Cluster) ->
         assert life.topics.is_up_to_date
 
 
-async def test_a_partition_without_a_known_state_stays(cluster: Cluster) -> None:
+async def test_a_partition_without_a_known_state_stays(cluster):
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -178,7 +176,7 @@ async def test_a_partition_without_a_known_state_stays(cluster: Cluster) -> None
     assert cluster.directories() == ["0", "1", "2"]
 
 
-async def test_a_topic_that_was_deleted_while_the_node_was_away_goes_by_its_tombstone(cluster: Cluster) -> None:
+async def test_a_topic_that_was_deleted_while_the_node_was_away_goes_by_its_tombstone(cluster):
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -190,9 +188,7 @@ async def test_a_topic_that_was_deleted_while_the_node_was_away_goes_by_its_tomb
     assert cluster.directories() == []
 
 
-async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(cluster, caplog):
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -211,9 +207,7 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
-    cluster: Cluster, tmp_path: Path, is_restarted: bool
-) -> None:
+async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(cluster, tmp_path, is_restarted):
     cluster.further_directories = [tmp_path / "further"]
 
     def lying() -> list[str]:
@@ -246,7 +240,7 @@ async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
         assert (life.catalog.records, lying()) == (records, places)
 
 
-async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_its_name(cluster: Cluster) -> None:
+async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_its_name(cluster):
     cluster.put(TOPIC, EVERYWHERE)
     newer = replace(TOPIC, topic_id="id-2", created_ms=6)
     async with cluster.life() as life:
@@ -268,7 +262,7 @@ async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_it
     assert (cluster.directories("id-1"), cluster.directories("id-2")) == ([], ["0", "1", "2"])
 
 
-async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
+async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(cluster):
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -279,7 +273,7 @@ async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(
     assert (cluster.directories(), cluster.directories("id-2")) == ([], ["0", "1", "2"])
 
 
-async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_disk_refuses_is_tried_again(cluster, monkeypatch):
     monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
     refusal = Rule("mkdir", "topics/t", error=errno.ENOSPC)
     cluster.disk = FaultyDisk(RealDisk(), (refusal,))
@@ -292,8 +286,8 @@ async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch:
 
 
 async def test_a_change_on_a_full_disk_is_refused_at_once_logged_once_and_applied_once_there_is_room(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    cluster, monkeypatch, caplog
+):
     monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
     async with cluster.life() as life:
         life.processes.error = StorageFull("no space is left on the disk")
@@ -313,7 +307,7 @@ async def test_a_change_on_a_full_disk_is_refused_at_once_logged_once_and_applie
     ]
 
 
-async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> None:
+async def test_a_topic_is_here_once_the_processes_have_it(cluster):
     """A request that waits for it goes to the processes next, and would get "no such topic"."""
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
@@ -331,9 +325,7 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize("error", [Busy("a busy shard"), KeyError("a bug")])
-async def test_a_change_that_a_process_rejected_is_sent_again(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+async def test_a_change_that_a_process_rejected_is_sent_again(cluster, monkeypatch, error):
     monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
     cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
     async with cluster.life() as life, asyncio.timeout(60):

@@ -1,7 +1,5 @@
 """`penstock tier restore` into a cluster: killed at any step it continues, and nothing that is used changes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,14 +73,14 @@ class Place:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> MemoryStore:
+def store(tmp_path) -> MemoryStore:
     store = stored(tmp_path)
     TopicDescription(store, "cluster", lambda: RECORD).write()
     return store
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path) -> Place:
     return Place(tmp_path / "place")
 
 
@@ -103,7 +101,6 @@ def topic_of(place: Place) -> tuple[TopicEntry, dict[int, PartitionState]]:
         states: dict[int, PartitionState] = {}
         for name in await session.children(STATES):
             block = await session.get(f"{STATES}/{name}")
-            assert block is not None
             states |= {number: one.state for number, one in block_from_bytes(name, block.value).items()}
         return topic_from_bytes("topic", found.value), states
 
@@ -126,22 +123,20 @@ def check(place: Place, path: Path, cluster_id: str) -> None:
     assert (registered.disk_from, registered.survives_from) == (found.created, found.created)
 
 
-def test_the_directory_is_a_node_and_the_others_are_replicas_to_add(
-    store: MemoryStore, place: Place, tmp_path: Path
-) -> None:
+def test_the_directory_is_a_node_and_the_others_are_replicas_to_add(store, place, tmp_path):
     cluster_id, [topic] = restore(store, place, tmp_path / "node")
     assert (cluster_id, topic.partitions[0].end_offset) == ("cluster", 4 * WIDTH)
     check(place, tmp_path / "node", "cluster")
 
 
-def test_to_a_point_in_time_the_cluster_has_a_new_id(store: MemoryStore, place: Place, tmp_path: Path) -> None:
+def test_to_a_point_in_time_the_cluster_has_a_new_id(store, place, tmp_path):
     cluster_id, [topic] = restore(store, place, tmp_path / "node", until_ms=123)
     assert topic.partitions[0].end_offset == 15
     assert cluster_id != "cluster"
     check(place, tmp_path / "node", cluster_id)
 
 
-def test_with_fewer_nodes_a_topic_has_a_replica_on_each(store: MemoryStore, place: Place, tmp_path: Path) -> None:
+def test_with_fewer_nodes_a_topic_has_a_replica_on_each(store, place, tmp_path):
     restore(store, place, tmp_path / "node", nodes=(1, 7))
     topic, states = topic_of(place)
     assert topic.replication_factor == 2
@@ -150,9 +145,7 @@ def test_with_fewer_nodes_a_topic_has_a_replica_on_each(store: MemoryStore, plac
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("until_ms", [None, 123])
-def test_a_kill_at_any_commit_or_before_the_rename_is_continued(
-    is_after: bool, until_ms: int | None, store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_at_any_commit_or_before_the_rename_is_continued(is_after, until_ms, store, tmp_path, monkeypatch):
     counted = Place(tmp_path / "counted")
     restore(store, counted, tmp_path / "node-0", until_ms)
     assert counted.commits >= 3
@@ -182,9 +175,7 @@ def killed_at_rename(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[No
         yield
 
 
-def test_what_nodes_have_changed_since_is_left_by_a_repeated_command(
-    store: MemoryStore, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nodes_have_changed_since_is_left_by_a_repeated_command(store, place, tmp_path, monkeypatch):
     """The cluster was opened, and the command killed before the rename: another node may have started meanwhile."""
     path = tmp_path / "node"
     with killed_at_rename(monkeypatch, path), pytest.raises(Killed):
@@ -192,7 +183,6 @@ def test_what_nodes_have_changed_since_is_left_by_a_repeated_command(
 
     async def change(session: Session) -> None:
         found = await session.get(f"{TOPICS}/topic")
-        assert found is not None
         await session.commit(Put(f"{TOPICS}/topic", found.value + b" ", found.version))
 
     place.run(change)
@@ -200,7 +190,7 @@ def test_what_nodes_have_changed_since_is_left_by_a_repeated_command(
     assert place.run(lambda session: session.get(f"{TOPICS}/topic")).value.endswith(b" ")
 
 
-def test_a_used_directory_or_place_is_refused_and_left(store: MemoryStore, place: Place, tmp_path: Path) -> None:
+def test_a_used_directory_or_place_is_refused_and_left(store, place, tmp_path):
     restore(store, place, tmp_path / "node")
     with pytest.raises(StartRefused, match="is not empty"):
         restore(store, place, tmp_path / "node")

@@ -1,7 +1,5 @@
 """`penstock segment dump`: its output for a sound file and for a damaged one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import orjson
@@ -9,11 +7,10 @@ import pytest
 
 from engine.format.batch import Codec, Row, encode, stamp
 from engine.format.control_batch import encode_fence
-from tests.penstock.cli.conftest import Run
 
 
 @pytest.fixture
-def segment(tmp_path: Path) -> Path:
+def segment(tmp_path) -> Path:
     """Write three batches: two plain records, two with zstd, one of them a tombstone, one of bytes."""
     batches = [
         (encode([Row(1_000, b"k", b'{"n":1}', [("h", b"v")]), Row(2_000, None, b'{"n":2}', [])]), 0, 0),
@@ -27,7 +24,7 @@ def segment(tmp_path: Path) -> Path:
     return path
 
 
-def test_batches_are_lines_that_fit_80_columns(run: Run, segment: Path) -> None:
+def test_batches_are_lines_that_fit_80_columns(run, segment):
     ran = run("segment", "dump", segment)
     assert ran.code == 0
     lines = ran.out.splitlines()[1:]  # the first holds the path
@@ -41,14 +38,14 @@ def test_batches_are_lines_that_fit_80_columns(run: Run, segment: Path) -> None:
     assert lines[-1] == "3 batches, 5 records, all sound"
 
 
-def test_records_are_shown_below_their_batch(run: Run, segment: Path) -> None:
+def test_records_are_shown_below_their_batch(run, segment):
     shown = run("segment", "dump", segment, "--records").out
     assert '    0  1970-01-01 00:00:01.000  k  {"n":1}\n    1  1970-01-01 00:00:02.000  {"n":2}\n' in shown
     assert "    2  1970-01-01 00:00:03.000  k  (tombstone)\n" in shown
     assert "    4  1970-01-01 00:00:05.000  \\\\xff\\x00\n" in shown
 
 
-def test_json_is_an_object_a_line(run: Run, segment: Path) -> None:
+def test_json_is_an_object_a_line(run, segment):
     objects = [orjson.loads(line) for line in run("segment", "dump", segment, "--records", "--json").out.splitlines()]
     assert [one["kind"] for one in objects] == [
         "batch",
@@ -69,7 +66,7 @@ def test_json_is_an_object_a_line(run: Run, segment: Path) -> None:
     assert objects[-1] == {"kind": "end", "batches": 3, "records": 5, "damage": []}
 
 
-def test_a_changed_byte_is_a_bad_crc(run: Run, segment: Path) -> None:
+def test_a_changed_byte_is_a_bad_crc(run, segment):
     data = bytearray(segment.read_bytes())
     data[65] ^= 1
     segment.write_bytes(data)
@@ -79,7 +76,7 @@ def test_a_changed_byte_is_a_bad_crc(run: Run, segment: Path) -> None:
     assert ran.err == f"penstock: {segment}: the batch at byte 0 fails its CRC\n"
 
 
-def test_a_torn_tail_is_reported_beside_other_damage(run: Run, segment: Path) -> None:
+def test_a_torn_tail_is_reported_beside_other_damage(run, segment):
     data = bytearray(segment.read_bytes())[:-3]
     data[65] ^= 1
     segment.write_bytes(data)
@@ -91,7 +88,7 @@ def test_a_torn_tail_is_reported_beside_other_damage(run: Run, segment: Path) ->
     assert end["damage"][1].endswith("bytes are an incomplete batch")
 
 
-def test_records_that_cannot_be_decoded_are_reported(run: Run, segment: Path) -> None:
+def test_records_that_cannot_be_decoded_are_reported(run, segment):
     data = bytearray(segment.read_bytes())
     data[61] = 0x7F  # the first record's length
     segment.write_bytes(data)
@@ -100,7 +97,7 @@ def test_records_that_cannot_be_decoded_are_reported(run: Run, segment: Path) ->
     assert "2 faults" in ran.out
 
 
-def test_another_file_is_no_segment(run: Run, tmp_path: Path) -> None:
+def test_another_file_is_no_segment(run, tmp_path):
     path = tmp_path / "text"
     path.write_text("not a segment, but long enough to hold a header of sixty-one bytes\n")
     ran = run("segment", "dump", path)
@@ -108,14 +105,14 @@ def test_another_file_is_no_segment(run: Run, tmp_path: Path) -> None:
     assert "no batch header at byte 0" in ran.err
 
 
-def test_an_empty_file_is_sound(run: Run, tmp_path: Path) -> None:
+def test_an_empty_file_is_sound(run, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     ran = run("segment", "dump", tmp_path / "empty")
     assert ran.out.endswith("0 batches, 0 records, all sound\n")
     assert ran.code == 0
 
 
-def test_control_batches_are_shown_and_their_records_not_counted(run: Run, tmp_path: Path) -> None:
+def test_control_batches_are_shown_and_their_records_not_counted(run, tmp_path):
     batches = [encode_fence("writer-1", 1_000), encode([Row(2_000, None, b"1", [])]), encode_fence("", 3_000)]
     for offset, batch in enumerate(batches):
         stamp(batch, offset, 0)

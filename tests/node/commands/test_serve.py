@@ -1,9 +1,5 @@
 """`penstock serve`: its help, and the forms of settings."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import click
 import pytest
 
@@ -14,10 +10,9 @@ from node.commands import serve as command
 from node.commands.serve import GROUPS, serve
 from node.setup.setting_sources import load_settings
 from tests.codecs import needs_compiled, plain_codec
-from tests.penstock.cli.conftest import Run
 
 
-def test_help_shows_every_setting_in_one_group(run: Run) -> None:
+def test_help_shows_every_setting_in_one_group(run):
     assert sorted(name for names in GROUPS.values() for name in names.split()) == sorted(NODE_RULES)
     text = run("serve", "--help").out
     shown = text.partition("Addresses:")[2]
@@ -28,7 +23,7 @@ def test_help_shows_every_setting_in_one_group(run: Run) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-def test_durations_and_sizes_have_units_in_flags_variables_and_toml(tmp_path: Path) -> None:
+def test_durations_and_sizes_have_units_in_flags_variables_and_toml(tmp_path):
     flags = serve.make_context("serve", ["--tier-check-ms", "30s", "--fetch-bytes-max", "64MiB", "--port", "0"]).params
     assert (flags["tier_check_ms"], flags["fetch_bytes_max"], flags["port"]) == (30_000, 67_108_864, 0)
     file = tmp_path / "node.toml"
@@ -38,7 +33,7 @@ def test_durations_and_sizes_have_units_in_flags_variables_and_toml(tmp_path: Pa
     assert (settings.fetch_bytes_max, settings.tier_cache_bytes_max) == (1_048_576, 2**31)
 
 
-def test_a_unit_that_does_not_fit_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_a_unit_that_does_not_fit_is_refused_with_its_place(tmp_path):
     file = tmp_path / "node.toml"
     file.write_text('tier_check_ms = "64MiB"\n')
     with pytest.raises(
@@ -49,16 +44,14 @@ def test_a_unit_that_does_not_fit_is_refused_with_its_place(tmp_path: Path) -> N
         serve.make_context("serve", ["--port", "7d"])
 
 
-def test_a_former_flag_is_accepted_and_hidden(run: Run) -> None:
+def test_a_former_flag_is_accepted_and_hidden(run):
     flags = serve.make_context("serve", ["--shutdown-deadline-ms", "30s"]).params
     assert load_settings(flags, {}).shutdown_timeout_ms == 30_000
     assert "--shutdown-deadline-ms" not in run("serve", "--help").out
 
 
 @needs_compiled
-def test_a_start_without_the_compiled_codec_says_what_that_costs(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_without_the_compiled_codec_says_what_that_costs(capfd, monkeypatch):
     def refuse(settings: object) -> None:
         raise StartRefused("as the test wants")
 

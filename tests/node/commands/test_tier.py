@@ -1,7 +1,5 @@
 """`penstock tier` on a store without a node: its outputs and exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ AUX = f"{PREFIX}{WIDTH:020d}-1-a.aux"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path) -> Path:
     """Return the directory of a store with one partition."""
     directory = tmp_path / "a store"
     opened = open_store(directory.as_uri())
@@ -28,7 +26,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(capfd, monkeypatch) -> Any:
     """Run a command of the group; its entry point is tested with the pages."""
     for name in ("PENSTOCK_URL", "PENSTOCK_STORE"):
         monkeypatch.delenv(name, raising=False)
@@ -44,7 +42,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> A
     return run_here
 
 
-def test_status_has_the_facts_of_each_partition(run: Any, store: Path) -> None:
+def test_status_has_the_facts_of_each_partition(run, store):
     shown = run("status", "--store", store).out.splitlines()
     assert shown[-1].split()[:4] == ["topic", "1", "48", "4"]
     row = run("status", "topic", "--store", store, "--json").json()["partitions"][0]
@@ -52,7 +50,7 @@ def test_status_has_the_facts_of_each_partition(run: Any, store: Path) -> None:
     assert [row[name] for name in facts] == [0, 48, 4, 5, 0, 0, 0, 452]
 
 
-def test_verify_and_repair_end_with_1_while_there_is_damage(run: Any, store: Path) -> None:
+def test_verify_and_repair_end_with_1_while_there_is_damage(run, store):
     assert run("verify", "--store", store).code == 0
     (store / AUX).unlink()
     verified = run("verify", "--store", store)
@@ -67,7 +65,7 @@ def test_verify_and_repair_end_with_1_while_there_is_damage(run: Any, store: Pat
     assert run("repair", "--store", store).out == "There is nothing that can be repaired.\n"
 
 
-def test_errors_are_one_line(run: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_one_line(run, store, monkeypatch):
     assert run("verify", "--store", store, "--cluster", "other").code == 2
     assert "no objects of topic nosuch" in run("verify", "nosuch", "--store", store).err
     assert "has no topics" in run("status", "--store", store / "nothing").err
@@ -80,7 +78,7 @@ def test_errors_are_one_line(run: Any, store: Path, monkeypatch: pytest.MonkeyPa
     assert run("verify", "--store", store).code == 3
 
 
-def test_restore_names_what_the_store_does_not_have(run: Any, store: Path, tmp_path: Path) -> None:
+def test_restore_names_what_the_store_does_not_have(run, store, tmp_path):
     place = ("restore", "--store", store, "--data-dir", tmp_path / "restored")
     planned, restored = (run(*place, *more).json()["not_in_store"] for more in (["--json", "--dry-run"], ["--json"]))
     assert planned == restored

@@ -1,7 +1,5 @@
 """The garbage collector of a node while thousands of objects are made that stay, as those of new partitions do."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ def frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_no_collection_walks_more_than_a_few_times_what_is_new(frozen: None):
+def test_no_collection_walks_more_than_a_few_times_what_is_new(frozen):
     walked: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -42,7 +40,7 @@ def test_no_collection_walks_more_than_a_few_times_what_is_new(frozen: None):
     assert max(walked) < 4 * GC_YOUNG
 
 
-async def test_a_node_collects_seldom_before_it_opens_partitions(monkeypatch: pytest.MonkeyPatch):
+async def test_a_node_collects_seldom_before_it_opens_partitions(monkeypatch):
     steps: list[str] = []
 
     async def served(*_: object) -> None:

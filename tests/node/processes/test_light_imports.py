@@ -1,7 +1,5 @@
 """The processes that serve no HTTP start without the code that does: half of the processor time of a start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -15,6 +13,6 @@ LOADED = "import sys, {}; print(*{{name.partition('.')[0] for name in sys.module
     ["node.commands.serve", "node.processes.supervisor, node.processes.worker_process"],
     ids=["serve", "both"],
 )
-def test_what_serves_no_http_does_not_import_it(modules: str) -> None:
+def test_what_serves_no_http_does_not_import_it(modules):
     done = subprocess.run([sys.executable, "-c", LOADED.format(modules)], capture_output=True, text=True, check=True)
     assert not {"aiohttp", "boto3", "httptools", "pyspark"} & set(done.stdout.split())

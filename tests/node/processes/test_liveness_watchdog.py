@@ -1,7 +1,5 @@
 """When the watchdog treats a silent process as hung, with a real process and a real link."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,13 +41,13 @@ async def child_that(
         await process.wait()
 
 
-async def test_one_that_serves_and_is_silent_is_killed(tmp_path: Path) -> None:
+async def test_one_that_serves_and_is_silent_is_killed(tmp_path):
     async with child_that(tmp_path, never) as (child, process), asyncio.timeout(TIMEOUT_S):
         await kill_if_silent(child, SILENT_MS)
         assert await process.wait() == -signal.SIGKILL
 
 
-async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
+async def test_one_that_answers_is_left_alone(tmp_path):
     answered = 0
 
     async def counted(arguments: object, payload: bytes) -> tuple[None, bytes]:
@@ -67,7 +65,7 @@ async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["is_ready", "link"])
-async def test_one_that_has_not_begun_to_serve_may_take_as_long_as_it_takes(tmp_path: Path, lacks: str) -> None:
+async def test_one_that_has_not_begun_to_serve_may_take_as_long_as_it_takes(tmp_path, lacks):
     async with child_that(tmp_path, never) as (child, process):
         setattr(child, lacks, False if lacks == "is_ready" else None)
         with pytest.raises(TimeoutError):

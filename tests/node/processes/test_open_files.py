@@ -1,7 +1,5 @@
 """A node without free file descriptors: requests get retryable errors; afterwards the node recovers by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 

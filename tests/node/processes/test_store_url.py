@@ -1,8 +1,5 @@
 """`serve --store` takes a path, as every other command does."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from node.processes.process_parts import store_url
 from node.setup.setting_sources import load_settings
 
 
-def test_a_path_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_a_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     directory: Any = None  # of no use to a node with a store
     url = store_url(NodeSettings(store="a store"), directory)
@@ -24,9 +21,7 @@ def test_a_path_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert store_url(NodeSettings(store="s3://bucket/prefix"), directory) == "s3://bucket/prefix"
 
 
-def test_a_path_within_the_directory_of_a_node_is_refused_in_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_within_the_directory_of_a_node_is_refused_in_a_cluster(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"data_dir": str(tmp_path / "data"), "store": "data/store", "coordination": "zookeeper://127.0.0.1:1"}
     with pytest.raises(StartRefused, match="inside the data directory of one node"):

@@ -1,7 +1,5 @@
 """A supervisor with real processes: after any failure of a start or a stop none of them is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -70,7 +68,7 @@ def still_running(made: Supervisor) -> list[int]:
     return [child.index for child in made._children if child.running is not None]
 
 
-async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_path: Path) -> None:
+async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_path):
     async with supervisor(tmp_path) as (made, member):
         member.failure = LinkLost("no reply to leader_epochs within 60 s")
         member.may_join.set()
@@ -79,7 +77,7 @@ async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_pat
         assert still_running(made) == []
 
 
-async def test_a_start_that_waits_for_others_ends_when_the_node_is_stopped(tmp_path: Path) -> None:
+async def test_a_start_that_waits_for_others_ends_when_the_node_is_stopped(tmp_path):
     async with supervisor(tmp_path) as (made, member):
         stop = asyncio.Event()
         starting = asyncio.create_task(unless_stopped(stop, made.start()))
@@ -90,7 +88,7 @@ async def test_a_start_that_waits_for_others_ends_when_the_node_is_stopped(tmp_p
         assert still_running(made) == []
 
 
-async def test_a_stop_ends_the_processes_though_leaving_fails(tmp_path: Path) -> None:
+async def test_a_stop_ends_the_processes_though_leaving_fails(tmp_path):
     async with supervisor(tmp_path) as (made, member):
         member.may_join.set()
         await made.start()
@@ -100,14 +98,14 @@ async def test_a_stop_ends_the_processes_though_leaving_fails(tmp_path: Path) ->
         assert still_running(made) == []
 
 
-async def test_work_that_is_done_before_the_node_is_stopped_counts() -> None:
+async def test_work_that_is_done_before_the_node_is_stopped_counts():
     async def work() -> int:
         return 7
 
     assert await unless_stopped(asyncio.Event(), work()) == 7
 
 
-async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves() -> None:
+async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves():
     children = [Child(index) for index in range(2)]
     for child in children:
         child.process = await asyncio.create_subprocess_exec("sleep", "600")
@@ -121,7 +119,7 @@ async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves()
     assert [child.process.returncode for child in children if child.process] == [-signal.SIGKILL, -signal.SIGTERM]
 
 
-async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path: Path) -> None:
+async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path):
     """For example of a new certificate: the files are not read again until they change again."""
     notified: list[int] = []
 
@@ -147,9 +145,7 @@ async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path:
         server.close()
 
 
-async def test_sockets_have_room_though_temporary_files_go_far_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sockets_have_room_though_temporary_files_go_far_down(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))

@@ -1,7 +1,5 @@
 """A change is sent to every process of a node; the sender gets a list of those that have not applied it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -64,7 +62,7 @@ async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChange
 RECORD = TopicRecord("t", "id-of-t", 1, 1, {}, 5)
 
 
-async def test_a_process_that_is_slow_to_apply_a_change_is_logged_and_applies_it_the_next_time(tmp_path: Path) -> None:
+async def test_a_process_that_is_slow_to_apply_a_change_is_logged_and_applies_it_the_next_time(tmp_path):
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
         with pytest.raises(LinkLost):  # it is still recovering
@@ -80,7 +78,7 @@ async def test_a_process_that_is_slow_to_apply_a_change_is_logged_and_applies_it
         assert (shard.topics["t"].topic_id, shard.begun) == ("id-of-t", 1), "opened once, by the first message"
 
 
-async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None:
+async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path):
     """The sender has timed out, and the opening continues."""
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
@@ -94,7 +92,7 @@ async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None
         assert (shard.topics, shard.begun) == ({}, 1)
 
 
-async def test_added_partitions_are_opened_once_however_often_they_are_reported(tmp_path: Path) -> None:
+async def test_added_partitions_are_opened_once_however_often_they_are_reported(tmp_path):
     """Before the fix two concurrent openings created two partitions of the same files."""
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
@@ -109,7 +107,7 @@ async def test_added_partitions_are_opened_once_however_often_they_are_reported(
         assert (shard.begun, shard.added) == (2, 1)
 
 
-async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) -> None:
+async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path):
     """It requests all topics after its restart."""
     async with linked(SlowShard(), tmp_path / "s") as (_, caller):
         link = caller.link()
@@ -120,7 +118,7 @@ async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) 
         assert not link.is_up
 
 
-def test_connections_do_not_move_between_processes_of_two_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_do_not_move_between_processes_of_two_versions(monkeypatch):
     """A process that was restarted after an upgrade would misread the state of a connection."""
     run_dir = "/tmp/penstock-12345678".rjust(88, "d")
     before = hand_over_socket(run_dir, 10)

@@ -1,9 +1,6 @@
 """The shipper's view of a partition of a shard process."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
 
 from engine.directory.topics import TopicRecord
 from gateway.links.link import handler
@@ -12,7 +9,7 @@ from node.process_calls import SealedLog
 from node.processes.worker_process import _Source
 
 
-async def test_a_shard_that_starts_later_is_waited_for_and_no_failure(tmp_path: Path) -> None:
+async def test_a_shard_that_starts_later_is_waited_for_and_no_failure(tmp_path):
     """Before, the status of the store named a shard that restarts as the last error of a node that had just begun."""
 
     async def sealed_log(_: SealedLog, __: bytes) -> tuple[object, bytes]:

@@ -1,7 +1,5 @@
 """The limit of open files is raised, and divided so that log, connections and the rest fit into it."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

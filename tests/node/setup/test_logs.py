@@ -1,7 +1,5 @@
 """Logs: what becomes of a line that cannot be written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -17,7 +15,7 @@ logging.getLogger("penstock").warning("kept")
 """
 
 
-def test_a_line_that_a_full_disk_does_not_take_is_lost_without_a_traceback() -> None:
+def test_a_line_that_a_full_disk_does_not_take_is_lost_without_a_traceback():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert "Traceback" not in done.stderr
     assert "Logging error" not in done.stderr

@@ -1,7 +1,5 @@
 """Nodes that form a cluster: on both coordination stores, with the controller and expiring sessions."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The partition states that the supervisor confirms are those of the store, on both stores."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

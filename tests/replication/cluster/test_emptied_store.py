@@ -1,7 +1,5 @@
 """A coordination store that is emptied under running nodes: no topic counts as deleted."""
 
-from __future__ import annotations
-
 import pytest
 
 from replication.cluster import agent as cluster_agent

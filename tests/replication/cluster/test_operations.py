@@ -1,7 +1,5 @@
 """Operations on a cluster: moves that start, continue and are cancelled; nodes that are drained and emptied."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic

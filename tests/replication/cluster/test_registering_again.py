@@ -1,7 +1,5 @@
 """A node with an expired session registers again after any temporary obstacle, without a restart."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from dataclasses import replace
@@ -18,7 +16,7 @@ RETRY_S = (0.01,)
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(monkeypatch):
     monkeypatch.setattr(cluster_agent, "RETRY_S", RETRY_S)
 
 

@@ -1,7 +1,5 @@
 """The registration state of a node never claims more than its disk has kept."""
 
-from __future__ import annotations
-
 from engine.log.recovery import LastShutdown
 from engine.testing.recording_disk import RecordingDisk
 from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state

@@ -1,10 +1,7 @@
 """The import of a standalone directory into a cluster is atomic, and no other node interferes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +23,7 @@ EPOCHS = {("b" * 32, 0): 5}
 
 
 @pytest.fixture(params=STORES)
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(request, tmp_path) -> AsyncIterator[Cluster]:
     async with STORES[request.param](tmp_path, request) as coordination:
         made = Cluster(coordination)
         yield made

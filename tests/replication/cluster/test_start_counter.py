@@ -1,7 +1,5 @@
 """The start counters: an older copy of a data directory counts as a new disk, and a crash condemns none."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import errno

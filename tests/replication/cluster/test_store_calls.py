@@ -1,7 +1,5 @@
 """A change that is requested while the coordination store does not answer fails with an error after a timeout."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Coroutine
@@ -99,7 +97,7 @@ async def test_work_that_takes_long_is_left_to_work_while_the_store_answers():
 
 
 @pytest.mark.parametrize("before", [State.CONNECTED, State.LOST])
-async def test_the_end_of_a_session_is_raised_by_the_work_itself(before: State):
+async def test_the_end_of_a_session_is_raised_by_the_work_itself(before):
     session = ScriptedSession(before)
     calling = asyncio.create_task(session.call())
     await session.begun.wait()
@@ -128,7 +126,7 @@ class _Now:
         return self.now
 
 
-def test_one_silence_is_one_warning_though_a_late_answer_comes_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_silence_is_one_warning_though_a_late_answer_comes_in_it(caplog):
     """Before: the answer to a request of 1.3 s ago ended a silence of 1.5 s, which was warned of again 0.2 s later."""
     caplog.set_level(logging.WARNING)
     clock = _Now()

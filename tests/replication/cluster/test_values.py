@@ -1,7 +1,5 @@
 """Values in the coordination store and in messages between processes are read as they were written."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

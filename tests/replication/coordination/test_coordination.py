@@ -1,7 +1,5 @@
 """The contract of replication/coordination/interface.py, tested on every coordination store."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -20,13 +18,13 @@ from replication.coordination.interface import (
     State,
 )
 from replication.coordination.latch import Latch
-from tests.replication.coordinations import Coordination, lost
+from tests.replication.coordinations import lost
 
 WAIT_S = 60.0
 
 
 @pytest.fixture
-async def session(coordination: Coordination) -> Session:
+async def session(coordination) -> Session:
     return await coordination.session()
 
 

@@ -1,7 +1,5 @@
 """The journal of the embedded store: its bytes, the states after a power loss, and damage."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

@@ -1,13 +1,10 @@
 """Failures of a session that only ZooKeeper has: reconnections and lost answers. A real one, behind a proxy."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -120,7 +117,7 @@ async def cable(server_port: int) -> AsyncIterator[Cable]:
 
 
 @pytest.fixture
-async def lossy(zookeeper_server, tmp_path: Path) -> AsyncIterator[tuple[Cable, ZookeeperSession]]:
+async def lossy(zookeeper_server, tmp_path) -> AsyncIterator[tuple[Cable, ZookeeperSession]]:
     async with cable(zookeeper_server.port) as made:
         session = await opened(made.port, f"/{tmp_path.name}")
         yield made, session

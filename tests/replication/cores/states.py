@@ -1,7 +1,5 @@
 """Short constructors of states and registrations for tests of the cores."""
 
-from __future__ import annotations
-
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 
 RULES = TopicRules()

@@ -1,7 +1,5 @@
 """The target of reassignments: as few moves as possible, and never fewer racks."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

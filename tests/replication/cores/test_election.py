@@ -1,7 +1,5 @@
 """Leader and in-sync set by the live nodes. `reconciled` is called repeatedly: a second call changes nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

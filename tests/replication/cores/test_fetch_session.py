@@ -1,7 +1,5 @@
 """A leader's memory of a follower's fetch session, and the throttle of catch-up reads."""
 
-from __future__ import annotations
-
 from replication.cores.fetch import FetchError, FollowerFetch, Send
 from replication.cores.fetch_session import FetchSession
 from replication.cores.throttle import TokenBucket

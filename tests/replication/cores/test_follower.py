@@ -1,7 +1,5 @@
 """A follower's reaction to an answer: append, truncate, reset, or ignore it as outdated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """One leader epoch: its answers, the fetches it accepts, and changes of the in-sync set and the high watermark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The inventory of a stopped node: complete, refused where it could mislead, and the directories stay as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -42,7 +40,7 @@ def content(path: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_all_directories_of_a_node_are_one_inventory(tmp_path: Path) -> None:
+def test_all_directories_of_a_node_are_one_inventory(tmp_path):
     directories = made(tmp_path)
     before = content(tmp_path)
     found = read_inventory(DISK, directories[::-1])
@@ -56,21 +54,21 @@ def test_all_directories_of_a_node_are_one_inventory(tmp_path: Path) -> None:
     assert topic.logs[0].high_watermark == 4
 
 
-def test_partitions_of_a_directory_that_is_not_given_are_a_problem(tmp_path: Path) -> None:
+def test_partitions_of_a_directory_that_is_not_given_are_a_problem(tmp_path):
     first, second = made(tmp_path)
     found = read_inventory(DISK, [first])
     assert found.absent_directories == (second,)
     assert found.topics[0].logs[1].problem
 
 
-def test_a_damaged_description_is_named_and_ends_nothing(tmp_path: Path) -> None:
+def test_a_damaged_description_is_named_and_ends_nothing(tmp_path):
     directories = made(tmp_path)
     Path(f"{directories[0]}/topics/t/id-1/topic.json").write_text("{")
     found = read_inventory(DISK, directories)
     assert (found.topics, found.unreadable) == ((), ("id-1",))
 
 
-def test_directories_that_could_mislead_are_refused(tmp_path: Path) -> None:
+def test_directories_that_could_mislead_are_refused(tmp_path):
     one, two = made(tmp_path / "1"), made(tmp_path / "2", 2)
     alone = made(tmp_path / "3", 3, is_clustered=False)
     for given, reason in (

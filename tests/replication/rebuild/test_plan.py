@@ -1,7 +1,5 @@
 """What a rebuilt coordination store has, from the inventories of a stopped cluster."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -47,46 +45,46 @@ def partition(*logs: LogInventory | None, choices: Choices = DEFAULT, **more) ->
     return plan.topics[0].partitions[0], plan
 
 
-def test_equal_logs_are_in_sync_and_epochs_go_up() -> None:
+def test_equal_logs_are_in_sync_and_epochs_go_up():
     same = log((1, 0), (4, 6), end=9, watermark=9)
     one, plan = partition(same, same, same)
     assert (one.replicas, one.in_sync, one.leader_epoch, one.log_end) == ((1, 2, 3), (1, 2, 3), 4 + EPOCHS_SKIPPED, 9)
     assert (one.lost, one.is_unclean, plan.questions) == (0, False, ())
 
 
-def test_the_epoch_of_the_last_record_comes_before_the_length() -> None:
+def test_the_epoch_of_the_last_record_comes_before_the_length():
     longer = log((1, 0), end=20, watermark=6)
     newest = log((1, 0), (2, 6), end=9, watermark=9)
     one, plan = partition(longer, newest, longer)
     assert (one.in_sync, one.log_end, plan.questions) == ((2,), 9, ())
 
 
-def test_of_one_epoch_the_longest_log_leads() -> None:
+def test_of_one_epoch_the_longest_log_leads():
     one, _ = partition(
         log((3, 0), end=5, watermark=5), log((3, 0), end=7, watermark=5), log((3, 0), end=7, watermark=7)
     )
     assert one.in_sync == (2, 3)
 
 
-def test_an_epoch_without_a_record_elects_no_log_and_is_not_used_again() -> None:
+def test_an_epoch_without_a_record_elects_no_log_and_is_not_used_again():
     one, _ = partition(log((3, 0), (8, 5), end=5), log((3, 0), end=7, watermark=7), log((3, 0), end=7, watermark=7))
     assert (one.in_sync, one.leader_epoch) == ((2, 3), 8 + EPOCHS_SKIPPED)
 
 
-def test_each_rebuild_begins_above_the_epochs_of_the_one_before() -> None:
+def test_each_rebuild_begins_above_the_epochs_of_the_one_before():
     """An absent node may have led in them without a record that reached the others."""
     same = log((1, 0), end=9)
     first, second = (partition(same, same, same, choices=Choices(now_ms=1_800_000_000_000 + at)) for at in (0, 9000))
     assert second[0].leader_epoch == first[0].leader_epoch + 9 > 1_000_000
 
 
-def test_an_old_copy_follows() -> None:
+def test_an_old_copy_follows():
     newest = log((1, 0), (4, 6), end=9, watermark=9)
     one, plan = partition(newest, newest, log((1, 0), end=3, watermark=3))
     assert (one.in_sync, plan.questions) == ((1, 2), ())
 
 
-def test_a_known_high_watermark_above_the_newest_log_is_refused_with_its_count() -> None:
+def test_a_known_high_watermark_above_the_newest_log_is_refused_with_its_count():
     same = log((1, 0), end=9, watermark=9)
     lost = log(end=0, watermark=14, problem="it is damaged")
     one, plan = partition(same, same, lost)
@@ -97,14 +95,14 @@ def test_a_known_high_watermark_above_the_newest_log_is_refused_with_its_count()
     assert "accepted" in plan.notes[0]
 
 
-def test_a_committed_record_that_the_newest_log_replaced_is_refused() -> None:
+def test_a_committed_record_that_the_newest_log_replaced_is_refused():
     one, plan = partition(
         log((1, 0), (2, 6), end=9), log((1, 0), end=8, watermark=8), log((1, 0), (2, 6), end=9), name="orders"
     )
     assert (one.in_sync, one.lost, plan.questions[0].topic) == ((1, 3), 2, "orders")
 
 
-def test_unsynced_records_that_one_replica_lost_are_on_the_others() -> None:
+def test_unsynced_records_that_one_replica_lost_are_on_the_others():
     same = log((1, 0), end=9, watermark=9)
     one, plan = partition(same, same, log((1, 0), end=7, watermark=9))
     assert (one.in_sync, one.lost, plan.questions) == ((1, 2), 0, ())
@@ -113,9 +111,7 @@ def test_unsynced_records_that_one_replica_lost_are_on_the_others() -> None:
 @pytest.mark.parametrize(
     ("minimum", "present", "is_refused"), [(2, 2, False), (2, 1, True), (1, 2, True), (3, 1, False)]
 )
-def test_as_many_absent_replicas_as_acknowledge_a_record_are_refused(
-    minimum: int, present: int, is_refused: bool
-) -> None:
+def test_as_many_absent_replicas_as_acknowledge_a_record_are_refused(minimum, present, is_refused):
     logs = [log((1, 0), end=9)] * present + [None] * (3 - present)
     one, plan = partition(*logs, config={"min_insync_replicas": minimum})
     assert (one.absent, bool(plan.questions)) == (3 - present, is_refused)
@@ -123,13 +119,13 @@ def test_as_many_absent_replicas_as_acknowledge_a_record_are_refused(
         assert "--accept-loss t" in plan.questions[0].hint
 
 
-def test_an_absent_node_comes_back_as_a_replica_that_is_not_in_sync() -> None:
+def test_an_absent_node_comes_back_as_a_replica_that_is_not_in_sync():
     same = log((1, 0), end=9)
     one, _ = partition(same, same, None, choices=Choices(absent=[3]))
     assert (one.replicas, one.in_sync) == ((1, 2, 3), (1, 2))
 
 
-def test_a_partition_without_any_log_begins_again_only_if_that_is_accepted() -> None:
+def test_a_partition_without_any_log_begins_again_only_if_that_is_accepted():
     gone = log(end=0, watermark=7, problem="its directory is missing")
     _, plan = partition(gone, gone, gone)
     assert len(plan.questions) == 2
@@ -137,7 +133,7 @@ def test_a_partition_without_any_log_begins_again_only_if_that_is_accepted() -> 
     assert (one.in_sync, one.lost, one.is_unclean, plan.questions) == ((1, 2, 3), 7, True, ())
 
 
-def test_a_topic_that_a_node_does_not_know_is_a_question() -> None:
+def test_a_topic_that_a_node_does_not_know_is_a_question():
     same = log((1, 0), end=9)
     nodes = [node(1), node(2), node(3, topic(same))]
     plan = planned(nodes)
@@ -150,13 +146,13 @@ def test_a_topic_that_a_node_does_not_know_is_a_question() -> None:
     assert (len(accepted.topics), accepted.questions) == (1, ())
 
 
-def test_a_topic_whose_description_cannot_be_read_is_known_to_its_node() -> None:
+def test_a_topic_whose_description_cannot_be_read_is_known_to_its_node():
     same = log((1, 0), end=9)
     plan = planned([node(1, topic(same)), node(2, topic(same)), node(3, unreadable=("id-t",))])
     assert (plan.questions, plan.topics[0].partitions[0].in_sync) == ((), (1, 2))
 
 
-def test_of_two_topics_of_one_name_the_one_that_most_nodes_know_is_current() -> None:
+def test_of_two_topics_of_one_name_the_one_that_most_nodes_know_is_current():
     same = log((1, 0), end=9)
     old = topic(same, topic_id="old", created_ms=900)
     new = topic(same, topic_id="new", created_ms=7)
@@ -165,7 +161,7 @@ def test_of_two_topics_of_one_name_the_one_that_most_nodes_know_is_current() -> 
     assert "made again" in plan.notes[0]
 
 
-def test_settings_are_those_of_most_nodes_and_differences_are_named() -> None:
+def test_settings_are_those_of_most_nodes_and_differences_are_named():
     same = log((1, 0), end=9)
     now, before = topic(same, config={"flush_ms": 2}), topic(same, config={"flush_ms": 1}, changed_ms=99)
     plan = planned([node(1, before), node(2, now), node(3, now)])
@@ -175,7 +171,7 @@ def test_settings_are_those_of_most_nodes_and_differences_are_named() -> None:
     assert planned([node(1, grown), node(2, now), node(3, now)]).topics[0].entry.partitions == 2
 
 
-def test_starts_are_those_of_the_disks_and_producer_ids_go_up() -> None:
+def test_starts_are_those_of_the_disks_and_producer_ids_go_up():
     starts = {"d1": StartInventory(number=4, nonce="n"), "more": StartInventory(number=2, nonce="m")}
     same = log((1, 0), end=9, producer_id_max=2047)
     plan = planned([node(1, topic(same), starts=starts), node(2, topic(same)), node(3, topic(same))])
@@ -186,7 +182,7 @@ def test_starts_are_those_of_the_disks_and_producer_ids_go_up() -> None:
     assert plan.producer_ids_end == 3000 + MARGIN_IDS
 
 
-def test_inventories_of_two_clusters_or_twice_of_one_node_are_refused() -> None:
+def test_inventories_of_two_clusters_or_twice_of_one_node_are_refused():
     with pytest.raises(StartRefused, match="clusters b and c"):
         planned([node(1), node(2, cluster_id="b")])
     with pytest.raises(StartRefused, match="2 inventories of node 1"):
@@ -195,7 +191,7 @@ def test_inventories_of_two_clusters_or_twice_of_one_node_are_refused() -> None:
         planned([node(1)], Choices(left_out=["typo"]))
 
 
-def test_a_file_of_another_form_is_refused() -> None:
+def test_a_file_of_another_form_is_refused():
     with pytest.raises(Corrupt, match="not an inventory"):
         decode_inventory(b"{}", "file")
     newer = msgspec.structs.replace(node(1), format=2)
@@ -213,5 +209,5 @@ def test_a_file_of_another_form_is_refused() -> None:
         (log(end=0), log(end=0), 0),
     ],
 )
-def test_two_logs_are_equal_up_to_where_their_epochs_part(leader: LogInventory, other: LogInventory, end: int) -> None:
+def test_two_logs_are_equal_up_to_where_their_epochs_part(leader, other, end):
     assert common_end(leader, other) == end

@@ -1,7 +1,5 @@
 """A rebuilt store: written whole or continued, never over another one; and how nodes register in it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

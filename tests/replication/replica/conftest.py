@@ -1,9 +1,6 @@
 """Three replicas of one partition; node 1 leads."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ from tests.replication.hosts import Hosts, hosts, until
 
 
 @pytest.fixture
-async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
+async def three(tmp_path) -> AsyncIterator[Hosts]:
     async with hosts(tmp_path) as cluster:
         await cluster.create_topic()
         cluster.elect(1)

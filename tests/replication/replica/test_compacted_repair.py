@@ -1,7 +1,5 @@
 """A damaged segment of a compacted topic takes its leader's records, although each replica compacts for itself."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
@@ -32,7 +30,7 @@ EXPECTED = fold(itertools.chain(*SEGMENTS))
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hosts]:
+async def cluster(tmp_path, monkeypatch) -> AsyncIterator[Hosts]:
     """Two nodes. Node 1 leads a compacted partition with three sealed segments that no replica has compacted."""
     monkeypatch.setattr(unreadable, "REPAIR_PAUSE_S", 0.01)
     async with hosts(tmp_path, nodes=2) as made:
@@ -94,7 +92,7 @@ def segment_of(node: HostedNode, offset: int) -> list[tuple[int, int, int]]:
     return [(one.base_offset, one.next_offset, one.record_count) for _, one in record_batch.walk(data)]
 
 
-async def test_a_segment_is_repaired_from_a_leader_that_has_compacted_more(cluster: Hosts) -> None:
+async def test_a_segment_is_repaired_from_a_leader_that_has_compacted_more(cluster):
     """The leader has one empty batch where this replica has the end of a segment and the begin of another."""
     await compact(cluster[1])
     await cluster[1].shard.roll_topic("t")
@@ -114,9 +112,7 @@ async def test_a_segment_is_repaired_from_a_leader_that_has_compacted_more(clust
     await until(lambda: table(cluster[2])[b"a"] == b"5")
 
 
-async def test_records_that_come_back_with_a_repair_are_compacted_again_before_their_tombstone_goes(
-    cluster: Hosts,
-) -> None:
+async def test_records_that_come_back_with_a_repair_are_compacted_again_before_their_tombstone_goes(cluster):
     """The leader still has a value, superseded by a tombstone behind the segment in the clean part of this log."""
     await compact(cluster[2])
     assert cluster[2].partition().compacted_end == 13
@@ -143,9 +139,7 @@ def has_tombstone(node: HostedNode) -> bool:
     return (b"d", None) in [(one.key, one.value) for one in node.records()]
 
 
-async def test_a_repair_waits_for_the_records_that_made_the_leader_remove_others(
-    cluster: Hosts, caplog, monkeypatch
-) -> None:
+async def test_a_repair_waits_for_the_records_that_made_the_leader_remove_others(cluster, caplog, monkeypatch):
     """With the leader's segment alone, a key would have no value in a log that ends before its later one."""
     monkeypatch.setattr(unreadable, "CATCH_UP_S", 0.0)
     await compact(cluster[1])
@@ -159,7 +153,7 @@ async def test_a_repair_waits_for_the_records_that_made_the_leader_remove_others
     assert table(cluster[2]) == EXPECTED
 
 
-async def test_a_segment_that_the_leader_has_lost_too_stays_damaged(cluster: Hosts, caplog) -> None:
+async def test_a_segment_that_the_leader_has_lost_too_stays_damaged(cluster, caplog):
     await damage(cluster[1], 1)
     await damage(cluster[2], 1)
     await until(lambda: "a damaged segment is not repaired from the leader yet" in caplog.text)

@@ -1,7 +1,5 @@
 """The answers of a leader's shard to fetches, and their times: the server, with replicas that a test controls."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -94,12 +92,12 @@ def parts() -> dict[str, Played]:
 
 
 @pytest.fixture
-async def server(parts: dict[str, Played]) -> FetchServer:
+async def server(parts) -> FetchServer:
     return FetchServer(parts.get)
 
 
 @pytest.fixture
-def follower(server: FetchServer) -> Follower:
+def follower(server) -> Follower:
     return Follower(server)
 
 

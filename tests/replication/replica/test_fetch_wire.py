@@ -1,7 +1,5 @@
 """The bytes of a replica fetch: round trips, and rejection of truncated or invalid bytes."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.errors import Invalid
 from engine.log.epochs import EpochEnd
-from replication.cores.fetch import Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
+from replication.cores.fetch import Diverging, FetchError, FollowerFetch, OutOfRange, Send
 from replication.replica import fetch_wire
 from replication.replica.fetch_wire import FetchReply, FetchRequest, as_fetch_partition, as_partition_response
 
@@ -32,7 +30,7 @@ def request(asked: list[fetch_wire.FetchPartition], **others: object) -> FetchRe
 
 
 @given(st.dictionaries(st.text(min_size=1), FETCHES), st.lists(st.text()))
-def test_a_request_says_what_each_replica_asked(fetches: dict[str, FollowerFetch], forgotten: list[str]) -> None:
+def test_a_request_says_what_each_replica_asked(fetches, forgotten):
     sent = request([as_fetch_partition(key, fetch) for key, fetch in fetches.items()], forgotten=forgotten)
     found = fetch_wire.decode_request(fetch_wire.encode_request(sent))
     assert found == sent
@@ -40,9 +38,7 @@ def test_a_request_says_what_each_replica_asked(fetches: dict[str, FollowerFetch
 
 
 @given(st.lists(st.tuples(FETCHES, ANSWERS | st.tuples(OFFSETS, OFFSETS, st.binary()))))
-def test_an_answer_says_what_the_leader_said_with_its_batches(
-    given_: list[tuple[FollowerFetch, FetchAnswer | tuple[int, int, bytes]]],
-) -> None:
+def test_an_answer_says_what_the_leader_said_with_its_batches(given_):
     answered, batches, expected = [], [], []
     for number, (fetch, answer) in enumerate(given_):
         data = b""
@@ -61,7 +57,7 @@ def test_an_answer_says_what_the_leader_said_with_its_batches(
 
 
 @given(st.binary())
-def test_strangers_bytes_are_refused(body: bytes) -> None:
+def test_strangers_bytes_are_refused(body):
     for decode in (fetch_wire.decode_request, fetch_wire.decode_reply):
         try:
             decode(body)
@@ -69,7 +65,7 @@ def test_strangers_bytes_are_refused(body: bytes) -> None:
             continue
 
 
-def test_an_answer_that_is_cut_off_or_continues_is_refused() -> None:
+def test_an_answer_that_is_cut_off_or_continues_is_refused():
     pieces = fetch_wire.encode_reply(FetchReply(True, [as_partition_response("a", Send(0, 1, 0), 4)]), [b"1234"])
     body = b"".join(pieces)
     fetch_wire.decode_reply(body)
@@ -78,24 +74,24 @@ def test_an_answer_that_is_cut_off_or_continues_is_refused() -> None:
             fetch_wire.decode_reply(wrong)
 
 
-def test_sizes_below_zero_are_refused() -> None:
+def test_sizes_below_zero_are_refused():
     pieces = fetch_wire.encode_reply(FetchReply(True, [as_partition_response("a", Send(0, 1, 0), -4)]), [])
     with pytest.raises(Invalid, match="cut off"):
         fetch_wire.decode_reply(b"".join(pieces))
 
 
-def test_another_version_is_refused() -> None:
+def test_another_version_is_refused():
     with pytest.raises(Invalid, match="version 9"):
         fetch_wire.decode_request(fetch_wire.encode_request(request([], version=9)))
 
 
-def test_a_verdict_that_nobody_knows_is_refused() -> None:
+def test_a_verdict_that_nobody_knows_is_refused():
     answered = fetch_wire.PartitionResponse("a", "perhaps")
     with pytest.raises(Invalid, match="perhaps"):
         answered.answer_to(FollowerFetch(1, 1, 1, 1, 1, None))
 
 
-def test_a_first_fetch_of_many_partitions_stays_small() -> None:
+def test_a_first_fetch_of_many_partitions_stays_small():
     """The internal listener accepts at most 16 MiB: 100,000 partitions."""
     key = "0123456789abcdef0123456789abcdef/9999"
     one = msgspec.msgpack.encode(

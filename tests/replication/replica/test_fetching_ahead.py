@@ -1,11 +1,8 @@
 """A follower that catches up sends the next fetch while it writes, and never acknowledges what is not in its log."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,7 @@ BATCHES = 12
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[Hosts]:
+async def two(tmp_path) -> AsyncIterator[Hosts]:
     async with hosts(tmp_path, nodes=2, limits=ONE_BATCH) as cluster:
         await cluster.create_topic()
         cluster.elect(1)
@@ -59,7 +56,7 @@ def write_at_once(cluster: Hosts) -> None:
         cluster[1].replica().append_nowait(batch_of(b"%020000d" % number))  # larger than the distance of index entries
 
 
-async def test_the_next_batches_come_while_the_last_are_written(two: Hosts) -> None:
+async def test_the_next_batches_come_while_the_last_are_written(two):
     recorded, follower = RecordedFetches(two), two[2].partition()
     async with two[2].shard.committer.paused(follower):
         write_at_once(two)
@@ -72,7 +69,7 @@ async def test_the_next_batches_come_while_the_last_are_written(two: Hosts) -> N
     assert recorded.untrue == []
 
 
-async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_drops_what_was_asked_for_behind_it(two, monkeypatch):
     recorded, follower, write, failed = RecordedFetches(two), two[2].partition(), RealDisk.pwritev, []
 
     def full_once(self: RealDisk, handle: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -97,7 +94,7 @@ async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, mon
     assert recorded.untrue == []
 
 
-async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> None:
+async def test_another_leader_is_asked_from_where_the_log_ends(two):
     recorded, follower = RecordedFetches(two), two[2].partition()
     async with two[2].shard.committer.paused(follower):
         write_at_once(two)
@@ -112,7 +109,7 @@ async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> No
     assert recorded.untrue == []
 
 
-async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_more(tmp_path: Path) -> None:
+async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_more(tmp_path):
     gathering = FetchLimits(bytes_min=100_000, bytes_max=1, wait_ms=3_600_000)
     async with hosts(tmp_path, nodes=2, limits=replace(LIMITS, fetches=gathering)) as cluster:
         await cluster.create_topic()

@@ -1,7 +1,5 @@
 """The requests that a leader of uncertain leadership may answer: by its own clock, and by the store's confirmation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 
@@ -13,10 +11,10 @@ from replication.cluster.store_calls import Coalescer, StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host
 from replication.replica.acks import Acks
-from tests.replication.hosts import SESSION_S, Hosts, batch_of, until
+from tests.replication.hosts import SESSION_S, batch_of, until
 
 
-async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three: Hosts) -> None:
+async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three):
     """Decided by the clock alone: nothing has been received since the pause."""
     three[1].boottime += SESSION_S * 0.67
     for acks in (Acks.LEADER, Acks.NONE):
@@ -27,7 +25,7 @@ async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all
     assert await three[1].produce(b"z", acks=Acks.LEADER) == 1
 
 
-async def test_a_contact_that_was_received_late_counts_from_when_it_was_sent(three: Hosts) -> None:
+async def test_a_contact_that_was_received_late_counts_from_when_it_was_sent(three):
     sent_at = three[1].boottime + 1
     three[1].boottime += 1 + SESSION_S
     three[1].host.on_contact(sent_at)
@@ -37,7 +35,7 @@ async def test_a_contact_that_was_received_late_counts_from_when_it_was_sent(thr
     assert three[1].host.has_contact, "messages of before the pause come behind newer ones only by mistake"
 
 
-async def test_acks_1_waits_for_the_commit_when_a_pause_came_between_append_and_answer(three: Hosts) -> None:
+async def test_acks_1_waits_for_the_commit_when_a_pause_came_between_append_and_answer(three):
     three.hold_fetches()
     waiting = asyncio.ensure_future(three[1].produce(b"x", acks=Acks.LEADER))
     await asyncio.sleep(0)
@@ -49,7 +47,7 @@ async def test_acks_1_waits_for_the_commit_when_a_pause_came_between_append_and_
     assert await waiting == 0
 
 
-async def test_the_end_is_not_reported_after_a_pause_longer_than_the_session(three: Hosts) -> None:
+async def test_the_end_is_not_reported_after_a_pause_longer_than_the_session(three):
     await three[1].produce(b"a")
     three[1].boottime += SESSION_S - 0.1
     three[1].replica().check_latest()
@@ -58,13 +56,13 @@ async def test_the_end_is_not_reported_after_a_pause_longer_than_the_session(thr
         three[1].replica().check_latest()
 
 
-async def test_a_leader_is_confirmed_by_what_the_store_says_now(three: Hosts) -> None:
+async def test_a_leader_is_confirmed_by_what_the_store_says_now(three):
     await three[1].replica().confirm_leading()
     with pytest.raises(NotLeader):
         await three[2].replica().confirm_leading()
 
 
-async def test_a_leader_that_does_not_know_its_successor_is_not_confirmed(three: Hosts) -> None:
+async def test_a_leader_that_does_not_know_its_successor_is_not_confirmed(three):
     """Its session is alive and its clock has not moved: the controller has given its leadership away."""
     replica, host = three[1].replica(), three[1].host
     del three.store.nodes[1]  # no message arrives
@@ -75,7 +73,7 @@ async def test_a_leader_that_does_not_know_its_successor_is_not_confirmed(three:
         await replica.confirm_leading()
 
 
-async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced(three: Hosts) -> None:
+async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced(three):
     replica = three[1].replica()
     with pytest.raises(LogEndMismatch):
         await replica.produce(batch_of(b"x"), Acks.ALL, 5000, AppendConditions(expected_end=7))
@@ -86,7 +84,7 @@ async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced
     assert error.value.no_side_effects
 
 
-async def test_a_store_that_does_not_answer_confirms_nothing(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_does_not_answer_confirms_nothing(three, monkeypatch):
     monkeypatch.setattr(replica_host, "CONFIRM_S", 0.05)
     three.store.answers.clear()
     with pytest.raises(NotLeader):
@@ -114,7 +112,7 @@ class Queries:
         return {key: f"{key} of question {len(self.questions)}" for key in keys if key != "gone"}
 
 
-async def test_an_answer_comes_from_a_question_that_was_sent_later() -> None:
+async def test_an_answer_comes_from_a_question_that_was_sent_later():
     queries = Queries()
     coalescer = Coalescer(queries.confirm)
     first = asyncio.ensure_future(coalescer.answer("a"))
@@ -129,7 +127,7 @@ async def test_an_answer_comes_from_a_question_that_was_sent_later() -> None:
     assert queries.questions == [["a"], ["a", "b", "gone"]]
 
 
-async def test_ten_thousand_who_ask_at_once_cost_one_question() -> None:
+async def test_ten_thousand_who_ask_at_once_cost_one_question():
     queries = Queries()
     coalescer = Coalescer(queries.confirm)
     queries.answering.set()
@@ -137,7 +135,7 @@ async def test_ten_thousand_who_ask_at_once_cost_one_question() -> None:
     assert queries.questions == [["a"]]
 
 
-async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None:
+async def test_a_failed_question_fails_those_who_asked_and_nobody_else():
     queries = Queries()
     coalescer = Coalescer(queries.confirm)
     queries.answering.set()
@@ -150,7 +148,7 @@ async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None
     assert await coalescer.answer("a") == "a of question 2"
 
 
-async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
+async def test_a_question_that_is_cancelled_leaves_nobody_waiting():
     """Cancelled by the query itself."""
     queries = Queries()
     coalescer = Coalescer(queries.confirm)

@@ -1,13 +1,10 @@
 """Replicas of several nodes: records of one are copied to the others, through changes of leader, stops and absences."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +19,10 @@ from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
 from replication.replica import follower as following
 from replication.replica import replica as replica_module
 from replication.replica.acks import Acks
-from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
+from tests.replication.hosts import LIMITS, batch_of, hosts, until
 
 
-async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(
-    three: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(three, monkeypatch):
     assert await three[1].produce(b"a", b"b") == 0, "the first fetches begin the cache of the leader"
     monkeypatch.delattr(Reader, "read_uncommitted_nowait")
     assert await three[1].produce(b"c") == 2
@@ -40,7 +35,7 @@ async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(
     assert three[1].replica().in_sync == [1, 2, 3]
 
 
-async def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_for_none(three: Hosts) -> None:
+async def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_for_none(three):
     await three.stop(3)
     assert await three[1].produce(b"a", acks=Acks.LEADER) == 0
     waiting = asyncio.ensure_future(three[1].produce(b"b"))
@@ -51,7 +46,7 @@ async def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_for_none(thre
     assert await waiting == 1
 
 
-async def test_a_follower_that_was_left_behind_is_left_out_and_taken_in_again(tmp_path: Path) -> None:
+async def test_a_follower_that_was_left_behind_is_left_out_and_taken_in_again(tmp_path):
     limits = replace(LIMITS, lag_s_max=0.4)
     async with hosts(tmp_path, limits=limits) as cluster:
         await cluster.create_topic()
@@ -65,7 +60,7 @@ async def test_a_follower_that_was_left_behind_is_left_out_and_taken_in_again(tm
         assert cluster[3].values() == [b"a"]
 
 
-async def test_followers_are_refused_by_name_of_the_leader(three: Hosts) -> None:
+async def test_followers_are_refused_by_name_of_the_leader(three):
     await until(lambda: three[2].replica().state is not None)
     with pytest.raises(NotLeader) as refused:
         three[2].replica().append(batch_of(b"x"), Acks.LEADER)
@@ -73,7 +68,7 @@ async def test_followers_are_refused_by_name_of_the_leader(three: Hosts) -> None
     assert refused.value.no_side_effects
 
 
-async def test_too_few_in_sync_are_refused_before_the_append(three: Hosts) -> None:
+async def test_too_few_in_sync_are_refused_before_the_append(three):
     three.leave_out(2)
     three.leave_out(3)
     with pytest.raises(NotEnoughReplicas):
@@ -82,7 +77,7 @@ async def test_too_few_in_sync_are_refused_before_the_append(three: Hosts) -> No
     assert await three[1].produce(b"y", acks=Acks.LEADER) == 0
 
 
-async def test_a_new_leader_has_the_epoch_and_everything_and_the_others_follow_it(three: Hosts) -> None:
+async def test_a_new_leader_has_the_epoch_and_everything_and_the_others_follow_it(three):
     await three[1].produce(b"a")
     three.elect(2)
     await until(lambda: three[2].replica().is_leading)
@@ -93,7 +88,7 @@ async def test_a_new_leader_has_the_epoch_and_everything_and_the_others_follow_i
         assert [tuple(one) for one in three[number].partition().log.epochs] == [(1, 0), (2, 1)]
 
 
-async def test_records_that_a_new_leader_never_had_are_cut_off(three: Hosts) -> None:
+async def test_records_that_a_new_leader_never_had_are_cut_off(three):
     await three[1].produce(b"a")
     three.hold_fetches()
     lost = asyncio.ensure_future(three[1].produce(b"lost 1", b"lost 2"))
@@ -114,9 +109,7 @@ async def test_records_that_a_new_leader_never_had_are_cut_off(three: Hosts) -> 
         assert three[number].stored_bytes() == three[2].stored_bytes()
 
 
-async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
-    three: Hosts, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(three, caplog):
     await three[1].produce(b"a", acks=Acks.ALL)
     three.elect(2)
     await until(lambda: three[2].replica().is_leading)
@@ -127,9 +120,7 @@ async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
 
 
 @pytest.mark.parametrize("where", ["on the disk", "in memory"])
-async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_replaced(
-    three: Hosts, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_replaced(three, monkeypatch, where):
     """Before the fix its task ended silently, and the partition had no leader while the node ran."""
     failures.clear()
     if where == "on the disk":
@@ -150,7 +141,7 @@ def a_bug(*_: object, **__: object) -> None:
     raise KeyError("a bug")
 
 
-async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(three: Hosts) -> None:
+async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(three):
     replica = three[1].replica()
     queued = replica.produce(batch_of(b"x"), Acks.ALL, 5000)
     three.elect(2)
@@ -163,13 +154,13 @@ async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(thre
     assert three[1].shard.committer.queued_bytes == 0
 
 
-async def test_long_polls_are_woken_when_the_leader_changes(three: Hosts) -> None:
+async def test_long_polls_are_woken_when_the_leader_changes(three):
     poll = three[1].partition().watermark.polls.wait_for(1)
     three.elect(2)
     assert await asyncio.wait_for(poll, 60) == 0
 
 
-async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) -> None:
+async def test_a_lost_session_ends_leading_before_anything_else(three):
     waiting = three[1].replica().append(batch_of(b"x"), Acks.LEADER)
     three[1].host.on_session_lost()
     assert not three[1].replica().is_leading
@@ -179,7 +170,7 @@ async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) ->
         three[1].replica().append_nowait(batch_of(b"x"))
 
 
-async def test_a_follower_that_was_restarted_continues_and_is_in_sync_again(three: Hosts) -> None:
+async def test_a_follower_that_was_restarted_continues_and_is_in_sync_again(three):
     await three[1].produce(b"a")
     await three.stop(3)
     three.leave_out(3)
@@ -191,7 +182,7 @@ async def test_a_follower_that_was_restarted_continues_and_is_in_sync_again(thre
     assert three[3].values()[-1] == b"c"
 
 
-async def test_a_leader_that_was_restarted_waits_for_an_election(three: Hosts) -> None:
+async def test_a_leader_that_was_restarted_waits_for_an_election(three):
     await three[1].produce(b"a")
     node = await three.restart(1)
     await asyncio.sleep(0.05)
@@ -203,7 +194,7 @@ async def test_a_leader_that_was_restarted_waits_for_an_election(three: Hosts) -
     assert three[2].values() == [b"a", b"b"]
 
 
-async def test_a_follower_behind_the_leaders_log_start_begins_there(three: Hosts) -> None:
+async def test_a_follower_behind_the_leaders_log_start_begins_there(three):
     await three.stop(3)
     three.leave_out(3)
     await three[1].produce(b"a", b"b", b"c", b"d")
@@ -217,9 +208,7 @@ async def test_a_follower_behind_the_leaders_log_start_begins_there(three: Hosts
     assert three[3].values() == [b"e", b"f"]
 
 
-async def test_an_interrupted_reset_is_repeated_and_loses_nothing(
-    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_interrupted_reset_is_repeated_and_loses_nothing(three, monkeypatch, caplog):
     await three[1].produce(b"a")
     await three.stop(3)
     three.leave_out(3)
@@ -242,14 +231,14 @@ async def test_an_interrupted_reset_is_repeated_and_loses_nothing(
     assert [line.message for line in caplog.records if "committed records are truncated" in line.message] == []
 
 
-async def test_deleted_records_are_deleted_on_followers_too(three: Hosts) -> None:
+async def test_deleted_records_are_deleted_on_followers_too(three):
     await three[1].produce(b"a", b"b")
     await three[1].produce(b"c")
     await three[1].shard.delete_before(three[1].partition(), 2)
     await until(lambda: three[2].partition().log.log_start == three[3].partition().log.log_start == 2)
 
 
-async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) -> None:
+async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three):
     waiting = asyncio.ensure_future(three[1].produce(b"a"))
     await asyncio.sleep(0)
     three[1].partition().go_offline(StorageFailed("the disk is gone"))
@@ -266,7 +255,7 @@ async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) ->
     assert three[1].offline == [(three.topic_id, 0)] * 2, "a new registration starts without it"
 
 
-async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_cannot_begin_to_lead_lets_another(three, monkeypatch):
     async def failed(partition: Partition, epoch: int) -> None:
         raise StorageFailed("the disk is gone")
 
@@ -280,9 +269,7 @@ async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: 
 
 
 @pytest.mark.parametrize("refusal", [StorageFull, TooManyOpenFiles])
-async def test_who_has_no_room_to_begin_leads_once_there_is_some(
-    three: Hosts, monkeypatch: pytest.MonkeyPatch, refusal: type[EngineError]
-) -> None:
+async def test_who_has_no_room_to_begin_leads_once_there_is_some(three, monkeypatch, refusal):
     monkeypatch.setattr(replica_module, "NO_ROOM_S", 0.01)
     begin, tries, is_full = three[2].shard.start_epoch, [], True
 
@@ -309,9 +296,7 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(
     assert await three[2].produce(b"a") == 0
 
 
-async def test_a_follower_with_a_full_disk_logs_it_once_and_when_it_follows_again(
-    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_follower_with_a_full_disk_logs_it_once_and_when_it_follows_again(three, monkeypatch, caplog):
     monkeypatch.setattr(following, "AFTER_ERROR_S", 0.01)
     caplog.set_level(logging.INFO, "penstock.replication")
     append, tries, is_full = three[2].shard.committer.append_as_follower, 0, True
@@ -335,13 +320,13 @@ async def test_a_follower_with_a_full_disk_logs_it_once_and_when_it_follows_agai
     await until(lambda: logged_count("following resumed") == 1)
 
 
-async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
+async def test_a_partition_that_is_closed_is_not_offline(three):
     await three[1].shard.close_topic("t")
     assert three[1].offline == []
     assert list(three[1].host.replicas()) == []
 
 
-async def test_idle_partitions_are_asked_for_once(tmp_path: Path) -> None:
+async def test_idle_partitions_are_asked_for_once(tmp_path):
     async with hosts(tmp_path, nodes=2) as cluster:
         await cluster.create_topic(partitions=200)
         for number in range(200):
@@ -357,7 +342,7 @@ async def test_idle_partitions_are_asked_for_once(tmp_path: Path) -> None:
         assert cluster[2].values(8) == [b"b"]
 
 
-async def test_many_partitions_are_copied_in_one_round(tmp_path: Path) -> None:
+async def test_many_partitions_are_copied_in_one_round(tmp_path):
     async with hosts(tmp_path, nodes=2) as cluster:
         await cluster.create_topic(partitions=50)
         for number in range(50):
@@ -369,7 +354,7 @@ async def test_many_partitions_are_copied_in_one_round(tmp_path: Path) -> None:
         assert fetcher.rounds - rounds < 25
 
 
-async def test_a_leader_that_is_not_there_is_tried_again(three: Hosts) -> None:
+async def test_a_leader_that_is_not_there_is_tried_again(three):
     listener = three[1].listener
     await listener.close()
     waiting = asyncio.ensure_future(three[1].produce(b"a"))

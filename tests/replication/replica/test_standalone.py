@@ -1,7 +1,5 @@
 """The only replica of a partition: it always leads, and the partition commits what the topic's durability asks for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

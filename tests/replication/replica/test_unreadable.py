@@ -1,7 +1,5 @@
 """A leader that cannot read its disk gives up the leadership, and is repaired from the replica that leads then."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from collections.abc import AsyncIterator
@@ -22,7 +20,7 @@ WHOLE = 1 << 20
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hosts]:
+async def cluster(tmp_path, monkeypatch) -> AsyncIterator[Hosts]:
     """Three nodes. Node 1 leads a partition with three sealed segments."""
     monkeypatch.setattr(unreadable, "REPAIR_PAUSE_S", 0.01)
     async with hosts(tmp_path, nodes=0) as made:
@@ -59,7 +57,7 @@ async def read(node: HostedNode) -> None:
 
 
 @pytest.mark.parametrize("fault", ["damaged bytes", "read error"])
-async def test_leadership_moves_and_the_segment_is_repaired_from_the_new_leader(cluster: Hosts, fault: str):
+async def test_leadership_moves_and_the_segment_is_repaired_from_the_new_leader(cluster, fault):
     """Before, the leader went on, and every fetch failed although two followers had the records."""
     one = cluster[1]
     before = one.values()
@@ -91,7 +89,7 @@ async def scrub(node: HostedNode) -> None:
 
 
 @pytest.mark.parametrize("found", ["by the scrubber", "before a restart"])
-async def test_damage_of_a_follower_is_repaired_from_its_leader(cluster: Hosts, found: str, monkeypatch):
+async def test_damage_of_a_follower_is_repaired_from_its_leader(cluster, found, monkeypatch):
     """Before, it stayed until the follower led and a reader met it."""
     if found == "before a restart":
         monkeypatch.setattr(unreadable, "REPAIR_PAUSE_S", 1000.0)  # no repair in the first life
@@ -107,7 +105,7 @@ async def test_damage_of_a_follower_is_repaired_from_its_leader(cluster: Hosts, 
     assert cluster[2].offline == []
 
 
-async def test_a_copy_that_cannot_be_written_leaves_no_file(cluster: Hosts, caplog: pytest.LogCaptureFixture):
+async def test_a_copy_that_cannot_be_written_leaves_no_file(cluster, caplog):
     disk, directory = cluster[2].disk, Path(cluster[2].partition().log.directory)
     assert isinstance(disk, FaultyDisk)
     disk.rules.append(Rule("fdatasync", ".repaired.tmp", error=errno.ENOSPC))
@@ -117,7 +115,7 @@ async def test_a_copy_that_cannot_be_written_leaves_no_file(cluster: Hosts, capl
     assert list(directory.glob("*.tmp")) == []
 
 
-async def test_a_read_error_that_does_not_come_again_moves_nothing(cluster: Hosts):
+async def test_a_read_error_that_does_not_come_again_moves_nothing(cluster):
     bad_sector(cluster[1], 1)
     await read(cluster[1])
     await until(lambda: not cluster[1].host.unreadable._examined)
@@ -125,7 +123,7 @@ async def test_a_read_error_that_does_not_come_again_moves_nothing(cluster: Host
     assert cluster[1].replica().core is not None
 
 
-async def test_a_leader_that_nobody_can_replace_stays(cluster: Hosts):
+async def test_a_leader_that_nobody_can_replace_stays(cluster):
     cluster.leave_out(2)
     cluster.leave_out(3)
     damage(cluster[1].partition())
@@ -134,7 +132,7 @@ async def test_a_leader_that_nobody_can_replace_stays(cluster: Hosts):
     assert await cluster[1].shard.reader.read(cluster[1].partition(), 0, 1) is not None, "other segments are read"
 
 
-async def test_bad_disks_of_two_nodes_do_not_pass_the_leadership_to_and_fro(cluster: Hosts, caplog, monkeypatch):
+async def test_bad_disks_of_two_nodes_do_not_pass_the_leadership_to_and_fro(cluster, caplog, monkeypatch):
     monkeypatch.setattr(unreadable, "REPAIR_PAUSE_S", 1000.0)  # no repair in this test
     caplog.set_level(logging.ERROR)
     one = cluster[1]

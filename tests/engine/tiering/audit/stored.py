@@ -1,7 +1,5 @@
 """A partition in a store in memory, as shippers leave it, and its examination."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from itertools import count

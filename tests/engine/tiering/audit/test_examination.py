@@ -1,9 +1,6 @@
 """An examination finds every object that is missing, damaged, contradictory or named by nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,6 @@ from engine.tiering.audit.inventory import clusters_of, partitions_of, topics_of
 from engine.tiering.manifest.chain import commit, load_newest, write_hint
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.manifest.manifest import Manifest, successor
-from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.audit.stored import LATER_MS, PARTITION, PREFIX, WIDTH, Inline, examine, found, stored, upload
 from tests.engine.tiering.making import manifest_of
 from tests.engine.tiering.stores import Watched
@@ -24,10 +20,9 @@ AUX = f"{PREFIX}{WIDTH:020d}-1-a.aux"
 SUB = f"{PREFIX}folded/{0:020d}-a.json"
 
 
-def test_a_sound_partition_has_no_findings(tmp_path: Path) -> None:
+def test_a_sound_partition_has_no_findings(tmp_path):
     report = examine(stored(tmp_path, folded=2))
     assert report.findings == ()
-    assert report.manifest is not None
     assert (report.manifest.entry_count, report.manifest.end_offset, report.sub_manifests) == (4, 4 * WIDTH, 1)
     assert report.roots == report.generation == 5
 
@@ -63,15 +58,13 @@ DAMAGE: list[tuple[Callable[[MemoryStore, str], None], str, Depth, list[str]]] =
 
 
 @pytest.mark.parametrize(("damage", "key", "depth", "kinds"), DAMAGE)
-def test_damage_is_found(
-    damage: Callable[[MemoryStore, str], None], key: str, depth: Depth, kinds: list[str], tmp_path: Path
-) -> None:
+def test_damage_is_found(damage, key, depth, kinds, tmp_path):
     store = stored(tmp_path, folded=2)
     damage(store, key)
     assert found(store, depth) == kinds
 
 
-def test_segments_without_a_manifest_are_damage(tmp_path: Path) -> None:
+def test_segments_without_a_manifest_are_damage(tmp_path):
     store = stored(tmp_path)
     for key in [*store.objects]:
         if "/manifest/" in key:
@@ -79,7 +72,7 @@ def test_segments_without_a_manifest_are_damage(tmp_path: Path) -> None:
     assert found(store) == ["manifest_missing"]
 
 
-def test_objects_that_nothing_names_are_sorted_by_age_and_place(tmp_path: Path) -> None:
+def test_objects_that_nothing_names_are_sorted_by_age_and_place(tmp_path):
     store = stored(tmp_path)
     upload(store, tmp_path, 1, name="b")
     upload(store, tmp_path, 4, name="b")
@@ -87,7 +80,7 @@ def test_objects_that_nothing_names_are_sorted_by_age_and_place(tmp_path: Path) 
     assert found(store, now_ms=LATER_MS) == [*["old_manifest"] * 4, *["orphan", "orphan_ahead"] * 2]
 
 
-def test_foreign_objects_are_named(tmp_path: Path) -> None:
+def test_foreign_objects_are_named(tmp_path):
     store = stored(tmp_path)
     store.put(f"{PREFIX}README.txt", b"foreign")
     store.put("cluster/topic/note", b"foreign")
@@ -99,7 +92,7 @@ def test_foreign_objects_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"x", b"[]", b'{"generation":99}'])
-def test_a_hint_that_misleads_is_found(data: bytes, tmp_path: Path) -> None:
+def test_a_hint_that_misleads_is_found(data, tmp_path):
     store = stored(tmp_path)
     store.put(latest_key(PREFIX), data)
     assert found(store) == ["hint_wrong"]
@@ -107,7 +100,7 @@ def test_a_hint_that_misleads_is_found(data: bytes, tmp_path: Path) -> None:
     assert found(store) == []
 
 
-def test_a_commit_during_the_examination_is_no_damage(tmp_path: Path) -> None:
+def test_a_commit_during_the_examination_is_no_damage(tmp_path):
     store = stored(tmp_path)
     is_done = False
 
@@ -116,7 +109,6 @@ def test_a_commit_during_the_examination_is_no_damage(tmp_path: Path) -> None:
         if method == "head" and not is_done:  # after the manifest was read
             is_done = True
             manifest = load_newest(store, PREFIX)
-            assert manifest is not None
             commit(store, Manifest(PREFIX, 6, 1, "writer", WIDTH, entries=manifest.entries[1:]))
 
     remove(store, f"{PREFIX}{0:020d}-1-a.log")
@@ -124,7 +116,7 @@ def test_a_commit_during_the_examination_is_no_damage(tmp_path: Path) -> None:
     assert is_done
 
 
-def test_manifests_of_one_chain_only_grow() -> None:
+def test_manifests_of_one_chain_only_grow():
     before = manifest_of(3)
     after = successor(before, 1, "writer")
     assert disagreement(before, after) is None
@@ -132,7 +124,7 @@ def test_manifests_of_one_chain_only_grow() -> None:
     assert disagreement(successor(before, 2, "writer"), before) == "leader epoch 2, later 1"
 
 
-def test_threads_report_their_errors_in_order() -> None:
+def test_threads_report_their_errors_in_order():
     def fail(number: int) -> int:
         raise ValueError(number)
 
@@ -140,7 +132,7 @@ def test_threads_report_their_errors_in_order() -> None:
         list(Inline().map(fail, range(3)))
 
 
-def test_every_kind_of_store_is_examined(tmp_path: Path, file_store: ObjectStore) -> None:
+def test_every_kind_of_store_is_examined(tmp_path, file_store):
     for key, data in stored(tmp_path).objects.items():
         file_store.put(key, data)
     report = examine(file_store)

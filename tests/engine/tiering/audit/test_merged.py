@@ -1,7 +1,5 @@
 """Verify, repair and restore of a partition whose small objects were merged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -50,7 +48,7 @@ def merge(store: MemoryStore, objects: int) -> Manifest:
 
 
 @pytest.mark.parametrize("folded", [0, 4])
-def test_a_merged_partition_is_sound_and_its_sources_become_orphans(tmp_path: Path, folded: int) -> None:
+def test_a_merged_partition_is_sound_and_its_sources_become_orphans(tmp_path, folded):
     store = stored(tmp_path, segments=5, folded=folded)
     merge(store, 4)
     assert [(one.base_offset, one.end_offset) for one in iter_entries(store, newest(store))] == [
@@ -63,7 +61,7 @@ def test_a_merged_partition_is_sound_and_its_sources_become_orphans(tmp_path: Pa
     assert found(store, now_ms=LATER_MS) == []
 
 
-def test_a_later_manifest_with_other_records_in_place_of_the_merged_ones_is_reported(tmp_path: Path) -> None:
+def test_a_later_manifest_with_other_records_in_place_of_the_merged_ones_is_reported(tmp_path):
     store = stored(tmp_path)
     before = merge(store, 4)
     after = newest(store)
@@ -74,7 +72,7 @@ def test_a_later_manifest_with_other_records_in_place_of_the_merged_ones_is_repo
         assert disagreement(before, wrong) is not None, change
 
 
-def test_a_manifest_is_rebuilt_though_sources_and_results_begin_at_one_offset(tmp_path: Path) -> None:
+def test_a_manifest_is_rebuilt_though_sources_and_results_begin_at_one_offset(tmp_path):
     store = stored(tmp_path)
     merge(store, 4)
     commit(store, append(successor(newest(store), 1, "writer"), upload(store, tmp_path, 4)))
@@ -86,7 +84,7 @@ def test_a_manifest_is_rebuilt_though_sources_and_results_begin_at_one_offset(tm
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
-def test_a_lost_list_of_merged_or_unmerged_objects_is_rebuilt_from_their_facts(tmp_path: Path, is_merged: bool) -> None:
+def test_a_lost_list_of_merged_or_unmerged_objects_is_rebuilt_from_their_facts(tmp_path, is_merged):
     store = stored(tmp_path, segments=5, folded=4)
     before = merge(store, 4)
     if not is_merged:  # the objects are there, and no manifest names the merged one
@@ -98,7 +96,7 @@ def test_a_lost_list_of_merged_or_unmerged_objects_is_rebuilt_from_their_facts(t
 
 
 @pytest.mark.parametrize("until_ms", [None, 2 * WIDTH * 10])
-def test_a_merged_partition_is_restored_also_to_a_time_before_the_merge(tmp_path: Path, until_ms: int | None) -> None:
+def test_a_merged_partition_is_restored_also_to_a_time_before_the_merge(tmp_path, until_ms):
     store = stored(tmp_path, segments=5)
     merge(store, 4)
     repair(store, now_ms=LATER_MS)
@@ -117,7 +115,7 @@ def sealed_file(directory: Path, first: int, count: int) -> SealedFile:
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 1), (1, 2), (3, 1), (3, 2), (0, 5)])
-def test_a_damaged_segment_is_restored_from_its_part_of_a_merged_object(tmp_path: Path, first: int, count: int) -> None:
+def test_a_damaged_segment_is_restored_from_its_part_of_a_merged_object(tmp_path, first, count):
     store = stored(tmp_path, segments=5)
     merge(store, 4)
     restored = restore_segment(store, RealDisk(), PREFIX, sealed_file(tmp_path, first, count))
@@ -125,7 +123,7 @@ def test_a_damaged_segment_is_restored_from_its_part_of_a_merged_object(tmp_path
     assert Path(restored).read_bytes() == b"".join(segment_bytes((first + at) * WIDTH) for at in range(count))
 
 
-def test_a_damaged_merged_object_restores_nothing(tmp_path: Path) -> None:
+def test_a_damaged_merged_object_restores_nothing(tmp_path):
     store = stored(tmp_path, segments=5)
     merge(store, 4)
     key = newest(store).entries[0].key

@@ -1,7 +1,5 @@
 """A repair changes only what is certain, at any number of crashes, and never removes what it does not understand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,17 +14,7 @@ from engine.tiering.manifest.chain import Conflict, commit, iter_entries, load_n
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.manifest.manifest import Manifest, successor
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, UnfinishedUpload
-from tests.engine.tiering.audit.stored import (
-    LATER_MS,
-    PREFIX,
-    WIDTH,
-    actions,
-    examine,
-    found,
-    repair,
-    stored,
-    upload,
-)
+from tests.engine.tiering.audit.stored import LATER_MS, PREFIX, WIDTH, actions, examine, found, repair, stored, upload
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
 
 SUB = f"{PREFIX}folded/{0:020d}-a.json"
@@ -75,9 +63,7 @@ CASES: list[tuple[Callable[[MemoryStore, Path], None], list[str]]] = [
 
 
 @pytest.mark.parametrize(("damage", "steps"), CASES)
-def test_what_is_certain_is_repaired(
-    damage: Callable[[MemoryStore, Path], None], steps: list[str], tmp_path: Path
-) -> None:
+def test_what_is_certain_is_repaired(damage, steps, tmp_path):
     store = stored(tmp_path, folded=2)
     expected = [(one.base_offset, one.crc32c) for one in iter_entries(store, newest(store))]
     damage(store, tmp_path)
@@ -92,9 +78,7 @@ def test_what_is_certain_is_repaired(
 
 @pytest.mark.parametrize("verdict", [FAILS, LOSES])
 @pytest.mark.parametrize(("damage", "steps"), CASES)
-def test_a_repair_may_end_at_every_operation(
-    damage: Callable[[MemoryStore, Path], None], steps: list[str], verdict: str, tmp_path: Path
-) -> None:
+def test_a_repair_may_end_at_every_operation(damage, steps, verdict, tmp_path):
     template = stored(tmp_path, folded=2)
     damage(template, tmp_path)
     at = 0
@@ -113,7 +97,7 @@ def test_a_repair_may_end_at_every_operation(
     assert at > 10
 
 
-def test_a_lost_segment_without_a_copy_stays_named_and_nothing_is_removed(tmp_path: Path) -> None:
+def test_a_lost_segment_without_a_copy_stays_named_and_nothing_is_removed(tmp_path):
     store = stored(tmp_path)
     upload(store, tmp_path, 2, name="orphan")
     del store.objects[name(1)]
@@ -123,14 +107,14 @@ def test_a_lost_segment_without_a_copy_stays_named_and_nothing_is_removed(tmp_pa
     assert "object_missing" in found(store, Depth.AUX)
 
 
-def test_a_copy_with_other_bytes_replaces_nothing(tmp_path: Path) -> None:
+def test_a_copy_with_other_bytes_replaces_nothing(tmp_path):
     store = stored(tmp_path)
     upload(store, tmp_path, 1, epoch=2, name="other")  # of an unclean election: the same size
     del store.objects[name(1)]
     assert repair(store, names_orphans=True) == []
 
 
-def test_orphans_and_old_manifests_are_removed_after_the_grace_age(tmp_path: Path) -> None:
+def test_orphans_and_old_manifests_are_removed_after_the_grace_age(tmp_path):
     store = stored(tmp_path)
     expected = {key for key in store.objects if "/manifest/" not in key}
     store.put(f"{PREFIX}note", b"foreign")
@@ -155,7 +139,7 @@ class _WithUploads(StoreProxy):
         self.uploads.remove(upload)
 
 
-def test_unfinished_uploads_of_segments_are_aborted_after_the_grace_age(tmp_path: Path) -> None:
+def test_unfinished_uploads_of_segments_are_aborted_after_the_grace_age(tmp_path):
     inner = stored(tmp_path)
     repair(inner, now_ms=LATER_MS)
     old, young = UnfinishedUpload(name(9), "old", 0), UnfinishedUpload(name(9), "young", LATER_MS - 1000)
@@ -167,7 +151,7 @@ def test_unfinished_uploads_of_segments_are_aborted_after_the_grace_age(tmp_path
     assert store.uploads == [young, foreign]
 
 
-def test_objects_that_continue_the_manifest_are_named_only_on_demand(tmp_path: Path) -> None:
+def test_objects_that_continue_the_manifest_are_named_only_on_demand(tmp_path):
     store = stored(tmp_path)
     upload(store, tmp_path, 4)
     upload(store, tmp_path, 5, epoch=2)  # of a leader that this manifest does not know
@@ -176,7 +160,7 @@ def test_objects_that_continue_the_manifest_are_named_only_on_demand(tmp_path: P
     assert newest(store).end_offset == 5 * WIDTH
 
 
-def test_two_different_objects_at_one_offset_are_not_named(tmp_path: Path) -> None:
+def test_two_different_objects_at_one_offset_are_not_named(tmp_path):
     store = stored(tmp_path)
     upload(store, tmp_path, 4, name="one")
     store.objects[store_manifest_key(PREFIX, 6)] = b"{}"
@@ -185,7 +169,7 @@ def test_two_different_objects_at_one_offset_are_not_named(tmp_path: Path) -> No
     assert newest(store).end_offset == 4 * WIDTH
 
 
-def test_a_partition_without_manifests_is_rebuilt_from_contiguous_objects_on_demand(tmp_path: Path) -> None:
+def test_a_partition_without_manifests_is_rebuilt_from_contiguous_objects_on_demand(tmp_path):
     store = stored(tmp_path)
     for key in [*store.objects]:
         if "/manifest/" in key:
@@ -199,7 +183,7 @@ def test_a_partition_without_manifests_is_rebuilt_from_contiguous_objects_on_dem
     assert repair(store, names_orphans=True) == []
 
 
-def test_a_commit_of_a_node_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+def test_a_commit_of_a_node_meanwhile_is_a_conflict(tmp_path):
     store = stored(tmp_path)
     del store.objects[latest_key(PREFIX)]
     upload(store, tmp_path, 4)

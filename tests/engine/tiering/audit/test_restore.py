@@ -1,7 +1,5 @@
 """A restored log has the bytes of the store at their offsets; an interrupted restore continues."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +47,7 @@ def describe(store: ObjectStore, record: TopicRecord = RECORD) -> TopicDescripti
     return description
 
 
-def test_a_restored_log_has_the_bytes_of_the_store_and_goes_on_behind_them(tmp_path: Path) -> None:
+def test_a_restored_log_has_the_bytes_of_the_store_and_goes_on_behind_them(tmp_path):
     store = stored(tmp_path, folded=2)
     found = restored(store, tmp_path / "log")
     assert (found.log_start, found.end_offset, found.segments, found.is_cut) == (0, 4 * WIDTH, 4, False)
@@ -59,7 +57,7 @@ def test_a_restored_log_has_the_bytes_of_the_store_and_goes_on_behind_them(tmp_p
     assert (log.log_start, log.log_end, log.leader_epoch) == (0, 4 * WIDTH, 2)
 
 
-def test_a_restored_log_leads_in_a_newer_epoch_than_the_store_has(tmp_path: Path) -> None:
+def test_a_restored_log_leads_in_a_newer_epoch_than_the_store_has(tmp_path):
     restored(stored(tmp_path), tmp_path / "log")
     assert load_epochs(RealDisk(), str(tmp_path / "log")) == [EpochStart(1, 0), EpochStart(2, 4 * WIDTH)]
 
@@ -68,9 +66,7 @@ def test_a_restored_log_leads_in_a_newer_epoch_than_the_store_has(tmp_path: Path
     ("until_ms", "end_offset"),
     [(0, 0), (2, 0), (122, 12), (123, 15), (152, 15), (10_000, 48)],
 )
-def test_a_restore_to_a_time_ends_before_the_first_batch_that_reaches_it(
-    until_ms: int, end_offset: int, tmp_path: Path
-) -> None:
+def test_a_restore_to_a_time_ends_before_the_first_batch_that_reaches_it(until_ms, end_offset, tmp_path):
     found = restored(stored(tmp_path), tmp_path / "log", until_ms)
     assert (found.end_offset, found.is_cut) == (end_offset, end_offset < 48)
     complete = b"".join(segment_bytes(number * WIDTH) for number in range(4))
@@ -79,7 +75,7 @@ def test_a_restore_to_a_time_ends_before_the_first_batch_that_reaches_it(
     assert len(kept) == found.size_bytes
 
 
-def test_a_restore_may_end_at_every_operation_and_continues(tmp_path: Path) -> None:
+def test_a_restore_may_end_at_every_operation_and_continues(tmp_path):
     template = stored(tmp_path, folded=2)
     expected = files_of_a_restore(template, tmp_path / "expected")
     for at in range(100):
@@ -99,14 +95,14 @@ def files_of_a_restore(store: ObjectStore, directory: Path) -> dict[int, bytes]:
     return files(directory)
 
 
-def test_a_call_for_another_time_removes_later_segments(tmp_path: Path) -> None:
+def test_a_call_for_another_time_removes_later_segments(tmp_path):
     store = stored(tmp_path)
     restored(store, tmp_path / "log")
     restored(store, tmp_path / "log", 152)
     assert sorted(files(tmp_path / "log")) == [0, 12, 15]
 
 
-def test_damage_ends_a_restore(tmp_path: Path) -> None:
+def test_damage_ends_a_restore(tmp_path):
     store = stored(tmp_path)
     key = f"{PREFIX}{WIDTH:020d}-1-a.log"
     data = store.objects[key]
@@ -118,7 +114,7 @@ def test_damage_ends_a_restore(tmp_path: Path) -> None:
         restored(store, tmp_path / "log")
 
 
-def test_a_directory_appears_when_it_is_complete(tmp_path: Path) -> None:
+def test_a_directory_appears_when_it_is_complete(tmp_path):
     store = stored(tmp_path)
     describe(store)
     key = f"{PREFIX}{WIDTH:020d}-1-a.log"
@@ -135,20 +131,20 @@ def test_a_directory_appears_when_it_is_complete(tmp_path: Path) -> None:
         restore_directory(store, target(tmp_path / "data"), "cluster", ["topic"])
 
 
-def test_a_restore_to_a_time_is_another_cluster(tmp_path: Path) -> None:
+def test_a_restore_to_a_time_is_another_cluster(tmp_path):
     cluster_id, (topic,) = restore_directory(
         stored(tmp_path), target(tmp_path / "data"), "cluster", ["topic"], until_ms=153
     )
     assert (cluster_id, topic.has_description, topic.record.partitions) == ("another", False, 1)
 
 
-def test_a_deleted_topic_is_not_restored(tmp_path: Path) -> None:
+def test_a_deleted_topic_is_not_restored(tmp_path):
     store = stored(tmp_path)
     mark_deleted(store, "cluster", "topic", PARTITION.topic_id, 1)
     assert restore_directory(store, target(tmp_path / "data"), "cluster", ["topic"])[1] == []
 
 
-def test_a_description_is_written_once_for_each_change_and_goes_with_its_topic(tmp_path: Path) -> None:
+def test_a_description_is_written_once_for_each_change_and_goes_with_its_topic(tmp_path):
     store = Watched(stored(tmp_path))
     records = [RECORD]
     description = TopicDescription(store, "cluster", lambda: records[0])
@@ -169,6 +165,6 @@ def test_a_description_is_written_once_for_each_change_and_goes_with_its_topic(t
     assert len(left) == 1  # the marker
 
 
-def test_an_unknown_store_is_not_read(tmp_path: Path) -> None:
+def test_an_unknown_store_is_not_read(tmp_path):
     store = MemoryStore()
     assert restore_directory(store, target(tmp_path / "data"), "cluster", ["topic"])[1] == []

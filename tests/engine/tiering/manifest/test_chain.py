@@ -2,12 +2,9 @@
 fenced.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -54,35 +51,34 @@ def chain(store: ObjectStore, length: int, writer: str = "writer") -> Manifest:
     return manifest
 
 
-def test_a_partition_without_a_manifest_has_none(store: ObjectStore) -> None:
+def test_a_partition_without_a_manifest_has_none(store):
     assert load_newest(store, PREFIX) is None
 
 
-def test_the_newest_is_what_was_committed_last(store: ObjectStore) -> None:
+def test_the_newest_is_what_was_committed_last(store):
     newest = chain(store, 12)
     assert newest.end_offset == 110
     assert load_newest(store, PREFIX) == newest
 
 
-def test_a_taken_slot_is_a_conflict_and_stays_as_it_is(store: ObjectStore) -> None:
+def test_a_taken_slot_is_a_conflict_and_stays_as_it_is(store):
     base = chain(store, 3)
     commit(store, grown(base, "one"))
     with pytest.raises(Conflict):
         commit(store, grown(base, "another"))
     newest = load_newest(store, PREFIX)
-    assert newest is not None
     assert newest.writer == "one"
     commit(store, grown(newest, "another"))
 
 
-def test_committing_the_same_again_is_a_success(store: ObjectStore) -> None:
+def test_committing_the_same_again_is_a_success(store):
     newest = grown(chain(store, 3))
     commit(store, newest)
     commit(store, newest)
     assert load_newest(store, PREFIX) == newest
 
 
-def test_racing_writers_get_one_generation_each(store: ObjectStore) -> None:
+def test_racing_writers_get_one_generation_each(store):
     """Every writer appends its entries and reads again after each conflict: no entry is lost or duplicated."""
     writers, rounds = 4, 4
     start = threading.Barrier(writers)
@@ -113,7 +109,7 @@ def test_racing_writers_get_one_generation_each(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("fault", [FAILS, LOSES])
-def test_a_commit_without_an_answer_is_resolved_by_reading(file_store: ObjectStore, fault: str) -> None:
+def test_a_commit_without_an_answer_is_resolved_by_reading(file_store, fault):
     base = chain(file_store, 3)
     slot = store_manifest_key(PREFIX, 4)
     spoiled = Watched(file_store, lambda number, method, key: fault if (method, key) == ("put", slot) else None)
@@ -127,7 +123,7 @@ def test_a_commit_without_an_answer_is_resolved_by_reading(file_store: ObjectSto
         commit(file_store, grown(base))
 
 
-def test_a_lost_answer_to_anothers_commit_is_a_conflict(file_store: ObjectStore) -> None:
+def test_a_lost_answer_to_anothers_commit_is_a_conflict(file_store):
     base = chain(file_store, 3)
     commit(file_store, grown(base, "another"))
     slot = store_manifest_key(PREFIX, 4)
@@ -136,7 +132,7 @@ def test_a_lost_answer_to_anothers_commit_is_a_conflict(file_store: ObjectStore)
         commit(spoiled, grown(base))
 
 
-def test_a_new_leader_fences_the_old_one(store: ObjectStore) -> None:
+def test_a_new_leader_fences_the_old_one(store):
     old = chain(store, 3, "old")
     fence = take_over(store, PREFIX, 2, "new", 0)
     assert (fence.generation, fence.leader_epoch, fence.entries) == (4, 2, old.entries)
@@ -148,7 +144,7 @@ def test_a_new_leader_fences_the_old_one(store: ObjectStore) -> None:
     assert take_over(store, PREFIX, 2, "new", 0) == fence, "nothing is written for an epoch that is in place"
 
 
-def test_leaders_that_race_to_take_over_end_with_the_highest_epoch(store: ObjectStore) -> None:
+def test_leaders_that_race_to_take_over_end_with_the_highest_epoch(store):
     leaders = 4
     start = threading.Barrier(leaders)
 
@@ -163,12 +159,11 @@ def test_leaders_that_race_to_take_over_end_with_the_highest_epoch(store: Object
     with ThreadPoolExecutor(leaders) as threads:
         led = [*threads.map(lead, range(1, leaders + 1))]
     newest = load_newest(store, PREFIX)
-    assert newest is not None
     assert newest.leader_epoch == leaders
     assert led[-1]
 
 
-def test_a_writer_that_slept_until_its_slot_was_removed_is_not_deceived(file_store: ObjectStore) -> None:
+def test_a_writer_that_slept_until_its_slot_was_removed_is_not_deceived(file_store):
     slept = chain(file_store, 3, "sleeper")
     newest = slept
     for _ in range(5):
@@ -184,7 +179,7 @@ def test_a_writer_that_slept_until_its_slot_was_removed_is_not_deceived(file_sto
 @pytest.mark.parametrize(
     "hint", [None, b"", b"{", b"[]", b'{"generation":"7"}', b'{"generation":-1}', b'{"generation":5}']
 )
-def test_a_hint_that_is_absent_or_stale_or_wrong_does_no_harm(file_store: ObjectStore, hint: bytes | None) -> None:
+def test_a_hint_that_is_absent_or_stale_or_wrong_does_no_harm(file_store, hint):
     newest = chain(file_store, 12)
     if hint is None:
         file_store.delete(latest_key(PREFIX))
@@ -193,13 +188,13 @@ def test_a_hint_that_is_absent_or_stale_or_wrong_does_no_harm(file_store: Object
     assert load_newest(file_store, PREFIX) == newest
 
 
-def test_a_hint_beyond_the_end_does_no_harm(file_store: ObjectStore) -> None:
+def test_a_hint_beyond_the_end_does_no_harm(file_store):
     newest = chain(file_store, 3)
     file_store.put(latest_key(PREFIX), b'{"generation":99}')
     assert load_newest(file_store, PREFIX) == newest
 
 
-def test_opening_takes_one_list_however_long_the_chain(file_store: ObjectStore) -> None:
+def test_opening_takes_one_list_however_long_the_chain(file_store):
     chain(file_store, 30)
     watched = Watched(file_store)
     load_newest(watched, PREFIX)
@@ -228,7 +223,7 @@ class Listing:
         return self.inner.list(prefix, start_after)
 
 
-def test_entries_are_folded_and_all_can_be_read_back(store: ObjectStore, new_id: Callable[[], str]) -> None:
+def test_entries_are_folded_and_all_can_be_read_back(store, new_id):
     manifest = first_manifest(PREFIX, 1, "writer", 0)
     expected = [entry(at * 10, at * 10 + 10) for at in range(ENTRIES_MAX + 300)]
     for one in expected:
@@ -243,7 +238,7 @@ def test_entries_are_folded_and_all_can_be_read_back(store: ObjectStore, new_id:
     assert watched.count("list") == 1
 
 
-def test_a_hundred_thousand_entries_are_opened_with_one_list(file_store: ObjectStore) -> None:
+def test_a_hundred_thousand_entries_are_opened_with_one_list(file_store):
     width = FOLD_ENTRIES * 10
     refs = tuple(
         SubManifestRef(at, at + width, 0, 1, 1, 1, FOLD_ENTRIES, width, 1, 1, f"{PREFIX}folded/{at:020d}.json")
@@ -257,7 +252,7 @@ def test_a_hundred_thousand_entries_are_opened_with_one_list(file_store: ObjectS
     assert watched.count("list") == 1
 
 
-def test_a_damaged_sub_manifest_is_corrupt(file_store: ObjectStore, new_id: Callable[[], str]) -> None:
+def test_a_damaged_sub_manifest_is_corrupt(file_store, new_id):
     manifest = first_manifest(PREFIX, 1, "writer", 0)
     for at in range(ENTRIES_MAX + 1):
         manifest = append(manifest, entry(at * 10, at * 10 + 10))
@@ -269,20 +264,20 @@ def test_a_damaged_sub_manifest_is_corrupt(file_store: ObjectStore, new_id: Call
         load_sub_manifest(file_store, ref)
 
 
-def test_a_manifest_copied_from_elsewhere_is_corrupt(file_store: ObjectStore) -> None:
+def test_a_manifest_copied_from_elsewhere_is_corrupt(file_store):
     newest = chain(file_store, 2)
     file_store.put(store_manifest_key(PREFIX, 3), encode_manifest(newest))
     with pytest.raises(Corrupt, match="copy of another"):
         load_newest(file_store, PREFIX)
 
 
-def test_only_twenty_digits_name_a_root() -> None:
+def test_only_twenty_digits_name_a_root():
     assert generation_of(PREFIX, store_manifest_key(PREFIX, 7)) == 7
     for key in (latest_key(PREFIX), PREFIX + "manifest/7.json", "00000000000000000007.json", PREFIX + "x"):
         assert generation_of(PREFIX, key) is None
 
 
-def test_the_chain_outlives_a_killed_server(tmp_path: Path) -> None:
+def test_the_chain_outlives_a_killed_server(tmp_path):
     """ministack keeps its objects through kill -9, as S3 does through any failure."""
     from tests.engine.tiering import servers
 

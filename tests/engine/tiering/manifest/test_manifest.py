@@ -1,7 +1,5 @@
 """The rules of a manifest; its JSON keeps everything and rejects invalid content."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -85,14 +83,14 @@ def manifests(draw: st.DrawFn, entries_max: int = 12) -> Manifest:
 
 
 @given(manifests())
-def test_json_gives_back_the_manifest(manifest: Manifest) -> None:
+def test_json_gives_back_the_manifest(manifest):
     data = encode_manifest(manifest)
     assert decode_manifest(data, "key") == manifest
     assert encode_manifest(decode_manifest(data, "key")) == data
 
 
 @given(manifests(), st.data())
-def test_raising_log_start_keeps_what_is_at_or_above_it(manifest: Manifest, data: st.DataObject) -> None:
+def test_raising_log_start_keeps_what_is_at_or_above_it(manifest, data):
     log_start = data.draw(st.integers(manifest.log_start, manifest.end_offset + 5))
     raised = raise_log_start(manifest, log_start)
     assert problem_of(raised) is None
@@ -128,14 +126,14 @@ class ChangedManifest(RuleBasedStateMachine):
         self.appended: list[ManifestEntry] = []
 
     @rule(width=st.integers(1, 9), is_new_epoch=st.booleans())
-    def append(self, width: int, is_new_epoch: bool) -> None:
+    def append(self, width, is_new_epoch):
         end, epoch = self.manifest.end_offset, self.manifest.leader_epoch + is_new_epoch
         self.manifest = append(successor(self.manifest, epoch, "writer"), entry(end, end + width, epoch))
         self.appended.append(self.manifest.entries[-1])
 
     @precondition(lambda self: len(self.manifest.entries) > 3)
     @rule(data=st.data())
-    def fold(self, data: st.DataObject) -> None:
+    def fold(self, data):
         taken = self.manifest.entries[: data.draw(st.integers(1, len(self.manifest.entries) - 1))]
         ref = self.stored(taken)
         rest = self.manifest.entries[len(taken) :]
@@ -149,13 +147,13 @@ class ChangedManifest(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.manifest.entries) > 1)
     @rule(data=st.data())
-    def merge(self, data: st.DataObject) -> None:
+    def merge(self, data):
         one = merged(drawn_run(data, self.manifest.entries), f"merged{next(self.ids)}")
         self.manifest = replace_runs(successor(self.manifest, self.manifest.leader_epoch, "writer"), one)
 
     @precondition(lambda self: self.manifest.folded)
     @rule(data=st.data())
-    def merge_folded(self, data: st.DataObject) -> None:
+    def merge_folded(self, data):
         refs = drawn_run(data, self.manifest.folded)[:2]
         entries = [one for ref in refs for one in self.subs[ref.key]]
         run = drawn_run(data, entries)
@@ -164,13 +162,13 @@ class ChangedManifest(RuleBasedStateMachine):
         self.manifest = replace_runs(self.manifest, self.stored(entries))
 
     @rule(data=st.data())
-    def raise_log_start(self, data: st.DataObject) -> None:
+    def raise_log_start(self, data):
         self.manifest = raise_log_start(
             self.manifest, data.draw(st.integers(self.manifest.log_start, self.manifest.end_offset))
         )
 
     @rule(data=st.data())
-    def reject_other_records(self, data: st.DataObject) -> None:
+    def reject_other_records(self, data):
         """A run that lacks a record, or ends within another one, never takes the place of any."""
         runs = self.manifest.entries
         if len(runs) < 2:
@@ -182,7 +180,7 @@ class ChangedManifest(RuleBasedStateMachine):
             replace_runs(self.manifest, wrong)
 
     @invariant()
-    def the_records_are_those_that_were_appended(self) -> None:
+    def the_records_are_those_that_were_appended(self):
         manifest = self.manifest
         assert problem_of(manifest) is None
         assert decode_manifest(encode_manifest(manifest), "key") == manifest
@@ -209,14 +207,14 @@ TestChangedManifest.settings = settings(max_examples=25, stateful_step_count=25,
 
 
 @given(manifests(), st.data())
-def test_find_gives_the_run_that_holds_the_offset(manifest: Manifest, data: st.DataObject) -> None:
+def test_find_gives_the_run_that_holds_the_offset(manifest, data):
     offset = data.draw(st.integers(max(0, manifest.base_offset - 3), manifest.end_offset + 3))
     expected = [one for one in manifest.entries if one.base_offset <= offset < one.end_offset]
     assert manifest.find(offset) == (expected[0] if expected else None)
 
 
 @pytest.mark.parametrize("count", [0, 1, ENTRIES_MAX, ENTRIES_MAX + 1, 3 * ENTRIES_MAX + 7])
-def test_a_folded_manifest_describes_the_same_log(count: int) -> None:
+def test_a_folded_manifest_describes_the_same_log(count):
     manifest = manifest_of(count)
     assert problem_of(manifest) is None
     assert len(manifest.entries) <= ENTRIES_MAX
@@ -226,11 +224,10 @@ def test_a_folded_manifest_describes_the_same_log(count: int) -> None:
     assert decode_manifest(encode_manifest(manifest), "key") == manifest
     for offset in range(0, 10 * count, 97):
         run = manifest.find(offset)
-        assert run is not None
         assert run.base_offset <= offset < run.end_offset
 
 
-def test_fold_keeps_every_entry_in_the_sub_manifest() -> None:
+def test_fold_keeps_every_entry_in_the_sub_manifest():
     manifest = first_manifest(PREFIX, 1, "writer", 0)
     for at in range(ENTRIES_MAX + 1):
         manifest = append(manifest, entry(at * 10, at * 10 + 10))
@@ -243,7 +240,7 @@ def test_fold_keeps_every_entry_in_the_sub_manifest() -> None:
     assert folded.end_offset == manifest.end_offset
 
 
-def test_a_root_of_a_hundred_thousand_entries_stays_small() -> None:
+def test_a_root_of_a_hundred_thousand_entries_stays_small():
     refs = tuple(
         SubManifestRef(at, at + 2500, 0, 1, 1, 1, FOLD_ENTRIES, 2500, 1, 1, f"{PREFIX}folded/{at:020d}-{'0' * 32}.json")
         for at in range(10, 10 + 2500 * 400, 2500)
@@ -254,7 +251,7 @@ def test_a_root_of_a_hundred_thousand_entries_stays_small() -> None:
     assert len(encode_manifest(full)) < 400_000
 
 
-def test_only_the_next_entry_can_be_appended() -> None:
+def test_only_the_next_entry_can_be_appended():
     manifest = append(first_manifest(PREFIX, 2, "writer", 5), entry(3, 10))
     for wrong in (entry(9, 12), entry(11, 12), entry(0, 3), entry(10, 12, epoch=0), entry(10, 12, epoch=3)):
         with pytest.raises(NotContiguous):
@@ -262,7 +259,7 @@ def test_only_the_next_entry_can_be_appended() -> None:
     assert append(manifest, entry(10, 12, epoch=2)).end_offset == 12
 
 
-def test_a_leader_of_an_older_epoch_is_fenced() -> None:
+def test_a_leader_of_an_older_epoch_is_fenced():
     manifest = first_manifest(PREFIX, 5, "new", 0)
     with pytest.raises(Fenced, match="leader epoch 4 is over"):
         successor(manifest, 4, "old")
@@ -270,7 +267,7 @@ def test_a_leader_of_an_older_epoch_is_fenced() -> None:
     assert successor(manifest, 6, "newer").leader_epoch == 6
 
 
-def test_no_run_is_found_in_a_hole() -> None:
+def test_no_run_is_found_in_a_hole():
     assert find_run((entry(0, 10), entry(10, 20)), 20) is None
     assert find_run((entry(5, 10),), 4) is None
     assert find_run((), 0) is None
@@ -308,32 +305,32 @@ def broken(change: Any) -> bytes:
         lambda found: found["entries"][1].update(leader_epochs=[[2, 10]]),
     ],
 )
-def test_a_manifest_that_breaks_a_rule_is_corrupt(change: Any) -> None:
+def test_a_manifest_that_breaks_a_rule_is_corrupt(change):
     with pytest.raises(Corrupt):
         decode_manifest(broken(change), "key")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"{}", b'{"format":"1"}', b"\xff", b'{"format":1}'])
-def test_what_is_no_manifest_is_corrupt(data: bytes) -> None:
+def test_what_is_no_manifest_is_corrupt(data):
     with pytest.raises(Corrupt):
         decode_manifest(data, "key")
 
 
 @given(st.data())
-def test_a_changed_bit_is_noticed(data: st.DataObject) -> None:
+def test_a_changed_bit_is_noticed(data):
     spoiled = bytearray(encode_manifest(manifest_of(2)))
     spoiled[data.draw(st.integers(0, len(spoiled) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises((Corrupt, UnsupportedFormat)):
         decode_manifest(bytes(spoiled), "key")
 
 
-def test_a_future_format_is_refused_with_the_advice_to_upgrade() -> None:
+def test_a_future_format_is_refused_with_the_advice_to_upgrade():
     data = broken(lambda found: found.update(format=4, entries="whatever"))
     with pytest.raises(UnsupportedFormat, match="run a newer Penstock"):
         decode_manifest(data, "key")
 
 
-def test_format_1_which_does_not_know_arrival_is_still_read() -> None:
+def test_format_1_which_does_not_know_arrival_is_still_read():
     arrived = replace(manifest_of(1), entries=(replace(entry(0, 10), arrived_ms=5),))
     assert decode_manifest(encode_manifest(arrived), "key") == arrived
     found = orjson.loads(encode_manifest(arrived))
@@ -341,11 +338,11 @@ def test_format_1_which_does_not_know_arrival_is_still_read() -> None:
     assert decode_manifest(with_checksum({**found, "format": 1}), "key").entries == (entry(0, 10),)
 
 
-def test_members_that_this_version_does_not_know_are_ignored() -> None:
+def test_members_that_this_version_does_not_know_are_ignored():
     data = broken(lambda found: (found.update(extra=1), found["entries"][0].update(extra=1)))
     assert decode_manifest(data, "key") == manifest_of(3)
 
 
-def test_a_change_of_any_member_changes_the_bytes() -> None:
+def test_a_change_of_any_member_changes_the_bytes():
     manifest = manifest_of(1)
     assert encode_manifest(manifest) != encode_manifest(replace(manifest, writer="another"))

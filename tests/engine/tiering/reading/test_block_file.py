@@ -1,7 +1,5 @@
 """The file of cached blocks: bounded, shared by processes without a lock, and harmless in any state."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -21,7 +19,7 @@ BLOCK = 64
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr(block_file, "BLOCK_BYTES", BLOCK)
 
 
@@ -35,7 +33,7 @@ def block(key: str, number: int, size: int = BLOCK) -> bytes:
     return f"{key}/{number};".encode().ljust(size, b"x")[:size]
 
 
-def test_the_file_never_grows_above_its_bound_and_keeps_what_is_used(tmp_path: Path) -> None:
+def test_the_file_never_grows_above_its_bound_and_keeps_what_is_used(tmp_path):
     file = opened(tmp_path / "blocks")
     file.put("used", 0, block("used", 0))
     for number in range(1000):
@@ -48,7 +46,7 @@ def test_the_file_never_grows_above_its_bound_and_keeps_what_is_used(tmp_path: P
     assert min(kept) >= 1000 - file.blocks_max - WAYS, "the ones used last"
 
 
-def test_an_eviction_among_10_000_blocks_costs_what_one_among_8_costs(tmp_path: Path) -> None:
+def test_an_eviction_among_10_000_blocks_costs_what_one_among_8_costs(tmp_path):
     counts = []
     for blocks in (WAYS, 10_000):
         file = opened(tmp_path / f"{blocks}", 8192 + (blocks + WAYS) * (BLOCK + 32))
@@ -61,7 +59,7 @@ def test_an_eviction_among_10_000_blocks_costs_what_one_among_8_costs(tmp_path: 
     assert counts[1] <= counts[0] * 1.2
 
 
-def test_processes_share_the_blocks_and_the_bound(tmp_path: Path) -> None:
+def test_processes_share_the_blocks_and_the_bound(tmp_path):
     one, other = (opened(tmp_path / "blocks") for _ in range(2))
     one.put("a", 0, block("a", 0))
     assert other.get("a", 0) == block("a", 0)
@@ -70,7 +68,7 @@ def test_processes_share_the_blocks_and_the_bound(tmp_path: Path) -> None:
     assert os.path.getsize(tmp_path / "blocks") <= 14_000
 
 
-def test_any_order_of_concurrent_reads_and_writes_returns_right_blocks_only(tmp_path: Path) -> None:
+def test_any_order_of_concurrent_reads_and_writes_returns_right_blocks_only(tmp_path):
     files = [opened(tmp_path / "blocks", 8192 + 2000) for _ in range(4)]
 
     def work(seed: int) -> int:
@@ -90,7 +88,7 @@ def test_any_order_of_concurrent_reads_and_writes_returns_right_blocks_only(tmp_
 
 
 @pytest.mark.parametrize("left", [b"", b"a foreign text", bytes(9000), b"PSBLOCK1" + b"\xff" * 9000])
-def test_a_file_without_the_right_head_becomes_an_empty_cache(tmp_path: Path, left: bytes) -> None:
+def test_a_file_without_the_right_head_becomes_an_empty_cache(tmp_path, left):
     (tmp_path / "blocks").write_bytes(left)
     file = opened(tmp_path / "blocks")
     assert file.get("a", 0) is None
@@ -98,13 +96,13 @@ def test_a_file_without_the_right_head_becomes_an_empty_cache(tmp_path: Path, le
     assert file.get("a", 0) == b"data"
 
 
-def test_other_settings_empty_the_file_and_the_same_keep_it(tmp_path: Path) -> None:
+def test_other_settings_empty_the_file_and_the_same_keep_it(tmp_path):
     opened(tmp_path / "blocks").put("a", 0, b"data")
     assert opened(tmp_path / "blocks").get("a", 0) == b"data"
     assert opened(tmp_path / "blocks", 20_000).get("a", 0) is None
 
 
-def test_flipped_bits_lose_blocks_and_nothing_else(tmp_path: Path) -> None:
+def test_flipped_bits_lose_blocks_and_nothing_else(tmp_path):
     file = opened(tmp_path / "blocks")
     for number in range(file.blocks_max):
         file.put("key", number, block("key", number))
@@ -118,7 +116,7 @@ def test_flipped_bits_lose_blocks_and_nothing_else(tmp_path: Path) -> None:
             assert file.get("key", number) in (None, block("key", number))
 
 
-def test_a_full_disk_refuses_blocks_and_keeps_reading(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_blocks_and_keeps_reading(tmp_path):
     full = FaultyDisk(RealDisk())
     file = opened(tmp_path / "blocks", disk=full)
     file.put("a", 0, b"data")
@@ -128,7 +126,7 @@ def test_a_full_disk_refuses_blocks_and_keeps_reading(tmp_path: Path) -> None:
     assert (file.get("b", 0), file.get("a", 0)) == (None, b"data")
 
 
-async def test_copies_of_earlier_versions_are_removed_and_foreign_files_stay(tmp_path: Path) -> None:
+async def test_copies_of_earlier_versions_are_removed_and_foreign_files_stay(tmp_path):
     name = f"{0:020d}-1-{1:032x}.log"
     for place in ("", "0", "17", "notes"):
         (tmp_path / place).mkdir(exist_ok=True)

@@ -1,13 +1,11 @@
 """Blocks are fetched ahead of readers that go on, and for no others."""
 
-from __future__ import annotations
-
 from engine.tiering.reading.read_ahead import BLOCKS_MAX, ReadAhead
 
 BLOCKS = 64
 
 
-def test_a_reader_that_goes_on_gets_each_block_once_and_a_growing_window() -> None:
+def test_a_reader_that_goes_on_gets_each_block_once_and_a_growing_window():
     ahead, wanted = ReadAhead(), []
     for block in range(BLOCKS):
         wanted.append(ahead.advance("key", block, block, BLOCKS, is_start=block == 0))
@@ -17,13 +15,13 @@ def test_a_reader_that_goes_on_gets_each_block_once_and_a_growing_window() -> No
     assert max(map(len, wanted)) <= BLOCKS_MAX
 
 
-def test_single_reads_anywhere_get_nothing_ahead() -> None:
+def test_single_reads_anywhere_get_nothing_ahead():
     ahead = ReadAhead()
     for block in (5, 40, 2, 17, 0, 63):
         assert not ahead.advance("key", block, block, BLOCKS, is_start=False)
 
 
-def test_small_reads_within_a_block_count_once() -> None:
+def test_small_reads_within_a_block_count_once():
     ahead = ReadAhead()
     assert [ahead.advance("key", 3, 3, BLOCKS, is_start=False) for _ in range(5)] == [range(0)] * 5
     assert ahead.advance("key", 3, 4, BLOCKS, is_start=False) == range(5, 6)
@@ -31,7 +29,7 @@ def test_small_reads_within_a_block_count_once() -> None:
     assert ahead.advance("key", 4, 5, BLOCKS, is_start=False) == range(6, 8)
 
 
-def test_readers_of_one_object_and_of_others_do_not_disturb_each_other() -> None:
+def test_readers_of_one_object_and_of_others_do_not_disturb_each_other():
     ahead = ReadAhead()
     fetched: dict[tuple[str, int], list[int]] = {}
     for step in range(10):
@@ -42,13 +40,13 @@ def test_readers_of_one_object_and_of_others_do_not_disturb_each_other() -> None
     assert fetched["a", 30][:4] == [32, 33, 34, 35]
 
 
-def test_nothing_beyond_the_end_is_fetched() -> None:
+def test_nothing_beyond_the_end_is_fetched():
     ahead = ReadAhead()
     assert ahead.advance("key", 0, 1, 2, is_start=True) == range(2, 2)
     assert not ahead.advance("small", 0, 0, 1, is_start=True)
 
 
-def test_a_million_readers_take_bounded_memory() -> None:
+def test_a_million_readers_take_bounded_memory():
     ahead = ReadAhead()
     for number in range(1000):
         ahead.advance(str(number), 0, 0, BLOCKS, is_start=True)

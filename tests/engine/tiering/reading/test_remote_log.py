@@ -2,8 +2,6 @@
 cache.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -49,7 +47,7 @@ def log_bytes() -> list[bytes]:
 
 
 @pytest.fixture
-def shipped(file_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]) -> Watched:
+def shipped(file_store, tmp_path, new_id) -> Watched:
     ship(file_store, tmp_path, new_id, *log_bytes())
     return Watched(file_store)
 
@@ -58,7 +56,7 @@ BLOCK = 40_000  # in these tests, so that each object of about 600 kB has many b
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     for module in (block_file, cache_module):
         monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(object_reader, "_WINDOW_BYTES", BLOCK // 16)
@@ -71,12 +69,12 @@ def opened(path: Path, executor: ThreadPoolExecutor, bytes_max: int = 20_000_000
 
 
 @pytest.fixture
-def cache(tmp_path: Path, executor: ThreadPoolExecutor) -> BlockCache:
+def cache(tmp_path, executor) -> BlockCache:
     return opened(tmp_path / "tier-cache" / "blocks", executor)
 
 
 @pytest.fixture
-def remote(shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor) -> RemoteLog:
+def remote(shipped, cache, executor) -> RemoteLog:
     return RemoteLog(shipped, PREFIX, cache, executor=executor)
 
 
@@ -93,38 +91,36 @@ async def read_all(remote: RemoteLog, offset: int = 0, max_bytes: int = 10_000) 
 
 
 @pytest.mark.parametrize("max_bytes", [1, 20_000, 1 << 20])
-async def test_reading_on_and_on_gives_the_log_byte_for_byte(remote: RemoteLog, max_bytes: int) -> None:
+async def test_reading_on_and_on_gives_the_log_byte_for_byte(remote, max_bytes):
     assert await read_all(remote, max_bytes=max_bytes) == b"".join(log_bytes())
 
 
-async def test_a_read_begins_with_the_batch_that_holds_the_offset(remote: RemoteLog) -> None:
+async def test_a_read_begins_with_the_batch_that_holds_the_offset(remote):
     for offset in (0, 1, 4, 5, 7, WIDTH - 1, WIDTH, 2 * WIDTH + 123, SEGMENTS * WIDTH - 1):
         data = await remote.read(offset, 1)
         ((_, header),) = walk(data)
         assert header.base_offset <= offset < header.next_offset
 
 
-async def test_a_read_gives_whole_batches_up_to_about_max_bytes(remote: RemoteLog) -> None:
+async def test_a_read_gives_whole_batches_up_to_about_max_bytes(remote):
     one = len(batch(0, COUNT, size=3000))
     assert len(await remote.read(0, one * 3 + 10)) == one * 3
     assert len(await remote.read(0, 0)) == one
     assert len(await remote.read(WIDTH - COUNT, 1 << 20)) == one, "the object ends there"
 
 
-async def test_what_is_not_in_the_store_yet_is_no_error(remote: RemoteLog, shipped: Watched) -> None:
+async def test_what_is_not_in_the_store_yet_is_no_error(remote, shipped):
     assert await remote.read(SEGMENTS * WIDTH, 100) == b""
     assert await remote.read(SEGMENTS * WIDTH + 1000, 100) == b""
 
 
-async def test_a_partition_without_a_manifest_is_empty(
-    file_store: ObjectStore, cache: BlockCache, executor: ThreadPoolExecutor
-) -> None:
+async def test_a_partition_without_a_manifest_is_empty(file_store, cache, executor):
     remote = RemoteLog(file_store, PREFIX, cache, executor=executor)
     assert await remote.read(0, 100) == b""
     assert await remote.offset_for_timestamp(0) is None
 
 
-async def test_what_is_given_up_is_out_of_range(remote: RemoteLog, shipped: Watched) -> None:
+async def test_what_is_given_up_is_out_of_range(remote, shipped):
     manifest = take_over(shipped, PREFIX, 1, "writer", 0)
     commit(shipped, raise_log_start(successor(manifest, 1, "writer"), WIDTH + 3))
     with pytest.raises(OffsetBelowLogStart) as raised:
@@ -136,9 +132,7 @@ async def test_what_is_given_up_is_out_of_range(remote: RemoteLog, shipped: Watc
     assert await remote.first_at_or_after(0) == (WIDTH + 3, WIDTH * 10 + 3)
 
 
-async def test_a_newer_manifest_is_found_when_it_is_needed(
-    remote: RemoteLog, shipped: Watched, tmp_path: Path, new_id: Callable[[], str]
-) -> None:
+async def test_a_newer_manifest_is_found_when_it_is_needed(remote, shipped, tmp_path, new_id):
     end = SEGMENTS * WIDTH
     assert await remote.read(end, 100) == b""
     more = segment_bytes(end, 2)
@@ -146,9 +140,7 @@ async def test_a_newer_manifest_is_found_when_it_is_needed(
     assert await remote.read(end, 1 << 20) == more
 
 
-async def test_an_adopted_manifest_saves_loading_one(
-    remote: RemoteLog, shipped: Watched, tmp_path: Path, new_id: Callable[[], str]
-) -> None:
+async def test_an_adopted_manifest_saves_loading_one(remote, shipped, tmp_path, new_id):
     remote.use_manifest(take_over(shipped, PREFIX, 1, "writer", 0))
     before = shipped.count("list")
     await remote.read(0, 100)
@@ -156,7 +148,7 @@ async def test_an_adopted_manifest_saves_loading_one(
     assert remote.statistics().manifest_loads == 0
 
 
-async def test_a_time_is_found_as_in_the_records(remote: RemoteLog) -> None:
+async def test_a_time_is_found_as_in_the_records(remote):
     records = decode(b"".join(log_bytes()))
     for timestamp in (0, 1, 3, 49, 50, 51, 1999, 2000, WIDTH * 10, WIDTH * 10 + 47, records[-1].timestamp):
         expected = next(one for one in records if one.timestamp >= timestamp)
@@ -168,14 +160,7 @@ async def test_a_time_is_found_as_in_the_records(remote: RemoteLog) -> None:
     assert await remote.offset_for_timestamp(records[-1].timestamp + 1) is None
 
 
-async def test_folded_entries_are_read_as_well(
-    file_store: ObjectStore,
-    tmp_path: Path,
-    cache: BlockCache,
-    executor: ThreadPoolExecutor,
-    new_id: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_folded_entries_are_read_as_well(file_store, tmp_path, cache, executor, new_id, monkeypatch):
     monkeypatch.setattr(rules, "ENTRIES_MAX", 4)
     monkeypatch.setattr(rules, "FOLD_ENTRIES", 3)
     manifest = successor(take_over(file_store, PREFIX, 1, "writer", 0), 1, "writer")
@@ -195,16 +180,14 @@ async def test_folded_entries_are_read_as_well(
 # Blocks
 
 
-async def test_a_read_of_one_record_does_not_fetch_the_object(remote: RemoteLog) -> None:
+async def test_a_read_of_one_record_does_not_fetch_the_object(remote):
     await remote.read(WIDTH + 77, 1)
     seen = remote._cache.statistics()
     assert seen.misses <= 3, "up to 64 KiB to walk from the index, and a batch that crosses a border"
     assert seen.read_ahead <= 2
 
 
-async def test_readers_of_one_missing_block_share_one_request(
-    shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor
-) -> None:
+async def test_readers_of_one_missing_block_share_one_request(shipped, cache, executor):
     entered, go_on = threading.Event(), threading.Event()
 
     class Slow(Watched):
@@ -227,9 +210,7 @@ async def test_readers_of_one_missing_block_share_one_request(
     assert gets(slow) <= 2, "the block, and one ahead"
 
 
-async def test_reading_on_fetches_blocks_ahead(
-    shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor
-) -> None:
+async def test_reading_on_fetches_blocks_ahead(shipped, cache, executor):
     class AtOnce(ThreadPoolExecutor):
         def submit(self, function, /, *args, **kwargs):  # type: ignore[no-untyped-def,override]
             function(*args, **kwargs)
@@ -244,17 +225,13 @@ async def test_reading_on_fetches_blocks_ahead(
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1000])
-async def test_without_room_for_blocks_the_store_is_read(
-    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor, bytes_max: int
-) -> None:
+async def test_without_room_for_blocks_the_store_is_read(shipped, tmp_path, executor, bytes_max):
     remote = RemoteLog(shipped, PREFIX, opened(tmp_path / "none", executor, bytes_max), executor=executor)
     assert await read_all(remote) == b"".join(log_bytes())
     assert not (tmp_path / "none").exists()
 
 
-async def test_a_place_that_takes_no_file_does_not_end_reading(
-    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
-) -> None:
+async def test_a_place_that_takes_no_file_does_not_end_reading(shipped, tmp_path, executor):
     (tmp_path / "target").write_bytes(b"a foreign file")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "directory").mkdir()
@@ -265,7 +242,7 @@ async def test_a_place_that_takes_no_file_does_not_end_reading(
 
 
 @pytest.mark.parametrize("at", [-1, 5, 11], ids=["a value", "a base offset", "the length of a batch"])
-async def test_a_corrupt_object_is_reported_until_it_is_replaced(remote: RemoteLog, shipped: Watched, at: int) -> None:
+async def test_a_corrupt_object_is_reported_until_it_is_replaced(remote, shipped, at):
     key = next(one.key for one in shipped.list(PREFIX) if one.key.endswith(".log"))
     good = shipped.get(key)
     spoiled = bytearray(good)
@@ -279,9 +256,7 @@ async def test_a_corrupt_object_is_reported_until_it_is_replaced(remote: RemoteL
     assert await remote.read(wanted, 1) == batch(wanted // COUNT * COUNT, COUNT, size=3000)
 
 
-async def test_a_block_that_the_disk_spoils_is_fetched_again(
-    remote: RemoteLog, shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
-) -> None:
+async def test_a_block_that_the_disk_spoils_is_fetched_again(remote, shipped, tmp_path, executor):
     assert await read_all(remote) == b"".join(log_bytes())
     path = tmp_path / "tier-cache" / "blocks"
     stored = path.read_bytes()
@@ -292,9 +267,7 @@ async def test_a_block_that_the_disk_spoils_is_fetched_again(
         assert again.statistics().direct_reads == 0
 
 
-async def test_blocks_outlive_a_restart_and_serve_other_processes(
-    remote: RemoteLog, shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
-) -> None:
+async def test_blocks_outlive_a_restart_and_serve_other_processes(remote, shipped, tmp_path, executor):
     one_shard = await read_all(remote)
     executor.submit(lambda: None).result()
     other = opened(tmp_path / "tier-cache" / "blocks", executor)
@@ -306,15 +279,13 @@ async def test_blocks_outlive_a_restart_and_serve_other_processes(
     assert third.statistics().misses == 0
 
 
-async def test_a_closed_cache_still_reads(remote: RemoteLog, cache: BlockCache) -> None:
+async def test_a_closed_cache_still_reads(remote, cache):
     await remote.read(0, 1)
     cache.close()
     assert await read_all(remote) == b"".join(log_bytes())
 
 
-async def test_a_range_that_is_spoiled_on_the_way_is_not_served(
-    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
-) -> None:
+async def test_a_range_that_is_spoiled_on_the_way_is_not_served(shipped, tmp_path, executor):
     class Spoiling(Watched):
         def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
             data = super().get(key, start, end)
@@ -326,9 +297,7 @@ async def test_a_range_that_is_spoiled_on_the_way_is_not_served(
 
 
 @pytest.mark.parametrize("spoil", ["absent", "garbage", "another's", "lies"])
-async def test_an_aux_object_of_no_use_only_makes_the_walk_longer(
-    remote: RemoteLog, shipped: Watched, spoil: str
-) -> None:
+async def test_an_aux_object_of_no_use_only_makes_the_walk_longer(remote, shipped, spoil):
     first, second, _ = [one.key for one in shipped.list(PREFIX) if one.key.endswith(".aux")]
     if spoil == "absent":
         shipped.delete(first)
@@ -346,7 +315,7 @@ async def test_an_aux_object_of_no_use_only_makes_the_walk_longer(
     assert await remote.first_at_or_after(1505) == (155, 1550)
 
 
-async def test_objects_that_a_newer_manifest_gave_up_are_out_of_range(remote: RemoteLog, shipped: Watched) -> None:
+async def test_objects_that_a_newer_manifest_gave_up_are_out_of_range(remote, shipped):
     await remote.read(2 * WIDTH, 1)
     manifest = take_over(shipped, PREFIX, 1, "writer", 0)
     commit(shipped, raise_log_start(successor(manifest, 1, "writer"), WIDTH))
@@ -355,15 +324,13 @@ async def test_objects_that_a_newer_manifest_gave_up_are_out_of_range(remote: Re
         await remote.read(0, 1)
 
 
-async def test_an_object_that_the_manifest_names_but_is_gone_is_corruption(remote: RemoteLog, shipped: Watched) -> None:
+async def test_an_object_that_the_manifest_names_but_is_gone_is_corruption(remote, shipped):
     shipped.delete(take_over(shipped, PREFIX, 1, "writer", 0).entries[0].key)
     with pytest.raises(Corrupt, match="the newest manifest lists it"):
         await remote.read(0, 1)
 
 
-async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(
-    remote: RemoteLog, shipped: Watched
-) -> None:
+async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(remote, shipped):
     await remote.read(WIDTH, 1)
     shipped.decide = lambda number, method, key: FAILS
     answers = await asyncio.gather(*(remote.read(0, 1) for _ in range(3)), return_exceptions=True)
@@ -373,13 +340,7 @@ async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(
     assert await remote.read(0, 1)
 
 
-async def test_the_same_over_s3(
-    ministack_store: ObjectStore,
-    tmp_path: Path,
-    cache: BlockCache,
-    executor: ThreadPoolExecutor,
-    new_id: Callable[[], str],
-) -> None:
+async def test_the_same_over_s3(ministack_store, tmp_path, cache, executor, new_id):
     ship(ministack_store, tmp_path, new_id, *log_bytes())
     remote = RemoteLog(ministack_store, PREFIX, cache, executor=executor)
     assert await read_all(remote) == b"".join(log_bytes())

@@ -2,12 +2,9 @@
 later.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -39,7 +36,7 @@ from engine.tiering.tier import _Source
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import PREFIX, entry, local_log
-from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
+from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
 DAY_MS = 24 * 3600 * 1000
@@ -171,7 +168,7 @@ def test_the_stores_time_advances_with_monotonic_time_and_is_read_again_after_a_
     assert time.now_ms(PREFIX, 1) == 3 * DAY_MS
 
 
-async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: Path, make: Make) -> None:
+async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log([]))
     store = MemoryStore()
@@ -197,7 +194,7 @@ async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: P
     assert [store.head(key) is not None for key in keys] == [False, False, True, True]
 
 
-async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: Path, make: Make) -> None:
+async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path, make):
     """The log changes first: otherwise a crash would leave promised offsets without records."""
 
     class Deaf(Source):

@@ -1,9 +1,5 @@
 """Removes roots that were superseded a day ago, and unnamed objects; never an object that a reader needs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from engine.format.paths import store_manifest_key, store_manifest_prefix
 from engine.runtime.clock import SystemClock
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
@@ -31,20 +27,20 @@ def expired(listed: list[ObjectInfo], now_ms: int) -> list[int]:
     return [int(key.removeprefix(store_manifest_prefix(PREFIX)).removesuffix(".json")) for key in found]
 
 
-def test_a_root_expires_a_day_after_it_was_superseded() -> None:
+def test_a_root_expires_a_day_after_it_was_superseded():
     listed = roots(0, 1_000, 2_000)
     assert expired(listed, GRACE_MS + 1_000) == []
     assert expired(listed, GRACE_MS + 1_001) == [1]
     assert expired(listed, GRACE_MS + 2_001) == [1, 2]
 
 
-def test_the_newest_root_never_expires() -> None:
+def test_the_newest_root_never_expires():
     assert expired(roots(0), 100 * GRACE_MS) == []
     assert expired(roots(), 100 * GRACE_MS) == []
     assert expired(roots(0, 0, 0), 100 * GRACE_MS) == [1, 2]
 
 
-def test_removing_expired_roots_keeps_the_chain(store: ObjectStore) -> None:
+def test_removing_expired_roots_keeps_the_chain(store):
     manifest = take_over(store, PREFIX, 1, "writer", 0)
     for at in range(4):
         manifest = append(successor(manifest, 1, "writer"), entry(at * 10, at * 10 + 10))
@@ -56,7 +52,7 @@ def test_removing_expired_roots_keeps_the_chain(store: ObjectStore) -> None:
     assert load_newest(store, PREFIX) == manifest
 
 
-def test_orphans_are_old_objects_that_nothing_names(file_store: ObjectStore, new_id: Callable[[], str]) -> None:
+def test_orphans_are_old_objects_that_nothing_names(file_store, new_id):
     manifest = take_over(file_store, PREFIX, 1, "writer", 0)
     for at in range(ENTRIES_MAX + 1):
         one = entry(at * 10, at * 10 + 10)
@@ -94,7 +90,7 @@ def shipped(store: ObjectStore, manifest: Manifest, width: int = 10) -> Manifest
     return grown
 
 
-def test_what_a_kept_root_names_stays_for_its_readers(file_store: ObjectStore) -> None:
+def test_what_a_kept_root_names_stays_for_its_readers(file_store):
     """Month-old objects lose their name: a reader that has just read the manifest may read them for one more day."""
     manifest = shipped(file_store, shipped(file_store, take_over(file_store, PREFIX, 1, "writer", 0)))
     given_up = raise_log_start(successor(manifest, 1, "writer"), 10)
@@ -109,7 +105,7 @@ def test_what_a_kept_root_names_stays_for_its_readers(file_store: ObjectStore) -
     assert file_store.head(entry(10, 20).key) is not None
 
 
-def test_an_older_leader_removes_nothing_that_a_newer_one_has_named(file_store: ObjectStore) -> None:
+def test_an_older_leader_removes_nothing_that_a_newer_one_has_named(file_store):
     mine = shipped(file_store, take_over(file_store, PREFIX, 1, "old", 0))
     newest = shipped(file_store, take_over(file_store, PREFIX, 2, "new", 0))
     folded = PREFIX + "folded/00000000000000000000-new.json"
@@ -122,7 +118,7 @@ def test_an_older_leader_removes_nothing_that_a_newer_one_has_named(file_store: 
     assert all(file_store.head(one.key) for one in newest.entries)
 
 
-def test_a_deleted_topic_leaves_nothing(store: ObjectStore) -> None:
+def test_a_deleted_topic_leaves_nothing(store):
     take_over(store, PREFIX, 1, "writer", 0)
     foreign = ["cluster/topic/another/0/x", PREFIX + "notes.txt"]
     for key in foreign:

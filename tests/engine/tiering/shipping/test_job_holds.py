@@ -1,10 +1,7 @@
 """Retention in the store waits for registered ingestion jobs, for a bounded time and by the store's clock."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +23,7 @@ from engine.tiering.shipping.job_holds import READ_MAX, REFRESH_SECONDS, Hold, J
 from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import local_log, manifest_of
 from tests.engine.tiering.shipping.test_expiry import SEGMENT_BYTES, filled, log_without
-from tests.engine.tiering.shipping_scene import WIDTH, Make, Source, newest, sealed
+from tests.engine.tiering.shipping_scene import WIDTH, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
 CLUSTER, TOPIC_ID = "cluster", "0123456789abcdef0123456789abcdef"
@@ -44,7 +41,7 @@ def register(store: MemoryStore, job: str = "j", topic_id: str = TOPIC_ID, **end
     return key
 
 
-def test_a_registration_is_read_as_written() -> None:
+def test_a_registration_is_read_as_written():
     assert decode_registration(encode_registration(registration(p0=7, p12=9)), "k") == registration(p0=7, p12=9)
 
 
@@ -60,7 +57,7 @@ def test_a_registration_is_read_as_written() -> None:
         b'{"format":1,"job":"j","job_id":"a","output":"o","topics":{"t":7}}',
     ],
 )
-def test_a_damaged_registration_is_corrupt(data: bytes) -> None:
+def test_a_damaged_registration_is_corrupt(data):
     with pytest.raises(Corrupt):
         decode_registration(data, "k")
     with pytest.raises(UnsupportedFormat):
@@ -78,7 +75,7 @@ def test_a_damaged_registration_is_corrupt(data: bytes) -> None:
         ([Hold(10, 10**15)], 0, 10),
     ],
 )
-def test_the_slowest_job_that_still_runs_holds(holds: list[Hold], now_ms: int | None, held: int | None) -> None:
+def test_the_slowest_job_that_still_runs_holds(holds, now_ms, held):
     assert held_from(holds, now_ms, 100) == held
 
 
@@ -106,23 +103,23 @@ def held_end(now_ms: int | None, *holds: Hold, **kept: int | None) -> int | None
         (1001, 40, 10),  # nothing goes before it expires
     ],
 )
-def test_by_age_what_is_not_committed_waits_for_a_bounded_time(now_ms: int, committed: int, end: int | None) -> None:
+def test_by_age_what_is_not_committed_waits_for_a_bounded_time(now_ms, committed, end):
     assert held_end(now_ms, Hold(committed, 1301), Hold(40, 0), retention_ms=1000) == end
 
 
 @pytest.mark.parametrize(("now_ms", "end"), [(400, None), (500, None), (501, 10), (601, 20), (None, None)])
-def test_by_size_it_waits_from_the_upload(now_ms: int | None, end: int | None) -> None:
+def test_by_size_it_waits_from_the_upload(now_ms, end):
     assert held_end(now_ms, Hold(0, 400), retention_bytes=SEGMENT_BYTES) == end
     assert held_end(now_ms, Hold(20, 400), retention_bytes=2 * SEGMENT_BYTES) == 20
 
 
-def test_without_a_job_or_the_setting_nothing_waits() -> None:
+def test_without_a_job_or_the_setting_nothing_waits():
     assert held_end(1301, retention_ms=1000) == 40
     assert held_end(1301, Hold(0, 1301), retention_ms=1000, wait_max_ms=None) == 40
     assert held_end(1301, Hold(0, 800), retention_ms=1000) == 40, "the job has not run for longer than the wait"
 
 
-def test_held_records_cost_no_request_for_each_pass() -> None:
+def test_held_records_cost_no_request_for_each_pass():
     manifest = manifest_of(4)
     store = Watched(filled(manifest))
     expiry, local = StoreExpiry(store), replace(log_without(40), retention_ms=1000, wait_max_ms=500)
@@ -132,7 +129,7 @@ def test_held_records_cost_no_request_for_each_pass() -> None:
     assert store.calls == []
 
 
-def test_the_registrations_are_read_once_a_minute_for_all_partitions() -> None:
+def test_the_registrations_are_read_once_a_minute_for_all_partitions():
     store, clock = MemoryStore(7_000), HandClock()
     watched = Watched(store)
     register(store, "one", p0=5, p1=6)
@@ -152,7 +149,7 @@ def test_the_registrations_are_read_once_a_minute_for_all_partitions() -> None:
     assert list(jobs.of("topic", TOPIC_ID, 0)) == [Hold(9, 8_000)]
 
 
-def test_what_is_not_understood_is_logged_once_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_understood_is_logged_once_and_stays(caplog):
     store, clock = MemoryStore(7_000), HandClock()
     newer = store_registration_key(CLUSTER, "newer", "ff")
     store.put(newer, b'{"format":9}')
@@ -167,7 +164,7 @@ def test_what_is_not_understood_is_logged_once_and_stays(caplog: pytest.LogCaptu
     assert store.objects == before
 
 
-def test_more_registrations_than_are_read_hold_everything() -> None:
+def test_more_registrations_than_are_read_hold_everything():
     store = Watched(MemoryStore(7_000))
     for at in range(READ_MAX + 1):
         register(store, f"job{at:04}", p0=5)  # type: ignore[arg-type]
@@ -195,15 +192,13 @@ def sealed_log(size_bytes: int = 400) -> SimpleNamespace:
         (50_000, 30, {"local_retention_ms": 40_000}, Bounds(0, 30)),
     ],
 )
-def test_the_disk_is_freed_and_the_log_keeps_its_start(
-    now_ms: int, tiered_end: int | None, config: dict[str, object], bounds: Bounds
-) -> None:
+def test_the_disk_is_freed_and_the_log_keeps_its_start(now_ms, tiered_end, config, bounds):
     given = {"retention_ms": 60_000, "retention_waits_for_jobs": True, "retention_wait_max_ms": 60_000, **config}
     partition = SimpleNamespace(settings=topic_settings(given), log=sealed_log(), high_watermark=40, durable_end=40)
     assert expired_below(partition, now_ms, tiered_end) == bounds  # type: ignore[arg-type]
 
 
-def test_a_size_on_the_disk_waits_too() -> None:
+def test_a_size_on_the_disk_waits_too():
     given = {"retention_bytes": 1 << 20, "retention_waits_for_jobs": True, "retention_wait_max_ms": 60_000}
     log = sealed_log((1 << 20) + 150)
     partition = SimpleNamespace(settings=topic_settings(given), log=log, high_watermark=40, durable_end=40)
@@ -211,7 +206,7 @@ def test_a_size_on_the_disk_waits_too() -> None:
     assert expired_below(partition, 60_001, 0) == Bounds(10, 10)  # type: ignore[arg-type]
 
 
-async def test_a_shipper_keeps_what_a_job_has_not_committed(tmp_path: Path, make: Make) -> None:
+async def test_a_shipper_keeps_what_a_job_has_not_committed(tmp_path, make):
     source, store, committed = Source(local_log(sealed(tmp_path, 4))), MemoryStore(), [WIDTH]
     shipper = make(store, source, holds=lambda: [Hold(committed[0], store.now_ms)])
     await shipper.ship_once()

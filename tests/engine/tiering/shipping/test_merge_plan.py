@@ -1,7 +1,5 @@
 """Which small objects become one: whole runs, within bounds, and no byte often."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log2
 
@@ -40,18 +38,18 @@ def chosen(entries: list[ManifestEntry], rules: MergeRules = RULES, log_start: i
         ([*[100] * 4, 5000, *[100] * 4], range(0)),
     ],
 )
-def test_the_oldest_run_within_the_bounds_is_chosen(sizes: list[int], expected: range) -> None:
+def test_the_oldest_run_within_the_bounds_is_chosen(sizes, expected):
     assert chosen(sized(*sizes)) == expected
 
 
-def test_objects_below_log_start_and_avoided_ones_are_left() -> None:
+def test_objects_below_log_start_and_avoided_ones_are_left():
     entries = sized(*[100] * 20)
     assert chosen(entries, log_start=5) == range(5, 20)
     found = plan_merge(entries, RULES, 0, {entries[10].key})
     assert [one.base_offset for one in found] == [*range(10)]
 
 
-def test_retention_bounds_the_time_and_the_size_of_a_merged_object() -> None:
+def test_retention_bounds_the_time_and_the_size_of_a_merged_object():
     """An object expires as a whole, so its oldest record stays longer by the span of the object."""
     entries = sized(*[100] * 40)
     by_age = RULES.within_retention(replace(local_log([]), retention_ms=8 * 150))
@@ -63,7 +61,7 @@ def test_retention_bounds_the_time_and_the_size_of_a_merged_object() -> None:
 
 
 @given(st.lists(st.integers(61, 6000), max_size=300))
-def test_repeated_merges_end_with_few_objects_and_copy_no_byte_often(sizes: list[int]) -> None:
+def test_repeated_merges_end_with_few_objects_and_copy_no_byte_often(sizes):
     entries = sized(*sizes)
     copied = dict.fromkeys((one.base_offset for one in entries), 0)
     while found := plan_merge(entries, RULES):

@@ -1,11 +1,8 @@
 """Small objects of a partition become one object: same bytes, same offsets, whatever fails on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,9 +51,7 @@ async def merged_store(store: ObjectStore, tmp_path: Path, make: Make, count: in
     return source
 
 
-async def test_a_run_of_small_objects_becomes_one_with_their_bytes(
-    store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_run_of_small_objects_becomes_one_with_their_bytes(store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments))
     await make(store, source).ship_once()
@@ -68,7 +63,6 @@ async def test_a_run_of_small_objects_becomes_one_with_their_bytes(
     assert (entry.base_offset, entry.end_offset, entry.leader_epochs) == (0, 4 * WIDTH, ((1, 0),))
     assert (after.data_bytes, after.record_count) == (before.data_bytes, before.record_count)
     last = store.head(before.entries[-1].key)
-    assert last is not None
     assert (entry.stored_ms, entry.arrived_ms) == (last.modified_ms, segments[-1].arrived_ms)
     assert all(store.head(one.key) for one in before.entries), "readers of the manifest before may need them"
     assert source.reported[-1] == 4 * WIDTH, "the readers of this process get the new manifest"
@@ -76,9 +70,7 @@ async def test_a_run_of_small_objects_becomes_one_with_their_bytes(
     assert newest(store) == after, "there is nothing more to merge"
 
 
-async def test_merged_objects_and_new_ones_are_merged_again(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_merged_objects_and_new_ones_are_merged_again(file_store, tmp_path, make):
     source = await merged_store(file_store, tmp_path, make)
     segments = [*source.local.sealed, *sealed(tmp_path, 4, first=4, epoch=2)]
     source.local = local_log(segments)
@@ -87,9 +79,7 @@ async def test_merged_objects_and_new_ones_are_merged_again(
     assert entry.leader_epochs == ((1, 0), (2, 4 * WIDTH))
 
 
-async def test_objects_wait_until_they_are_old_enough_by_the_stores_clock(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_objects_wait_until_they_are_old_enough_by_the_stores_clock(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments))
     shipper = make(file_store, source, merging=merge_lane(min_age_ms=60_000))
@@ -103,9 +93,7 @@ async def test_objects_wait_until_they_are_old_enough_by_the_stores_clock(
     assert len(check_joined(file_store, segments)) == 1
 
 
-async def test_older_readers_refuse_a_manifest_with_merged_objects(
-    file_store: ObjectStore, tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_older_readers_refuse_a_manifest_with_merged_objects(file_store, tmp_path, make, monkeypatch):
     """They would lose `stored_ms`, by which the records expire."""
     await merged_store(file_store, tmp_path, make)
     assert load_generation(file_store, PREFIX, 2).entries, "without a merge the format is the older one"
@@ -115,9 +103,7 @@ async def test_older_readers_refuse_a_manifest_with_merged_objects(
         load_newest(file_store, PREFIX)
 
 
-async def test_merged_records_expire_by_the_time_of_their_last_upload(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_merged_records_expire_by_the_time_of_their_last_upload(file_store, tmp_path, make):
     await merged_store(file_store, tmp_path, make)
     manifest = newest(file_store)
     stored_ms = manifest.entries[0].stored_ms
@@ -127,9 +113,7 @@ async def test_merged_records_expire_by_the_time_of_their_last_upload(
     assert expired == [None, 4 * WIDTH]
 
 
-async def test_sources_are_removed_a_day_after_the_merge_and_not_before(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_sources_are_removed_a_day_after_the_merge_and_not_before(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments))
     await make(file_store, source).ship_once()
@@ -158,8 +142,8 @@ def set_age(path: Path, age_ms: int) -> None:
 
 @pytest.mark.parametrize("kind", ["gone", "changed"])
 async def test_an_object_that_is_not_as_its_manifest_says_is_left_and_logged_once(
-    kind: str, file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+    kind, file_store, tmp_path, make, caplog
+):
     segments = sealed(tmp_path, 5)
     source = Source(local_log(segments))
     await make(file_store, source).ship_once()
@@ -176,9 +160,7 @@ async def test_an_object_that_is_not_as_its_manifest_says_is_left_and_logged_onc
     assert caplog.messages.count("an object of the store cannot be merged") == 1
 
 
-async def test_folded_objects_are_merged_and_their_lists_joined(
-    file_store: ObjectStore, tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folded_objects_are_merged_and_their_lists_joined(file_store, tmp_path, make, monkeypatch):
     monkeypatch.setattr("engine.tiering.manifest.manifest.ENTRIES_MAX", 4)
     monkeypatch.setattr("engine.tiering.manifest.manifest.FOLD_ENTRIES", 3)
     monkeypatch.setattr("engine.tiering.shipping.merging.FOLD_ENTRIES", 3)
@@ -197,7 +179,7 @@ async def test_folded_objects_are_merged_and_their_lists_joined(
     assert len(after.entries) == 1
 
 
-async def test_one_partition_merges_at_a_time(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_one_partition_merges_at_a_time(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments))
     lane = merge_lane()
@@ -211,9 +193,7 @@ async def test_one_partition_merges_at_a_time(file_store: ObjectStore, tmp_path:
     assert len(check_joined(file_store, segments)) == 1
 
 
-async def test_a_stop_ends_a_merge_between_two_objects_and_nothing_has_changed(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_stop_ends_a_merge_between_two_objects_and_nothing_has_changed(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments))
     await make(file_store, source).ship_once()
@@ -234,9 +214,7 @@ async def test_a_stop_ends_a_merge_between_two_objects_and_nothing_has_changed(
     check_store(file_store, segments)
 
 
-async def test_an_object_that_begins_with_an_empty_batch_of_a_compaction_is_left(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_an_object_that_begins_with_an_empty_batch_of_a_compaction_is_left(file_store, tmp_path, make):
     """The batch may begin in the object before it, and then the two do not join."""
     segments = sealed(tmp_path, 2)
     filler = bytes(empty_batch(WIDTH + 3, 2 * WIDTH + 3, 1, 5))
@@ -257,7 +235,7 @@ async def test_an_object_that_begins_with_an_empty_batch_of_a_compaction_is_left
 
 
 @pytest.mark.parametrize("fault", ["crash before", "crash after", FAILS, LOSES])
-async def test_a_fault_at_any_call_of_a_merge_leaves_the_same_records(fault: str, tmp_path: Path, make: Make) -> None:
+async def test_a_fault_at_any_call_of_a_merge_leaves_the_same_records(fault, tmp_path, make):
     segments = sealed(tmp_path, 3)
     ids = iter_ids()
 
@@ -284,9 +262,7 @@ async def test_a_fault_at_any_call_of_a_merge_leaves_the_same_records(fault: str
         assert len(check_joined(store, segments)) == 1
 
 
-async def test_a_leader_that_lost_its_epoch_in_a_merge_changes_nothing(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_leader_that_lost_its_epoch_in_a_merge_changes_nothing(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     await make(file_store, Source(local_log(segments[:3]))).ship_once()
     new = make(file_store, Source(local_log(segments)), epoch=2, writer="new", merging=merge_lane())
@@ -306,7 +282,7 @@ async def test_a_leader_that_lost_its_epoch_in_a_merge_changes_nothing(
     assert newest(file_store).leader_epoch == 2
 
 
-async def test_two_leaders_that_merge_in_parallel_leave_one_log(store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_two_leaders_that_merge_in_parallel_leave_one_log(store, tmp_path, make):
     segments = sealed(tmp_path, 8)
     sources = {epoch: Source(local_log(segments)) for epoch in (1, 2)}
     shippers = {
@@ -328,15 +304,13 @@ async def test_two_leaders_that_merge_in_parallel_leave_one_log(store: ObjectSto
 
 
 @pytest.fixture
-def remote_log(tmp_path: Path, executor: ThreadPoolExecutor) -> Callable[[ObjectStore], RemoteLog]:
+def remote_log(tmp_path, executor) -> Callable[[ObjectStore], RemoteLog]:
     cache = BlockCache(BlockFile(RealDisk(), f"{tmp_path}/blocks", 64 << 20), executor)
     cache.open()
     return lambda store: RemoteLog(store, PREFIX, cache, executor=executor)
 
 
-async def test_a_reader_with_an_old_manifest_goes_on_after_its_objects_are_gone(
-    file_store: ObjectStore, tmp_path: Path, make: Make, remote_log: Callable[[ObjectStore], RemoteLog]
-) -> None:
+async def test_a_reader_with_an_old_manifest_goes_on_after_its_objects_are_gone(file_store, tmp_path, make, remote_log):
     segments = sealed(tmp_path, 6)
     source = Source(local_log(segments))
     await make(file_store, source).ship_once()
@@ -366,7 +340,6 @@ async def read_all(log: RemoteLog, start: int, end: int) -> bytes:
     found = b""
     while start < end:
         chunk = await log.read_chunk(start, 1 << 20)
-        assert chunk is not None
         found += bytes(chunk.data)
         start = chunk.next_offset
     return found

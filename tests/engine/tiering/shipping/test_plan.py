@@ -2,8 +2,6 @@
 more.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -20,7 +18,7 @@ def segments(*bounds: int) -> list[SealedSegment]:
     return [SealedSegment(base, end, f"/{base}", 100) for base, end in pairwise(bounds)]
 
 
-def test_sealed_segments_are_shipped_in_order() -> None:
+def test_sealed_segments_are_shipped_in_order():
     sealed = segments(0, 10, 20, 30)
     assert plan_uploads(0, local_log(sealed)).uploads == (
         Upload(sealed[0], 0),
@@ -29,43 +27,43 @@ def test_sealed_segments_are_shipped_in_order() -> None:
     )
 
 
-def test_what_is_in_the_store_is_skipped() -> None:
+def test_what_is_in_the_store_is_skipped():
     sealed = segments(0, 10, 20, 30)
     assert plan_uploads(20, local_log(sealed)).uploads == (Upload(sealed[2], 20),)
     assert plan_uploads(30, local_log(sealed)) == Plan(())
 
 
 @pytest.mark.parametrize("limit", ["high_watermark", "durable_end"])
-def test_what_is_not_committed_and_durable_waits(limit: str) -> None:
+def test_what_is_not_committed_and_durable_waits(limit):
     sealed = segments(0, 10, 20, 30)
     assert plan_uploads(0, local_log(sealed, **{limit: 20})).uploads == (Upload(sealed[0], 0), Upload(sealed[1], 10))
     assert plan_uploads(0, local_log(sealed, **{limit: 9})) == Plan(())
 
 
-def test_a_segment_that_the_store_ends_in_is_shipped_from_there() -> None:
+def test_a_segment_that_the_store_ends_in_is_shipped_from_there():
     sealed = segments(0, 10, 20)
     assert plan_uploads(14, local_log(sealed)).uploads == (Upload(sealed[1], 14),)
 
 
-def test_a_log_that_begins_after_the_store_ends_halts() -> None:
+def test_a_log_that_begins_after_the_store_ends_halts():
     plan = plan_uploads(5, local_log(segments(10, 20), log_start=0))
     assert (plan.halt, plan.uploads) == (Halt.GAP, ())
     assert "the store ends at 5, the local log begins at 10" in plan.reason
     assert plan_uploads(5, local_log([], log_start=0, local_log_start=10, log_end=10)).halt is Halt.GAP
 
 
-def test_what_was_given_up_is_no_gap() -> None:
+def test_what_was_given_up_is_no_gap():
     sealed = segments(10, 20)
     assert plan_uploads(5, local_log(sealed, log_start=12)).uploads == (Upload(sealed[0], 12),)
 
 
-def test_a_store_that_is_ahead_of_the_log_halts() -> None:
+def test_a_store_that_is_ahead_of_the_log_halts():
     plan = plan_uploads(25, local_log(segments(0, 10, 20)))
     assert (plan.halt, plan.uploads) == (Halt.STORE_AHEAD, ())
     assert "the store ends at 25, the log at 20" in plan.reason
 
 
-def test_segments_that_do_not_join_halt_after_those_before() -> None:
+def test_segments_that_do_not_join_halt_after_those_before():
     sealed = [*segments(0, 10), *segments(15, 20)]
     plan = plan_uploads(0, local_log(sealed))
     assert (plan.halt, plan.uploads) == (Halt.LOCAL_GAP, (Upload(sealed[0], 0),))
@@ -74,9 +72,7 @@ def test_segments_that_do_not_join_halt_after_those_before() -> None:
 @given(
     st.lists(st.integers(1, 50), max_size=8), st.integers(0, 30), st.integers(0, 400), st.integers(0, 400), st.data()
 )
-def test_uploads_always_continue_the_store_and_end_below_the_limit(
-    widths: list[int], base: int, high_watermark: int, durable_end: int, data: st.DataObject
-) -> None:
+def test_uploads_always_continue_the_store_and_end_below_the_limit(widths, base, high_watermark, durable_end, data):
     bounds = [base]
     for width in widths:
         bounds.append(bounds[-1] + width)

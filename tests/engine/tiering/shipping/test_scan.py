@@ -1,7 +1,5 @@
 """A segment is scanned before its upload: its metadata is correct, and damaged bytes are not uploaded."""
 
-from __future__ import annotations
-
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +32,7 @@ def scan(directory: Path, data: bytes, from_offset: int | None = None) -> Scan:
     )
 
 
-def test_the_facts_of_a_segment_are_found(tmp_path: Path) -> None:
+def test_the_facts_of_a_segment_are_found(tmp_path):
     data = batch(100, 5, epoch=3, timestamp=7000) + batch(105, 2, epoch=3, timestamp=6000) + batch(107, 1, epoch=4)
     found = scan(tmp_path, data)
     assert (found.start, found.crc32) == (0, zlib.crc32(data))
@@ -48,7 +46,7 @@ def test_the_facts_of_a_segment_are_found(tmp_path: Path) -> None:
     assert aux.index == SparseIndex((100,), (0,), (7004,))
 
 
-def test_a_part_is_described_from_its_batch_on(tmp_path: Path) -> None:
+def test_a_part_is_described_from_its_batch_on(tmp_path):
     first, rest = batch(10, 5), batch(15, 5, epoch=2) + batch(20, 5, epoch=2)
     for from_offset in (15, 17):
         found = scan(tmp_path, first + rest, from_offset)
@@ -58,7 +56,7 @@ def test_a_part_is_described_from_its_batch_on(tmp_path: Path) -> None:
         assert found.aux.index.positions == (0,)
 
 
-def test_an_empty_batch_of_a_compaction_may_begin_before_the_end_of_the_store(tmp_path: Path) -> None:
+def test_an_empty_batch_of_a_compaction_may_begin_before_the_end_of_the_store(tmp_path):
     """The object and the manifest have no gap and no overlap, and the object is ingested."""
     data = bytes(empty_batch(0, 20, 2, 7000)) + batch(20, 5, epoch=2)
     found = scan(tmp_path, data, 8)
@@ -71,14 +69,14 @@ def test_an_empty_batch_of_a_compaction_may_begin_before_the_end_of_the_store(tm
 
 
 @pytest.mark.parametrize("window", [1, 300, 5_000, 1 << 20])
-def test_windows_do_not_change_the_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+def test_windows_do_not_change_the_facts(tmp_path, monkeypatch, window):
     data = segment_bytes(0, batches=300, count=7, size=200)
     expected = scan(tmp_path, data)
     monkeypatch.setattr(scanning, "_WINDOW_BYTES", max(window, 61))
     assert scan(tmp_path, data) == expected
 
 
-def test_the_index_leads_to_batches(tmp_path: Path) -> None:
+def test_the_index_leads_to_batches(tmp_path):
     data = segment_bytes(50, batches=2_000, count=2, size=60)
     index = scan(tmp_path, data).aux.index
     assert len(index.positions) == pytest.approx(len(data) / INDEX_INTERVAL_BYTES, abs=2)
@@ -94,7 +92,7 @@ def test_the_index_leads_to_batches(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_changed_bit_is_noticed(tmp_path_factory, data):
     good = segment_bytes(7, batches=3)
     spoiled = bytearray(good)
     spoiled[data.draw(st.integers(0, len(good) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -109,7 +107,7 @@ def test_a_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data
 
 
 @pytest.mark.parametrize("size_change", [-1, -30, 20])
-def test_a_file_of_another_size_is_corrupt(tmp_path: Path, size_change: int) -> None:
+def test_a_file_of_another_size_is_corrupt(tmp_path, size_change):
     data = segment_bytes(0)
     segment = write_segment(tmp_path, data)
     Path(segment.path).write_bytes((data + bytes(100))[: len(data) + size_change])
@@ -118,7 +116,7 @@ def test_a_file_of_another_size_is_corrupt(tmp_path: Path, size_change: int) -> 
         scan_upload(RealDisk(), Upload(known, 0), with_crc32=True)
 
 
-def test_a_segment_that_ends_elsewhere_than_the_log_says_is_corrupt(tmp_path: Path) -> None:
+def test_a_segment_that_ends_elsewhere_than_the_log_says_is_corrupt(tmp_path):
     segment = write_segment(tmp_path, segment_bytes(0))
     for end_offset in (segment.end_offset + 1, segment.end_offset - 1):
         with pytest.raises(Corrupt, match="the log says"):
@@ -127,7 +125,7 @@ def test_a_segment_that_ends_elsewhere_than_the_log_says_is_corrupt(tmp_path: Pa
             )
 
 
-def test_a_gap_between_batches_is_corrupt(tmp_path: Path) -> None:
+def test_a_gap_between_batches_is_corrupt(tmp_path):
     with pytest.raises(Corrupt, match=r"spans 4..7, 3 was expected"):
         scan(tmp_path, batch(0, 3) + batch(4, 3))
 
@@ -149,7 +147,7 @@ def aux_objects() -> st.SearchStrategy[AuxObject]:
 
 
 @given(aux_objects())
-def test_an_aux_object_is_given_back_by_its_json(aux: AuxObject) -> None:
+def test_an_aux_object_is_given_back_by_its_json(aux):
     assert decode_aux(encode_aux(aux), "key") == aux
 
 
@@ -165,14 +163,14 @@ def test_an_aux_object_is_given_back_by_its_json(aux: AuxObject) -> None:
         (b'{"format"', b'"format"'),
     ],
 )
-def test_a_damaged_aux_object_is_corrupt(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_a_damaged_aux_object_is_corrupt(tmp_path, old, new):
     data = encode_aux(scan(tmp_path, batch(100, 3, epoch=3)).aux)
     assert old in data
     with pytest.raises(Corrupt, match="the-key"):
         decode_aux(data.replace(old, new), "the-key")
 
 
-def test_an_aux_object_of_the_future_is_refused(tmp_path: Path) -> None:
+def test_an_aux_object_of_the_future_is_refused(tmp_path):
     data = encode_aux(scan(tmp_path, batch(100, 3)).aux)
     with pytest.raises(UnsupportedFormat):
         decode_aux(data.replace(b'"format":1', b'"format":2'), "key")

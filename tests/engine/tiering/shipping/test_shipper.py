@@ -1,10 +1,7 @@
 """Shipping: every sealed segment is stored once and in order, after any failure, lost answer, cancellation or crash."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +16,13 @@ from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.shipper import ShipperOptions
 from engine.tiering.shipping.upload import upload_segment
-from engine.tiering.store.store import NoSuchObject, ObjectInfo, ObjectStore, StoreUnavailable
+from engine.tiering.store.store import NoSuchObject, ObjectInfo, StoreUnavailable
 from tests.engine.tiering.making import PREFIX, local_log, segment_bytes, write_segment
-from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, check_store, newest, sealed
+from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, check_store, newest, sealed
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
 
 
-async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_what_is_sealed_and_committed_is_shipped(store, tmp_path, make):
     segments = sealed(tmp_path, 3)
     source = Source(local_log(segments, high_watermark=2 * WIDTH + 1))
     shipper = make(store, source)
@@ -40,7 +37,7 @@ async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_p
     assert found.tiered_bytes == found.shipped_bytes == sum(one.size_bytes for one in segments)
 
 
-async def test_what_is_pending_is_of_the_moment_of_the_end(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_what_is_pending_is_of_the_moment_of_the_end(file_store, tmp_path, make):
     seen: list[tuple[int | None, int]] = []
 
     class Asked(Source):
@@ -53,9 +50,7 @@ async def test_what_is_pending_is_of_the_moment_of_the_end(file_store: ObjectSto
     assert seen == [(0, 2), (WIDTH, 1), (2 * WIDTH, 0)]
 
 
-async def test_a_pass_without_changes_does_not_call_the_store(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_pass_without_changes_does_not_call_the_store(file_store, tmp_path, make):
     watched = Watched(file_store)
     quiet = make(watched, Source(local_log([])))
     await quiet.ship_once()
@@ -69,7 +64,7 @@ async def test_a_pass_without_changes_does_not_call_the_store(
     assert quiet.statistics().tiered_end is None
 
 
-async def test_after_a_restart_nothing_is_shipped_again(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_after_a_restart_nothing_is_shipped_again(file_store, tmp_path, make):
     segments = sealed(tmp_path, 3)
     await make(file_store, Source(local_log(segments))).ship_once()
     source = Source(local_log(segments))
@@ -81,7 +76,7 @@ async def test_after_a_restart_nothing_is_shipped_again(file_store: ObjectStore,
     assert again.statistics().shipped_segments == 0
 
 
-async def test_a_new_leader_continues_inside_a_segment(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_new_leader_continues_inside_a_segment(file_store, tmp_path, make):
     """Replicas roll at different offsets: the new leader's segment overlaps what the old one shipped."""
     await make(file_store, Source(local_log(sealed(tmp_path, 1)))).ship_once()
     whole = write_segment(tmp_path, segment_bytes(0, batches=7, size=300))
@@ -91,9 +86,7 @@ async def test_a_new_leader_continues_inside_a_segment(file_store: ObjectStore, 
     assert file_store.get(first.key) + file_store.get(second.key) == Path(whole.path).read_bytes()
 
 
-async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(file_store, tmp_path, make):
     await make(file_store, Source(local_log(sealed(tmp_path, 1)))).ship_once()
     other = write_segment(tmp_path, segment_bytes(0, batches=4, count=5))
     with pytest.raises(NotContiguous, match="the local log does not continue the log in the store"):
@@ -105,14 +98,8 @@ async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(
     [(2, {"log_start": 0}, "the local log begins at 24"), (0, {"log_end": 6}, "the store ends at 12, the log at 6")],
 )
 async def test_a_halt_is_reported_and_ends_after_the_repair(
-    file_store: ObjectStore,
-    tmp_path: Path,
-    make: Make,
-    caplog: pytest.LogCaptureFixture,
-    first: int,
-    positions: dict[str, int],
-    reason: str,
-) -> None:
+    file_store, tmp_path, make, caplog, first, positions, reason
+):
     segments = sealed(tmp_path, 3)
     await make(file_store, Source(local_log(segments[:1]))).ship_once()
     source = Source(local_log(segments[first:], **positions))
@@ -132,9 +119,7 @@ async def test_a_halt_is_reported_and_ends_after_the_repair(
     check_store(file_store, segments)
 
 
-async def test_a_log_that_lacks_its_begin_is_halted_though_the_store_has_nothing(
-    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_log_that_lacks_its_begin_is_halted_though_the_store_has_nothing(file_store, tmp_path, make, caplog):
     """Before the fix nothing was logged: records from 0 on are missing here and in the store."""
     segments = sealed(tmp_path, 3)
     shipper = make(file_store, source := Source(local_log(segments[1:], log_start=0)))
@@ -150,7 +135,7 @@ async def test_a_log_that_lacks_its_begin_is_halted_though_the_store_has_nothing
     check_store(file_store, segments)
 
 
-async def test_a_corrupt_segment_never_leaves(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_corrupt_segment_never_leaves(file_store, tmp_path, make):
     segments = sealed(tmp_path, 3)
     path = Path(segments[1].path)
     good = path.read_bytes()
@@ -164,9 +149,7 @@ async def test_a_corrupt_segment_never_leaves(file_store: ObjectStore, tmp_path:
     check_store(file_store, segments)
 
 
-async def test_raising_log_start_gives_up_objects_in_the_store(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_raising_log_start_gives_up_objects_in_the_store(file_store, tmp_path, make):
     segments = sealed(tmp_path, 4)
     source = Source(local_log(segments[:3]))
     shipper = make(file_store, source)
@@ -188,7 +171,7 @@ async def test_raising_log_start_gives_up_objects_in_the_store(
 # The running driver
 
 
-async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_run_ships_on_a_wake_and_outlives_failures(file_store, tmp_path, make):
     segments = sealed(tmp_path, 2)
     store = Watched(file_store)
     source = Source(local_log(segments[:1]))
@@ -216,7 +199,7 @@ async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore
     check_store(file_store, segments)
 
 
-async def test_a_segment_that_vanished_is_planned_again(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_segment_that_vanished_is_planned_again(file_store, tmp_path, make):
     segments = sealed(tmp_path, 2)
     Path(segments[0].path).unlink()
     source = Source(local_log(segments))
@@ -232,7 +215,7 @@ async def test_a_segment_that_vanished_is_planned_again(file_store: ObjectStore,
     check_store(file_store, segments[1:])
 
 
-def test_backoff_doubles_up_to_its_bound_and_varies(file_store: ObjectStore, make: Make) -> None:
+def test_backoff_doubles_up_to_its_bound_and_varies(file_store, make):
     shipper = make(file_store, Source(local_log([])), options=ShipperOptions())
     waits = []
     for _ in range(12):
@@ -244,7 +227,7 @@ def test_backoff_doubles_up_to_its_bound_and_varies(file_store: ObjectStore, mak
     assert len({*waits}) == len(waits)
 
 
-async def test_roots_and_orphans_are_cleaned_up_in_time(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_roots_and_orphans_are_cleaned_up_in_time(file_store, tmp_path, make):
     segments = sealed(tmp_path, 6)
     orphan = PREFIX + "00000000000000000000-1-left.log"
     file_store.put(orphan, b"")
@@ -261,9 +244,7 @@ async def test_roots_and_orphans_are_cleaned_up_in_time(file_store: ObjectStore,
     check_store(file_store, segments)
 
 
-async def test_an_older_leader_never_removes_what_a_newer_one_named(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_an_older_leader_never_removes_what_a_newer_one_named(file_store, tmp_path, make):
     segments = sealed(tmp_path, 2)
     source = Source(local_log(segments[:1]))
     old = make(file_store, source, epoch=1)
@@ -277,7 +258,7 @@ async def test_an_older_leader_never_removes_what_a_newer_one_named(
 # Verification
 
 
-async def test_what_the_store_spoils_is_sent_again(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_what_the_store_spoils_is_sent_again(file_store, tmp_path, make):
     class Spoiling(Watched):
         def put_file(self, key: str, path: str, **kwargs: object) -> None:
             super().put_file(key, path, **kwargs)
@@ -293,9 +274,7 @@ async def test_what_the_store_spoils_is_sent_again(file_store: ObjectStore, tmp_
     check_store(file_store, segments)
 
 
-def test_an_upload_whose_answer_was_lost_is_not_sent_again(
-    file_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]
-) -> None:
+def test_an_upload_whose_answer_was_lost_is_not_sent_again(file_store, tmp_path, new_id):
     (segment,) = sealed(tmp_path, 1)
     store = Watched(file_store, lambda number, method, key: LOSES if method == "put_file" else None)
     entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
@@ -303,9 +282,7 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(
     assert {one.key for one in file_store.list("")} == {entry.key, entry.aux_key}
 
 
-def test_a_checked_checksum_saves_reading_back(
-    ministack_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]
-) -> None:
+def test_a_checked_checksum_saves_reading_back(ministack_store, tmp_path, new_id):
     (segment,) = sealed(tmp_path, 1)
     watched = Watched(ministack_store)
     upload_segment(watched, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
@@ -316,7 +293,7 @@ def test_a_checked_checksum_saves_reading_back(
     assert watched.count("get") == 0
 
 
-def test_fencing_holds_for_a_commit_under_way(file_store: ObjectStore) -> None:
+def test_fencing_holds_for_a_commit_under_way(file_store):
     """The old leader has loaded its manifest, the new one takes over, the old one commits."""
     old = take_over(file_store, PREFIX, 1, "old", 0)
     take_over(file_store, PREFIX, 2, "new", 0)

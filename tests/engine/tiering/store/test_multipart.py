@@ -1,7 +1,5 @@
 """Uploads in parts against real servers: continued after a failed part, exact after lost answers and conflicts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +50,7 @@ def answered(status: int, code: str) -> ClientError:
 
 
 @pytest.fixture(params=["ministack", "moto"])
-def open_again(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Any, Client]]:
+def open_again(request, monkeypatch) -> Callable[[], tuple[Any, Client]]:
     """Open one prefix as after a start of the process, without memory of uploads."""
     monkeypatch.setattr(multipart, "PART_BYTES", 5 << 20)
     monkeypatch.setattr(s3, "MULTIPART_BYTES_MIN", 5 << 20)
@@ -70,13 +68,13 @@ def open_again(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path) -> Path:
     path = tmp_path / "segment"
     path.write_bytes(b"head" + os.urandom(SIZE))
     return path
 
 
-def test_an_upload_continues_after_a_failed_part_and_a_restart(open_again: Any, source: Path) -> None:
+def test_an_upload_continues_after_a_failed_part_and_a_restart(open_again, source):
     store, client = open_again()
     client.faults["upload_part", 3] = False, LOST  # the first call is the probe of checksums
     with pytest.raises(StoreUnavailable):
@@ -93,7 +91,7 @@ def test_an_upload_continues_after_a_failed_part_and_a_restart(open_again: Any, 
     assert not store.unfinished("")
 
 
-def test_lost_answers_and_conflicts_of_a_completion_leave_the_object_whole(open_again: Any, source: Path) -> None:
+def test_lost_answers_and_conflicts_of_a_completion_leave_the_object_whole(open_again, source):
     store, client = open_again()
     client.faults["complete_multipart_upload", 1] = True, answered(404, "NoSuchUpload")  # of a repeated request
     with pytest.raises(ObjectExists):
@@ -105,7 +103,7 @@ def test_lost_answers_and_conflicts_of_a_completion_leave_the_object_whole(open_
     assert not store.unfinished("")
 
 
-def test_an_unfinished_upload_is_aborted(open_again: Any, source: Path) -> None:
+def test_an_unfinished_upload_is_aborted(open_again, source):
     store, client = open_again()
     client.faults["upload_part", 2] = False, LOST
     with pytest.raises(StoreUnavailable):
@@ -116,9 +114,7 @@ def test_an_unfinished_upload_is_aborted(open_again: Any, source: Path) -> None:
     assert not store.unfinished("")
 
 
-def test_the_upload_of_a_segment_continues_under_its_key(
-    open_again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_upload_of_a_segment_continues_under_its_key(open_again, tmp_path, monkeypatch):
     monkeypatch.setattr(s3, "MULTIPART_BYTES_MIN", 500)
     monkeypatch.setattr(upload, "MULTIPART_BYTES_MIN", 500)
     segment = Upload(write_segment(tmp_path, segment_bytes(0)), 0)

@@ -1,9 +1,6 @@
 """The S3 module's handling of lost answers, conflicts, cut bodies and servers that break their promises."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,39 +28,39 @@ def fake() -> Iterator[FakeS3]:
 
 
 @pytest.fixture
-def door(fake: FakeS3, new_id: Callable[[], str]) -> S3Store:
+def door(fake, new_id) -> S3Store:
     return S3Store("bucket", endpoint=fake.url.partition("endpoint=")[2], new_id=new_id, sleep=lambda seconds: None)
 
 
-def test_a_store_that_ignores_conditions_is_refused_by_probe(new_id: Callable[[], str]) -> None:
+def test_a_store_that_ignores_conditions_is_refused_by_probe(new_id):
     with served(FakeS3(ignores_conditions=True)) as fake:
         with pytest.raises(StoreUnusable, match=r"ignores If-None-Match.*use a store with conditional writes"):
             open_store(fake.url, new_id=new_id).probe()
         assert fake.objects == {}, "the probe cleans up"
 
 
-def test_a_create_whose_answer_was_lost_is_a_success(fake: FakeS3, door: S3Store) -> None:
+def test_a_create_whose_answer_was_lost_is_a_success(fake, door):
     fake.faults = [LOST]
     door.put("k", b"mine", if_absent=True)
     assert fake.objects["k"][0] == b"mine"
     assert fake.requests == ["PUT", "PUT", "HEAD"]
 
 
-def test_a_create_that_met_anothers_object_after_a_lost_answer_is_refused(fake: FakeS3, door: S3Store) -> None:
+def test_a_create_that_met_anothers_object_after_a_lost_answer_is_refused(fake, door):
     fake.objects["k"] = (b"mine", {"x-amz-meta-penstock-put": "another's"})
     fake.faults = [LOST]
     with pytest.raises(ObjectExists):
         door.put("k", b"mine", if_absent=True)
 
 
-def test_a_store_without_metadata_leaves_a_lost_answer_to_the_caller(new_id: Callable[[], str]) -> None:
+def test_a_store_without_metadata_leaves_a_lost_answer_to_the_caller(new_id):
     with served(FakeS3(loses_metadata=True)) as fake:
         fake.faults = [LOST]
         with pytest.raises(ObjectExists):
             open_store(fake.url, new_id=new_id).put("k", b"mine", if_absent=True)
 
 
-def test_each_put_names_the_encryption_of_the_url(fake: FakeS3, new_id: Callable[[], str], tmp_path: Path) -> None:
+def test_each_put_names_the_encryption_of_the_url(fake, new_id, tmp_path):
     name = "x-amz-server-side-encryption"
     open_store(f"{fake.url}&sse=AES256", new_id=new_id).put("k", b"")
     assert fake.encryption == {name: "AES256"}
@@ -77,7 +74,7 @@ def test_each_put_names_the_encryption_of_the_url(fake: FakeS3, new_id: Callable
     assert fake.encryption == {}
 
 
-def test_a_conflict_is_sent_again(fake: FakeS3, door: S3Store, tmp_path: Path) -> None:
+def test_a_conflict_is_sent_again(fake, door, tmp_path):
     source = tmp_path / "file"
     source.write_bytes(b"0123456789")
     fake.faults = [CONFLICT, CONFLICT]
@@ -85,16 +82,14 @@ def test_a_conflict_is_sent_again(fake: FakeS3, door: S3Store, tmp_path: Path) -
     assert fake.objects["k"][0] == b"23456"
 
 
-def test_a_conflict_that_stays_is_reported(fake: FakeS3, door: S3Store) -> None:
+def test_a_conflict_that_stays_is_reported(fake, door):
     fake.faults = [CONFLICT] * s3._CONFLICT_ATTEMPTS_MAX
     with pytest.raises(StoreUnavailable, match="409"):
         door.put("k", b"", if_absent=True)
     assert "k" not in fake.objects
 
 
-def test_a_busy_store_is_asked_again_from_the_beginning_of_the_file(
-    fake: FakeS3, door: S3Store, tmp_path: Path
-) -> None:
+def test_a_busy_store_is_asked_again_from_the_beginning_of_the_file(fake, door, tmp_path):
     source = tmp_path / "file"
     source.write_bytes(bytes(300_000))
     fake.faults = [SLOW_DOWN, LOST]
@@ -102,7 +97,7 @@ def test_a_busy_store_is_asked_again_from_the_beginning_of_the_file(
     assert fake.objects["k"][0] == bytes(200_000)
 
 
-def test_a_store_that_stays_busy_is_unavailable(fake: FakeS3, door: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_stays_busy_is_unavailable(fake, door, monkeypatch):
     monkeypatch.setattr("botocore.retries.standard.time.sleep", lambda seconds: None, raising=False)
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     fake.faults = [SLOW_DOWN] * s3._ATTEMPTS_MAX
@@ -110,7 +105,7 @@ def test_a_store_that_stays_busy_is_unavailable(fake: FakeS3, door: S3Store, mon
         door.get("k")
 
 
-def test_a_body_that_was_cut_is_got_again(fake: FakeS3, door: S3Store) -> None:
+def test_a_body_that_was_cut_is_got_again(fake, door):
     fake.objects["k"] = (b"0123456789", {})
     fake.faults = [CUT, CUT]
     assert door.get("k", 2, 6) == b"2345"
@@ -119,7 +114,7 @@ def test_a_body_that_was_cut_is_got_again(fake: FakeS3, door: S3Store) -> None:
         door.get("k")
 
 
-def test_a_missing_bucket_and_missing_rights_are_not_a_missing_object(fake: FakeS3, door: S3Store) -> None:
+def test_a_missing_bucket_and_missing_rights_are_not_a_missing_object(fake, door):
     fake.faults = [NO_BUCKET, FORBIDDEN, None]
     with pytest.raises(StoreUnusable, match="create the bucket first"):
         door.get("k")
@@ -129,7 +124,7 @@ def test_a_missing_bucket_and_missing_rights_are_not_a_missing_object(fake: Fake
         door.get("k")
 
 
-def test_a_wrong_clock_and_refused_headers_are_named(fake: FakeS3, door: S3Store) -> None:
+def test_a_wrong_clock_and_refused_headers_are_named(fake, door):
     fake.faults = [SKEWED, *[NO_CHECKSUMS] * 8]
     with pytest.raises(StoreUnusable, match=r"RequestTimeTooSkewed .set the clock of this machine"):
         door.get("k")
@@ -137,22 +132,20 @@ def test_a_wrong_clock_and_refused_headers_are_named(fake: FakeS3, door: S3Store
         door.probe()
 
 
-def test_an_absent_server_is_reported_by_probe(new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_server_is_reported_by_probe(new_id, monkeypatch):
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     with pytest.raises(StoreUnusable, match="check the endpoint"):
         open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).probe()
 
 
-def test_an_absent_server_is_named_with_what_to_check(
-    new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_server_is_named_with_what_to_check(new_id, monkeypatch):
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     with pytest.raises(StoreUnavailable, match="cannot list the store: Could not connect") as found:
         list(open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).list(""))
     assert found.value.hint == "check its endpoint and the network"
 
 
-def test_a_local_file_that_is_too_short_is_reported_and_does_not_hang(door: S3Store, tmp_path: Path) -> None:
+def test_a_local_file_that_is_too_short_is_reported_and_does_not_hang(door, tmp_path):
     source = tmp_path / "file"
     source.write_bytes(b"short")
     with pytest.raises((OSError, StoreUnavailable)):

@@ -1,11 +1,8 @@
 """Opening stores by URL, and errors that only a directory can have."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +39,7 @@ from engine.tiering.store.store import (
         "s3://b?sse=aws:kms&bucket_key=false",
     ],
 )
-def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
+def test_an_url_that_is_no_store_is_refused_with_a_hint(url):
     with pytest.raises(StoreUnusable) as raised:
         open_store(url)
     assert raised.value.hint
@@ -57,20 +54,20 @@ def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
         ("s3://me:secret@b?x=1", "has credentials in its URL"),
     ],
 )
-def test_a_refused_s3_url_is_refused_with_what_is_wrong_in_it(url: str, fault: str) -> None:
+def test_a_refused_s3_url_is_refused_with_what_is_wrong_in_it(url, fault):
     with pytest.raises(StoreUnusable, match=fault) as raised:
         open_store(url)
     assert "secret" not in str(raised.value)
 
 
-def test_an_url_may_have_escaped_characters(tmp_path: Path) -> None:
+def test_an_url_may_have_escaped_characters(tmp_path):
     store = open_store(f"file://{tmp_path}/with%20space%23")
     store.put("k", b"v")
     assert (tmp_path / "with space#" / "k").read_bytes() == b"v"
     assert open_store(store.url).get("k") == b"v"
 
 
-def test_an_s3_url_keeps_its_parts_and_no_more() -> None:
+def test_an_s3_url_keeps_its_parts_and_no_more():
     url = "s3://bucket/a/b?endpoint=http://127.0.0.1:9000&region=eu-west-1"
     assert open_store(url).url == url
     assert open_store("s3://bucket/").url == "s3://bucket"
@@ -79,13 +76,13 @@ def test_an_s3_url_keeps_its_parts_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "..", "a/../b", ".", "a\0b", f"{TEMPORARY}/x", "x" * 256])
-def test_a_key_that_leads_elsewhere_is_refused(file_store: ObjectStore, key: str) -> None:
+def test_a_key_that_leads_elsewhere_is_refused(file_store, key):
     for use in (file_store.get, file_store.head, file_store.delete, lambda one: file_store.put(one, b"")):
         with pytest.raises(Invalid):
             use(key)
 
 
-def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_file_handles_are_a_failure_that_passes(tmp_path, monkeypatch):
     """For any open of any operation: it is never taken for a missing object, and no handle is leaked."""
     source = tmp_path / "source"
     source.write_bytes(b"data")
@@ -131,7 +128,7 @@ def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypa
         assert failures > 1, name
 
 
-def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: ObjectStore, tmp_path: Path) -> None:
+def test_links_inside_the_root_are_neither_followed_nor_listed(file_store, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_bytes(b"secret")
     file_store.put("k", b"v")
@@ -149,7 +146,7 @@ def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: Objec
     assert [*(tmp_path / "outside").iterdir()] == [tmp_path / "outside" / "secret"]
 
 
-def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path: Path, new_id: Callable[[], str]) -> None:
+def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path, new_id):
     temporary = tmp_path / TEMPORARY
     temporary.mkdir()
     young, foreign = "a" * 32, "notes of another program"
@@ -163,9 +160,7 @@ def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path: Path, n
     assert {one.name for one in temporary.iterdir()} == {young, foreign}
 
 
-def test_a_failed_put_leaves_neither_object_nor_temporary_file(
-    file_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_put_leaves_neither_object_nor_temporary_file(file_store, tmp_path, monkeypatch):
     def refuse(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -178,7 +173,7 @@ def test_a_failed_put_leaves_neither_object_nor_temporary_file(
     assert [*(tmp_path / "store" / TEMPORARY).iterdir()] == []
 
 
-def test_deleting_the_last_object_removes_its_directories(file_store: ObjectStore, tmp_path: Path) -> None:
+def test_deleting_the_last_object_removes_its_directories(file_store, tmp_path):
     file_store.put("a/b/c/d", b"")
     file_store.put("a/x", b"")
     file_store.delete("a/b/c/d")
@@ -187,16 +182,14 @@ def test_deleting_the_last_object_removes_its_directories(file_store: ObjectStor
     assert file_store.get("a/b/c/d") == b"again"
 
 
-def test_a_root_that_cannot_be_created_is_reported_by_probe(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_created_is_reported_by_probe(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for url in (f"file://{tmp_path}/file", f"file://{tmp_path}/file/below"):
         with pytest.raises(StoreUnusable, match="must be writable"):
             open_store(url).probe()
 
 
-def test_a_list_from_a_key_on_looks_at_the_objects_behind_it_only(
-    file_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_from_a_key_on_looks_at_the_objects_behind_it_only(file_store, monkeypatch):
     """A commit lists from its own manifest on, in a directory that may hold 10,000 earlier ones."""
     for number in range(50):
         file_store.put(f"c/t/{number:03}", b"x")
@@ -207,7 +200,7 @@ def test_a_list_from_a_key_on_looks_at_the_objects_behind_it_only(
     assert looked_at == ["c/t/049"]
 
 
-def test_a_probe_removes_what_probes_of_killed_processes_left() -> None:
+def test_a_probe_removes_what_probes_of_killed_processes_left():
     store = MemoryStore()
     store.put(f"{PROBE_PREFIX}dead", b"x")
     store.now_ms += 2 * 3600 * 1000
