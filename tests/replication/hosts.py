@@ -7,7 +7,7 @@ and notifies every node. A test elects a leader by writing a state.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -259,12 +259,6 @@ class Hosts:
 
 def batch_of(*values: bytes) -> bytearray:
     return encode_values(values, 1_700_000_000_000)
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

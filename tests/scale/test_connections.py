@@ -18,6 +18,7 @@ from tests.e2e.node_process import running_process
 from tests.scale.count import SCALE
 from tests.scenarios.gateways import over_http2
 from tests.scenarios.raw_http1 import request_head
+from tests.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -84,9 +85,7 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
                 assert grown < ROOM_MIB + SCALE * EACH_KIB_MAX / 1024
                 for client in idle:
                     client.close()
-                async with asyncio.timeout(60):
-                    while open_files(process.pid) > files + 5:
-                        await asyncio.sleep(0.05)
+                await until(lambda: open_files(process.pid) <= files + 5)
                 assert (await topic.post(b"x", "text/plain")).status == 200
             assert process.stop() == 0
             assert "Traceback" not in process.errors

@@ -22,6 +22,7 @@ from node.messages import shard_socket
 from node.processes.process_manager import call_sequentially, end
 from node.processes.process_parts import StoppedEarly, open_directories, unless_stopped
 from node.processes.supervisor import Supervisor, _run_dir, reserved_ports
+from tests.waiting import until
 
 SOON_S = 0.05
 
@@ -137,9 +138,7 @@ async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path)
     links = [await caller.connected(60) for _, caller in made]
     with pytest.raises(LinkLost):
         await call_sequentially(links, "renew_tls", None, SOON_S)
-    async with asyncio.timeout(60):
-        while notified != [0, 1, 2]:
-            await asyncio.sleep(SOON_S)
+    await until(lambda: notified == [0, 1, 2])
     for server, caller in made:
         caller.close()
         server.close()

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.replication.hosts import Hosts, hosts, until
+from tests.replication.hosts import Hosts, hosts
+from tests.waiting import until
 
 
 @pytest.fixture

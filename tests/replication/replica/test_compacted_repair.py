@@ -18,7 +18,8 @@ from engine.runtime.throttled_thread import ThrottledThread
 from replication.replica import unreadable
 from replication.replica.acks import Acks
 from tests.engine.compaction.table import fold
-from tests.replication.hosts import HostedNode, Hosts, hosts, until
+from tests.replication.hosts import HostedNode, Hosts, hosts
+from tests.waiting import until
 
 PAD = b"x" * 15_000  # the segments are too large to be merged in the first round
 SEGMENTS: list[list[tuple[bytes, bytes | None]]] = [

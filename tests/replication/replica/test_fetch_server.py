@@ -15,7 +15,7 @@ from replication.replica.fetch_wire import (
     decode_reply,
     encode_request,
 )
-from tests.replication.hosts import until
+from tests.waiting import until
 
 LONG_MS = 60_000
 

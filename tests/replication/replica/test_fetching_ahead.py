@@ -12,7 +12,8 @@ from replication.replica import follower as following
 from replication.replica.acks import Acks
 from replication.replica.fetch_wire import FetchPartition, decode_request
 from replication.replica.fetcher import FetchLimits
-from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
+from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts
+from tests.waiting import until
 
 ONE_BATCH = replace(LIMITS, fetches=FetchLimits(bytes_max=1, wait_ms=200))
 BATCHES = 12

@@ -11,7 +11,8 @@ from replication.cluster.store_calls import Coalescer, StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host
 from replication.replica.acks import Acks
-from tests.replication.hosts import SESSION_S, batch_of, until
+from tests.replication.hosts import SESSION_S, batch_of
+from tests.waiting import until
 
 
 async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three):

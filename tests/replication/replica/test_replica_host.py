@@ -19,7 +19,8 @@ from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
 from replication.replica import follower as following
 from replication.replica import replica as replica_module
 from replication.replica.acks import Acks
-from tests.replication.hosts import LIMITS, batch_of, hosts, until
+from tests.replication.hosts import LIMITS, batch_of, hosts
+from tests.waiting import until
 
 
 async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(three, monkeypatch):

@@ -14,7 +14,8 @@ from engine.partition.partition import Partition
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica import unreadable
-from tests.replication.hosts import HostedNode, Hosts, hosts, until
+from tests.replication.hosts import HostedNode, Hosts, hosts
+from tests.waiting import until
 
 WHOLE = 1 << 20
 
