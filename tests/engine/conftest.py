@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -130,6 +130,14 @@ def clock() -> HandClock:
 @pytest.fixture
 def new_node(tmp_path, clock) -> Callable[..., object]:
     return lambda: running_node(tmp_path / "data", clock)
+
+
+@pytest.fixture
+async def node(new_node: Callable[..., AbstractAsyncContextManager[Node]]) -> AsyncIterator[Node]:
+    """Return a node with a topic t of one partition."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        yield node
 
 
 @pytest.fixture

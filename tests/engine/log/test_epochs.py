@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.log.epochs import (
-    EpochEnd,
     EpochStart,
     assigned,
     end_offset_for,
@@ -14,28 +13,6 @@ from engine.log.epochs import (
 )
 
 KNOWN = [EpochStart(2, 0), EpochStart(4, 10), EpochStart(7, 20)]
-
-
-def test_the_newest_epoch_ends_where_the_log_does():
-    assert end_offset_for(KNOWN, 7, 25) == EpochEnd(7, 25)
-
-
-def test_an_older_epoch_ends_where_the_next_one_begins():
-    assert end_offset_for(KNOWN, 4, 25) == EpochEnd(4, 20)
-
-
-def test_an_unknown_epoch_is_answered_by_the_one_below():
-    assert end_offset_for(KNOWN, 6, 25) == EpochEnd(4, 20)
-
-
-def test_below_every_known_epoch_is_where_those_begin():
-    assert end_offset_for(KNOWN, 1, 25) == EpochEnd(1, 0)
-
-
-def test_nothing_is_said_of_epochs_to_come_or_without_any():
-    assert end_offset_for(KNOWN, 8, 25) is None
-    assert end_offset_for(KNOWN, -1, 25) is None
-    assert end_offset_for([], 0, 0) is None
 
 
 def test_a_record_is_of_the_last_epoch_that_begins_at_or_before_it():
@@ -57,11 +34,6 @@ def test_records_of_an_older_epoch_replace_a_newer_one_that_left_none():
 def test_records_of_an_epoch_continue_where_a_newer_one_left_none():
     """Found by the simulator: the newer epoch's start was placed among records of another epoch."""
     assert assigned(KNOWN, 4, 20) == KNOWN[:2]
-
-
-def test_a_shorter_log_forgets_the_epochs_behind_its_end():
-    assert truncated_from_end(KNOWN, 20) == KNOWN[:2]
-    assert truncated_from_end(KNOWN, 21) == KNOWN
 
 
 def test_the_epoch_under_way_keeps_its_start_when_records_are_deleted_within_it():

@@ -4,7 +4,7 @@ import pytest
 
 from engine.format import batch as record_batch
 from engine.format import paths
-from engine.log.epochs import EpochStart, with_epoch
+from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import can_only_be_0, load_epochs, save_epochs, start_epoch
 from engine.runtime.disk import read_file
 from engine.testing.recording_disk import RecordingDisk
@@ -36,12 +36,6 @@ async def test_an_epoch_is_kept_when_no_scanned_segment_has_a_batch():
         disk = RecordingDisk()
         assert await life(disk, epoch=3, kill=kill, appends=2) == 0
         assert await life(disk.snapshot(), epoch=None, kill=True) == 3
-
-
-async def test_an_epoch_in_which_nothing_was_written_is_kept_too():
-    disk = RecordingDisk()
-    await life(disk, epoch=7, kill=True)
-    assert await life(disk.snapshot(), epoch=None, kill=True) == 7
 
 
 async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_batch():
@@ -119,9 +113,3 @@ def test_a_file_in_doubt_is_no_evidence():
         disk.pwritev(handle, [bytes([data[at] ^ 1])], at)
         assert load_epochs(disk, "/p") == [], f"byte {at}"
         disk.pwritev(handle, [data[at : at + 1]], at)
-
-
-def test_a_newer_epoch_takes_the_place_of_starts_at_or_after_its_own():
-    epochs = with_epoch(with_epoch([], 1, 0), 2, 10)
-    assert with_epoch(epochs, 2, 50) == epochs
-    assert with_epoch(epochs, 5, 10) == [(1, 0), (5, 10)]

@@ -7,13 +7,11 @@ from random import Random
 
 import pytest
 
-from engine.errors import UnexpectedOffset
 from engine.format import batch as record_batch
-from engine.log.epochs import EpochStart
-from engine.log.leader_epochs import load_epochs, record_epoch
+from engine.log.leader_epochs import record_epoch
 from engine.log.log import Log, Run
 from engine.log.recovery import Checkpoint, LastShutdown, open_log
-from engine.log.truncation import batch_start, reset_to, truncate_to
+from engine.log.truncation import batch_start, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
 from engine.settings import TopicSettings
 from engine.testing.recording_disk import RecordingDisk
@@ -83,22 +81,6 @@ def test_the_log_ends_at_the_batch_that_holds_the_offset(offset):
     assert all(known.start_offset < log.log_end for known in log.epochs)
 
 
-@pytest.mark.parametrize("offset", [0, 5, 12, 13, 20])
-def test_it_continues_where_it_was_cut_and_opens_again(offset):
-    disk = RecordingDisk()
-    log = grown(disk)
-    truncate_to(log, offset)
-    log.leader_epoch = 5
-    record_epoch(log, 5, log.log_end)
-    append(log, batch("z", count=2), batch("y", count=2))
-    expected = "aabbccddeeffgghhiijj"[: offset - offset % 2] + "zzyy"
-    assert values(log) == expected
-    again = opened(disk.snapshot(), recovery_point=log.log_end)
-    assert values(again) == expected
-    assert again.epochs == log.epochs
-    assert again.locate(again.log_end - 1, 1, again.log_end, again.end_position) is not None
-
-
 def test_what_was_cut_does_not_come_back_after_a_power_loss():
     disk = RecordingDisk()
     log = grown(disk)
@@ -135,34 +117,3 @@ def test_a_kill_in_the_middle_is_not_taken_for_corruption():
     for _, disk in cut_off_in_the_middle():
         after_kill = RecordingDisk(tree=disk._tree)
         assert "aabbccddeeffgghhiijj".startswith(values(opened(after_kill, recovery_point=2)))
-
-
-def test_a_log_reset_has_nothing_and_continues_from_there():
-    disk = RecordingDisk()
-    log = grown(disk)
-    reset_to(log, 100, 101)
-    assert (log.log_end, log.log_start, log.local_log_start, log.epochs) == (100, 101, 101, [])
-    append(log, batch("z", 100, 9, count=2), copies=True)
-    assert values(log) == "zz"
-    assert values(opened(disk.snapshot())) == "zz"
-
-
-def test_copies_are_kept_byte_for_byte_and_must_join():
-    log = opened(RecordingDisk())
-    first, second = batch("a", 0, 4), batch("b", 1, 6)
-    append(log, first, second, copies=True)
-    assert log.disk.pread(log.active.handle, log.active.size_bytes, 0) == bytes(first + second)
-    for wrong in (batch("c", 1, 6), batch("c", 3, 6)):
-        with pytest.raises(UnexpectedOffset):
-            log.plan_follower_append([run(wrong)], SETTINGS, 1)
-    assert log.log_end == 2
-
-
-def test_an_epoch_is_on_the_disk_before_the_log_says_that_it_knows_it():
-    disk = RecordingDisk()
-    log = opened(disk)
-    record_epoch(log, 4, 0)
-    assert load_epochs(disk, DIRECTORY) == log.epochs == [EpochStart(4, 0)]
-    operations = disk.operations
-    record_epoch(log, 4, 0)
-    assert disk.operations == operations, "what is known is not written again"

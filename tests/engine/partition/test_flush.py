@@ -6,6 +6,7 @@ import pytest
 
 from engine.format import batch
 from replication.replica.acks import Acks
+from tests.waiting import until
 
 FLUSH_MS = 5
 LONG_S = 0.05  # enough for the timer to fire; if it has not, the test checks less and does not fail
@@ -21,9 +22,7 @@ async def test_a_timer_that_rings_before_the_bytes_are_old_enough_is_set_again(n
         await asyncio.sleep(LONG_S)
         assert (partition.log_end, partition.durable_end) == (1, 0)
         clock.pass_ms(2 * FLUSH_MS)
-        async with asyncio.timeout(TIMEOUT_S):
-            while partition.durable_end < 1:
-                await asyncio.sleep(0.002)
+        await until(lambda: partition.durable_end >= 1)
 
 
 async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock):
@@ -37,9 +36,7 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
         await appended
         await committer.drained()
         clock.pass_ms(2 * FLUSH_MS)
-        async with asyncio.timeout(TIMEOUT_S):
-            while partition.durable_end < 1:
-                await asyncio.sleep(0.002)
+        await until(lambda: partition.durable_end >= 1)
 
 
 @pytest.mark.parametrize("is_old_by_then", [True, False], ids=["already old", "not old yet"])
@@ -57,6 +54,4 @@ async def test_a_lowered_time_counts_for_what_is_written(new_node, clock, is_old
         if not is_old_by_then:
             assert (partition.log_end, partition.durable_end) == (1, 0)
             clock.pass_ms(2 * FLUSH_MS)
-        async with asyncio.timeout(TIMEOUT_S):
-            while partition.durable_end < 1:
-                await asyncio.sleep(0.002)
+        await until(lambda: partition.durable_end >= 1)

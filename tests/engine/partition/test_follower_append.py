@@ -8,13 +8,10 @@ import pytest
 from engine.errors import CorruptBatch, FencingTokenMismatch, InvalidBatch, StorageFailed, StorageFull, UnexpectedOffset
 from engine.format import batch as record_batch
 from engine.format import paths
-from engine.format.batch import Codec
 from engine.format.control_batch import encode_fence
-from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs
 from engine.partition.follower_append import BATCHES_PER_GROUP
-from engine.producers.appends import Appended
 from engine.producers.fence_file import load_fence
 from engine.producers.snapshots import decode_state
 from engine.runtime.disk import read_file
@@ -96,14 +93,6 @@ async def test_bytes_that_fail_their_checksum_or_end_too_early_are_refused(node)
     assert node.shard.committer.queued_bytes == 0
 
 
-async def test_each_epoch_is_noted_where_its_records_begin(node):
-    data = batch("ab", 0, epoch=1) + batch("c", 2, epoch=3) + batch("d", 3, epoch=3) + batch("e", 4, epoch=7)
-    assert await copy(node, data) == 5
-    log = node.shard.partition("t", 0).log
-    assert log.epochs == [EpochStart(1, 0), EpochStart(3, 2), EpochStart(7, 4)]
-    assert load_epochs(log.disk, log.directory) == log.epochs
-
-
 async def test_an_epoch_is_durable_before_the_first_of_its_records_is_written(node, monkeypatch):
     await copy(node, batch("ab", 0, epoch=1))
     disk, log = node.shard.disk, node.shard.partition("t", 0).log
@@ -125,12 +114,6 @@ async def test_an_epoch_is_durable_before_the_first_of_its_records_is_written(no
     assert log.epochs == known[0], "and what is on the disk is known, whatever became of the records"
     await copy(node, batch("c", 2, epoch=3))
     assert log.epochs == [EpochStart(1, 0), EpochStart(3, 2)], "epoch 4 has left no record"
-
-
-async def test_the_first_epoch_has_no_file_if_it_is_0(node):
-    await copy(node, batch("ab", 0, epoch=0))
-    log = node.shard.partition("t", 0).log
-    assert (log.epochs, load_epochs(log.disk, log.directory)) == ([EpochStart(0, 0)], [])
 
 
 async def test_a_segment_begins_where_the_leader_has_one(node):
@@ -207,32 +190,10 @@ async def test_copies_fail_with_their_partition(node, monkeypatch):
         copy(node, batch("c", 2))
 
 
-async def test_who_gives_up_waiting_does_not_take_the_records_back(node):
-    waiting = copy(node, batch("a", 0))
-    waiting.cancel()
-    assert await copy(node, batch("b", 1)) == 2
-
-
 def sequenced(values: str, base_offset: int, sequence: int) -> bytearray:
     made = batch(values, base_offset)
     record_batch.stamp_sequence(made, 7, 0, sequence)
     return made
-
-
-async def test_a_follower_that_leads_knows_the_sequences_of_its_copies(node):
-    await copy(node, sequenced("ab", 0, 0) + sequenced("c", 2, 2))
-    leader = node.leaders["t", 0]
-    assert await leader.produce(sequenced("c", 0, 2), Acks.ALL, 5000) == Appended(2, 1, 5, is_duplicate=True)
-    assert await leader.produce(sequenced("d", 0, 3), Acks.ALL, 5000) == Appended(3, 1)
-
-
-async def test_it_knows_their_keys_packed_or_not(node):
-    for offset, codec in enumerate((Codec.NONE, Codec.ZSTD)):
-        entry = KeyEntry(bytes([offset]) * 16, b"r" * 16, 1, node.shard.clock.now_ms())
-        made = record_batch.encode_values([b"v"], 5, codec, entry=stored_entry(entry))
-        await copy(node, stamped(made, offset))
-        found = node.shard.partition("t", 0).validator.keys.find(entry.key_hash, entry.time_ms)
-        assert found.request_hash == entry.request_hash
 
 
 async def test_a_token_is_in_force_and_a_start_will_look_for_it(node):

@@ -86,16 +86,14 @@ async def test_a_writer_that_fails_itself_answers_its_group(new_node):
         assert await produce(node, 1) == 0
 
 
-async def test_what_was_queued_when_a_partition_went_offline_is_no_longer_counted(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        committer, partition = node.shard.committer, node.shard.partition("t", 0)
-        appended = committer.append(partition, record(), wants_sync=True)
-        partition.go_offline(StorageFailed("planted"))
-        with pytest.raises(StorageFailed):
-            await appended
-        await committer.drained()
-        assert committer.queued_bytes == 0
+async def test_what_was_queued_when_a_partition_went_offline_is_no_longer_counted(node):
+    committer, partition = node.shard.committer, node.shard.partition("t", 0)
+    appended = committer.append(partition, record(), wants_sync=True)
+    partition.go_offline(StorageFailed("planted"))
+    with pytest.raises(StorageFailed):
+        await appended
+    await committer.drained()
+    assert committer.queued_bytes == 0
 
 
 async def test_housekeeping_that_fails_for_one_partition_continues(new_node, caplog):

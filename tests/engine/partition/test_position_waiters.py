@@ -50,13 +50,6 @@ async def test_a_cancelled_wait_is_forgotten():
     assert (len(waiters), len(loop_waits().deadlines)) == (0, 0)
 
 
-async def test_a_wait_that_times_out_is_forgotten():
-    waiters = PositionWaiters(0)
-    with pytest.raises(TimeoutError):
-        await waiters.wait_until(asyncio.get_running_loop().time(), 1)
-    assert (len(waiters), len(loop_waits().deadlines)) == (0, 0)
-
-
 async def test_a_wait_that_is_given_up_after_it_was_woken_changes_nothing():
     waiters = PositionWaiters(0)
     woken, other = waiters.wait_for(1), waiters.wait_for(2)

@@ -114,12 +114,12 @@ async def test_other_replicas_copy_what_is_written_while_it_is_synced(tmp_path, 
 
 
 def test_a_disk_is_quick_after_many_quick_groups_that_came_soon_after_each_other():
-    def pace_after(*groups: Group, pause_s: float = 0.0) -> bool:
+    def pace_after(*groups: Group, pause_s: float = 0.0, later_s: float = 0.0) -> bool:
         pace, now = DiskPace(), 0.0
         for group in groups:
             now += pause_s
             pace.observe(group, now)
-        return pace.is_quick(now)
+        return pace.is_quick(now + later_s)
 
     quick = Group([], write_s=QUICK_WRITE_S, sync_s=QUICK_SYNC_S)
     slow_write, slow_sync = Group([], write_s=2 * QUICK_WRITE_S), Group([], sync_s=2 * QUICK_SYNC_S)
@@ -130,14 +130,8 @@ def test_a_disk_is_quick_after_many_quick_groups_that_came_soon_after_each_other
     assert not pace_after(*many, slow_sync, *many[1:])
     assert pace_after(*many, slow_sync, *many)
     assert not pace_after(*many, pause_s=2 * QUICK_FOR_S)
-
-
-def test_a_disk_is_not_quick_any_more_after_a_pause():
-    pace = DiskPace()
-    for _ in range(QUICK_GROUPS_MIN):
-        pace.observe(Group([]), 0.0)
-    assert pace.is_quick(QUICK_FOR_S)
-    assert not pace.is_quick(1.1 * QUICK_FOR_S)
+    assert pace_after(*many, later_s=QUICK_FOR_S)
+    assert not pace_after(*many, later_s=1.1 * QUICK_FOR_S)
 
 
 async def test_the_loop_writes_small_groups_of_a_quick_disk_and_the_thread_all_others(quick):

@@ -12,13 +12,6 @@ from engine.producers.appends import AppendConditions, Appended
 from replication.replica.acks import Acks
 
 
-@pytest.fixture
-async def node(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        yield node
-
-
 def append(node, *values: str, end: int | None = None, sequence: int | None = None) -> asyncio.Future[Appended]:
     data = batch.encode_values([value.encode() for value in values], 5)
     if sequence is not None:
@@ -55,13 +48,6 @@ async def test_what_was_judged_by_a_plan_that_failed_shares_its_failure(node, mo
         results = await asyncio.gather(append(node, "a"), append(node, "b", end=0), return_exceptions=True)
     assert [type(result) for result in results] == [StorageFull, StorageFull]
     assert await append(node, "c", end=0) == Appended(0, 1)
-
-
-async def test_a_repeat_in_the_same_group_gets_the_positions_of_the_first(node):
-    await append(node, "x")
-    group = [append(node, "a", "b", sequence=0), append(node, "a", "b", sequence=0), append(node, "c", sequence=2)]
-    assert await asyncio.gather(*group) == [Appended(1, 2), Appended(1, 2, 5, is_duplicate=True), Appended(3, 1)]
-    assert node.shard.partition("t", 0).log_end == 4
 
 
 async def test_a_repeat_of_what_a_failed_plan_would_have_written_fails_with_it(node, monkeypatch):

@@ -13,7 +13,7 @@ from engine.format import batch
 from engine.format.control_batch import encode_fence
 from engine.producers.appends import AppendConditions
 from engine.producers.fencing import NO_FENCE, Fence, Fencing
-from engine.producers.snapshots import State, decode_state, encode_state
+from engine.producers.snapshots import State, decode_state
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
@@ -78,11 +78,6 @@ async def test_in_one_plan_a_token_counts_from_its_place_on(writer):
     assert writer.present == Fence("", 5)
 
 
-async def test_without_a_token_appends_are_not_looked_at(writer, monkeypatch):
-    monkeypatch.setattr(Fencing, "validate", lambda *_: pytest.fail("looked at"))
-    assert await outcomes(writer.append(values()), writer.append(values())) == [0, 1]
-
-
 async def test_a_token_whose_write_failed_is_not_in_force(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
@@ -95,20 +90,6 @@ async def test_a_token_whose_write_failed_is_not_in_force(tmp_path, clock):
             assert isinstance(outcome, StorageFull)
         assert writer.present == Fence("a", 0)
         assert await outcomes(writer.append(values(), "b"), writer.append(values(), "a")) == ["a", 1]
-
-
-async def test_a_roll_within_a_plan_keeps_the_state_of_its_own_place(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
-        writer, large = Writer(node), bytes(40_000)
-        await outcomes(
-            writer.append(setting("a")),
-            writer.append(values(large), "a"),
-            writer.append(values(large), "a"),  # starts a segment
-            writer.append(setting("b")),
-        )
-        (state,) = await saved_states(node)
-        assert (state.offset, state.fence) == (2, Fence("a", 0))
 
 
 @pytest.mark.parametrize("token", ["a", ""])
@@ -146,11 +127,6 @@ async def saved_states(node) -> list[State]:
             found.append(decode_state(disk.pread(handle, 10_000, 0), int(name.split(".")[0])))
             disk.close(handle)
     return found
-
-
-@pytest.mark.parametrize("fence", [NO_FENCE, Fence("", 5), Fence("writer-1", 0), Fence("~" * 255, 2**40)])
-def test_a_token_survives_its_bytes(fence):
-    assert decode_state(encode_state(State(7, (), fence)), 7) == State(7, (), fence)
 
 
 async def test_a_control_batch_that_is_not_understood_sets_nothing(writer):

@@ -44,13 +44,6 @@ def test_a_key_of_unknown_age_is_kept_and_nothing_is_promised():
     assert window.kept_ms(remembered.since_ms, 1, WINDOW_MS) == 0
 
 
-def test_of_two_entries_of_one_key_the_later_one_is_found():
-    window = KeyWindow()
-    add(window, 1, 0, request=1)
-    add(window, 1, WINDOW_MS, request=2)
-    assert window.find(key(1)).request_hash == key(2)
-
-
 @given(st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.integers(0, 30)), max_size=120))
 def test_a_key_is_known_for_the_window_and_an_eighth_longer_at_most(steps):
     window, came, now = KeyWindow(), {}, 0
@@ -107,18 +100,6 @@ def test_partitions_together_hold_so_many_and_the_oldest_of_all_go_first(steps):
     assert windows[latest[-1][0]].find(key(latest[-1][1]))
     windows[0].clear()
     assert budget.keys == sum(map(len, windows))
-
-
-def test_a_partition_that_is_gone_leaves_its_room_to_the_others():
-    budget = KeyBudget(8)
-    gone, other = KeyWindow(budget), KeyWindow(budget)
-    for number in range(8):
-        add(gone, number, number)
-    gone.clear()
-    for number in range(8):
-        add(other, number, number)
-    assert len(other) == 8
-    assert other.dropped == 0
 
 
 def test_slices_that_are_gone_behind_one_that_stays_leave_the_budget():

@@ -39,48 +39,23 @@ def plain(node, *values: str) -> asyncio.Future[Appended]:
     return node.leaders["t", 0].append(data, Acks.LEADER)
 
 
-async def test_a_repeat_in_one_group_gets_the_answer_of_the_first(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        group = [plain(node, "a"), append(node, "k", "b", "c"), append(node, "k", "b", "c"), plain(node, "d")]
-        zeroth, first, again, last = await asyncio.gather(*group)
-        assert (zeroth.base_offset, first.base_offset, last.base_offset) == (0, 1, 3)
-        assert (again.base_offset, again.record_count, again.is_duplicate) == (1, 2, True)
-        assert again.timestamp_ms == node.shard.clock.now_ms()
-        assert first.key_kept_ms == again.key_kept_ms == WINDOW_MS
+async def test_a_key_of_a_write_that_failed_is_free(node, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(node.shard.disk, "pwritev", lambda *_: 0)
+        group = [append(node, "k", "a"), append(node, "k", "a"), append(node, "k", "b", request="two")]
+        results = await asyncio.gather(*group, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageFull] * 3
+    keys = node.shard.partition("t", 0).validator.keys
+    assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()) is None
+    assert (await append(node, "k", "b", request="two")).base_offset == 0
 
 
-async def test_another_request_in_one_group_is_refused(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        group = [append(node, "k", "a", request="one"), append(node, "k", "b", request="two")]
-        first, second = await asyncio.gather(*group, return_exceptions=True)
-        assert first.base_offset == 0
-        assert isinstance(second, KeyReused)
-        assert node.shard.partition("t", 0).log_end == 1
-
-
-async def test_a_key_of_a_write_that_failed_is_free(new_node, monkeypatch):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        with monkeypatch.context() as patch:
-            patch.setattr(node.shard.disk, "pwritev", lambda *_: 0)
-            group = [append(node, "k", "a"), append(node, "k", "a"), append(node, "k", "b", request="two")]
-            results = await asyncio.gather(*group, return_exceptions=True)
-        assert [type(result) for result in results] == [StorageFull] * 3
-        keys = node.shard.partition("t", 0).validator.keys
-        assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()) is None
-        assert (await append(node, "k", "b", request="two")).base_offset == 0
-
-
-async def test_a_key_is_known_from_the_moment_it_is_queued(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        future = append(node, "k", "a", request="one")
-        keys = node.shard.partition("t", 0).validator.keys
-        assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()).request_hash == b"one".ljust(16)
-        await future
-        assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()).request_hash == b"one".ljust(16)
+async def test_a_key_is_known_from_the_moment_it_is_queued(node):
+    future = append(node, "k", "a", request="one")
+    keys = node.shard.partition("t", 0).validator.keys
+    assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()).request_hash == b"one".ljust(16)
+    await future
+    assert keys.find(b"k".ljust(16), node.shard.clock.now_ms()).request_hash == b"one".ljust(16)
 
 
 @pytest.mark.parametrize("codec", [batch.Codec.NONE, batch.Codec.ZSTD])
@@ -291,12 +266,10 @@ async def test_the_keys_of_a_state_that_went_by_count_are_not_kept_in_its_file(t
         await assert_all_known(node, *(f"k{number}" for number in range(33, 40)))
 
 
-async def test_a_deleted_topic_leaves_its_room(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        await append(node, "k", "a")
-        assert node.shard.key_budget.keys == 1
-        await node.shard.delete_topic("t")
-        assert node.shard.key_budget.keys == 0
-        await node.shard.create_topic("t", 1, 1, {})
-        assert not (await append(node, "k", "a")).is_duplicate
+async def test_a_deleted_topic_leaves_its_room(node):
+    await append(node, "k", "a")
+    assert node.shard.key_budget.keys == 1
+    await node.shard.delete_topic("t")
+    assert node.shard.key_budget.keys == 0
+    await node.shard.create_topic("t", 1, 1, {})
+    assert not (await append(node, "k", "a")).is_duplicate

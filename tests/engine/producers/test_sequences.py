@@ -56,21 +56,6 @@ def expected_of(judged) -> int:
     return judged.members["expected_seq"]
 
 
-def test_batches_follow_each_other_by_the_number_of_their_records():
-    log = Log()
-    assert [log.append(0, 3), log.append(3), log.append(4, 10), log.append(14)] == [0, 3, 4, 14]
-
-
-def test_each_of_the_last_batches_is_recognised_and_gets_its_first_positions():
-    log = Log()
-    sent = [(n * 2, 2) for n in range(WINDOW_BATCHES)]
-    for sequence, count in sent:
-        log.append(sequence, count)
-    for sequence, count in sent:
-        assert log.append(sequence, count) == First(sequence, count, T + sequence)
-    assert log.end == 2 * WINDOW_BATCHES
-
-
 def test_the_batch_before_the_window_is_reported_as_stored():
     """Not a gap: a client that gets a retryable error would retry forever (Apache Fluss #2826)."""
     log = Log()
@@ -81,15 +66,6 @@ def test_the_batch_before_the_window_is_reported_as_stored():
     assert not judged.retryable
     assert judged.no_side_effects
     assert isinstance(log.append(1), First)
-
-
-def test_a_gap_is_refused_with_what_is_expected():
-    log = Log()
-    log.append(0, 3)
-    judged = log.append(5)
-    assert expected_of(judged) == 3
-    assert judged.members["received_seq"] == 5
-    assert log.append(3) == 3
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(0, 1), (1, 2), (0, 4), (2, 2)])
@@ -128,15 +104,6 @@ def test_after_the_last_sequence_comes_0():
     assert following(SEQUENCE_MAX) == 0
 
 
-def test_an_old_epoch_is_fenced_and_gets_the_current_one():
-    log = Log()
-    log.append(0, epoch=3)
-    judged = log.append(1, epoch=2)
-    assert isinstance(judged, ProducerFenced)
-    assert judged.members["producer_epoch"] == 3
-    assert not judged.retryable
-
-
 def test_a_new_epoch_begins_with_0_and_forgets_the_batches_before():
     log = Log()
     log.append(0, 5, epoch=1)
@@ -144,18 +111,6 @@ def test_a_new_epoch_begins_with_0_and_forgets_the_batches_before():
     assert log.append(0, 5, epoch=2) == 5
     assert isinstance(log.append(0, 5, epoch=1), ProducerFenced)
     assert log.append(0, 5, epoch=2) == First(5, 5, T)
-
-
-def test_an_unknown_producer_may_begin_anywhere():
-    """Its state may have expired, or was deleted with the records (KIP-360)."""
-    log = Log()
-    assert log.append(17, epoch=4) == 0
-    assert log.append(18, epoch=4) == 1
-
-
-def test_producers_do_not_meet():
-    log = Log()
-    assert [log.append(0, producer=1), log.append(0, producer=2), log.append(1, producer=1)] == [0, 1, 2]
 
 
 def test_of_too_many_producers_the_one_used_longest_ago_is_forgotten():
@@ -167,28 +122,6 @@ def test_of_too_many_producers_the_one_used_longest_ago_is_forgotten():
     assert len(log.producers) == 2
     assert isinstance(log.append(1, producer=1), First)
     assert log.append(0, producer=2) == 4
-
-
-def test_a_producer_that_has_not_been_used_expires():
-    log = Log()
-    log.append(0, producer=1)
-    log.now_ms += 1000
-    log.append(0, producer=2)
-    log.producers.expire(T + 1)
-    assert len(log.producers) == 1
-    assert log.append(5, producer=1) == 2
-    assert isinstance(log.append(0, producer=2), First)
-
-
-def test_what_a_failed_plan_noted_never_happened():
-    log = Log()
-    log.append(0)
-    header = HEADER._replace(base_offset=1, producer_id=7, producer_epoch=0, base_sequence=1)
-    log.producers.stage(header, header.base_offset, T)
-    assert isinstance(log.producers.validate(header), First), "within the plan it is a duplicate"
-    log.producers.discard_staged()
-    assert log.producers.validate(header) is None
-    assert log.append(1) == 1
 
 
 def test_a_snapshot_of_references_does_not_change_with_the_log():

@@ -9,14 +9,12 @@ import pytest
 from engine.cleaning.retention import Bounds
 from engine.errors import SequenceGap
 from engine.format import batch, paths
-from engine.producers import snapshots
 from engine.producers.appends import Appended
-from engine.producers.snapshots import State, decode_state, encode_state, remembers, save_state, snapshot_offsets
+from engine.producers.snapshots import State, decode_state, encode_state, remembers, snapshot_offsets
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
-from tests.engine.producers.test_sequences import HEADER, Producers
 
 T = 1_700_000_000_000
 
@@ -56,15 +54,6 @@ async def check_all_known(node, batches: int = 20) -> None:
     with pytest.raises(SequenceGap):
         await send(node, 2 * batches + 1)
     assert await send(node, 2 * batches) == Appended(2 * batches, 1)
-
-
-async def test_all_of_the_window_is_known_after_a_clean_stop(new_node):
-    async with new_node() as node:
-        directory = await filled(node)
-        assert offsets_in(directory) == [20]
-    assert offsets_in(directory) == [20, 40]
-    async with new_node() as node:
-        await check_all_known(node)
 
 
 async def test_nothing_is_walked_after_a_clean_stop(new_node, monkeypatch):
@@ -117,16 +106,6 @@ async def test_a_snapshot_beyond_the_end_of_the_log_goes_before_the_log_gets_the
         assert node.shard.partition("t", 0).log_end == 1
         assert offsets_in(directory) == []
         assert await send(node, 1) == Appended(1, 1)
-
-
-async def test_the_two_latest_are_kept(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        for n in range(4):
-            await send(node, n)
-            await node.shard.roll_topic("t")
-            await idle(node)
-        assert offsets_in(directory_of(node)) == [3, 4]
 
 
 async def test_a_roll_within_a_group_has_the_state_of_the_offset_that_it_begins_at(new_node):
@@ -190,25 +169,23 @@ async def test_a_snapshot_that_cannot_be_read_remembers_nothing(new_node):
         assert remembers(RealDisk(), str(directory), 20, 20)
 
 
-async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cut_off(new_node):
+async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cut_off(node):
     """An isolated leader rolls twice, deletes committed records, and then follows another leader."""
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        await send(node, 0, 2)
-        partition = node.shard.partition("t", 0)
-        node.hooks.follow(partition)
-        for n in range(3):
-            if n:
-                await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)
-            await node.shard.roll_topic("t")
-            await node.shard.sealer.saved(partition)
-        await node.shard.advancer.advance(partition, Bounds(2, 2))
-        await node.shard.truncate(partition, 2)
-        assert partition.log_end == partition.high_watermark == 2
-        repeat = batch.encode_values([b"0", b"1"], T)
-        batch.stamp_sequence(repeat, 7, 0, 0)
-        found = await node.shard.committer.append(partition, repeat, wants_sync=False)
-        assert (found.base_offset, found.is_duplicate) == (0, True)
+    await send(node, 0, 2)
+    partition = node.shard.partition("t", 0)
+    node.hooks.follow(partition)
+    for n in range(3):
+        if n:
+            await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)
+        await node.shard.roll_topic("t")
+        await node.shard.sealer.saved(partition)
+    await node.shard.advancer.advance(partition, Bounds(2, 2))
+    await node.shard.truncate(partition, 2)
+    assert partition.log_end == partition.high_watermark == 2
+    repeat = batch.encode_values([b"0", b"1"], T)
+    batch.stamp_sequence(repeat, 7, 0, 0)
+    found = await node.shard.committer.append(partition, repeat, wants_sync=False)
+    assert (found.base_offset, found.is_duplicate) == (0, True)
 
 
 async def test_a_snapshot_on_its_way_is_not_written_by_two(tmp_path, clock):
@@ -247,14 +224,3 @@ async def test_without_a_snapshot_segments_that_are_too_old_to_matter_are_not_wa
         assert await send(node, 20, 2) == Appended(20, 2, T, is_duplicate=True)
         with pytest.raises(SequenceGap):
             await send(node, 18, 2)
-
-
-def test_ten_thousand_producers_are_read_back(tmp_path):
-    producers = Producers()
-    for producer in range(10_000):
-        header = HEADER._replace(base_offset=producer, producer_id=producer, producer_epoch=0, base_sequence=0)
-        producers.replay(header, T, 10_000)
-    disk = RealDisk()
-    save_state(disk, str(tmp_path), State(10_000, producers.items()))
-    found = snapshots.load_latest(disk, str(tmp_path), 10_000)
-    assert [producer for producer, _ in found.producers] == list(range(10_000))

@@ -43,49 +43,12 @@ def test_a_batch_is_stored_if_all_its_positions_are_above_the_last_one(first, la
     assert verdict(stored((0, 2), (3, 7)), first, last) == expected
 
 
-def test_a_batch_with_other_positions_learns_where_the_latest_is_stored():
-    found = stored((0, 2), (3, 7)).validate(entry(5, 9))
-    assert found == (SourceBatch(3, 7, 1, 1, 1_700_000_000_000), 7)
-
-
-def test_positions_of_a_plan_count_at_once_and_only_until_it_fails():
-    sources = stored((0, 2))
-    sources.stage(entry(3, 7), 1, 1, 5)
-    assert verdict(sources, 3, 7) == "repeat"
-    sources.discard_staged()
-    assert verdict(sources, 3, 7) == "new"
-
-
-def test_the_state_at_a_roll_has_the_batches_before_it():
-    sources = Sources()
-    for offset, one in enumerate([(0, 2), (3, 7)]):
-        assert sources.validate(entry(*one)) is None
-        sources.stage(entry(*one), offset, 1, 5)
-    sources.commit(MAX, below=1)
-    assert [(one.position) for _, one in sources.items()] == [2]
-    assert verdict(sources, 3, 7) == "repeat"
-    sources.commit(MAX)
-    assert [one.position for _, one in sources.items()] == [7]
-
-
 def test_the_source_used_longest_ago_is_forgotten():
     sources = stored((0, 2), sources_max=2)
     for offset, name in enumerate("bc", 1):
         sources.replay(entry(0, 0, source_hash(name)), offset, 1, 5, 2)
     assert len(sources) == 2
     assert verdict(sources, 0, 2) == "new"
-
-
-def test_a_source_that_is_not_used_expires():
-    sources = stored((0, 2))
-    sources.replay(entry(0, 9, B), 1, 1, 50, MAX)
-    sources.expire(before_ms=50)
-    assert [known for known, _ in sources.items()] == [B]
-
-
-def test_a_replica_that_begins_at_an_offset_knows_the_last_batch_before_it():
-    source = stored((0, 2), (3, 7), (8, 9)).find(A)
-    assert [known and known.position for known in map(source.before, (0, 1, 2, 3, 99))] == [None, 2, 7, 9, 9]
 
 
 def test_a_key_of_the_same_text_has_another_hash():

@@ -32,11 +32,9 @@ async def check_may_begin_anywhere(node, producer: int) -> None:
     assert (await send(node, 17, producer=producer)).base_offset == end
 
 
-async def test_the_first_request_on_an_empty_log_has_sequence_0(new_node):
+async def test_the_first_request_on_an_empty_log_has_sequence_0(node):
     """Before, 17 was stored, and 0, which "not leader yet" had delayed, was a gap permanently."""
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        await check_must_begin_at_0(node, 7)
+    await check_must_begin_at_0(node, 7)
 
 
 @pytest.mark.parametrize("rolls", [False, True])
@@ -79,12 +77,10 @@ async def test_producers_above_the_maximum_are_forgotten(new_node):
         await check_must_begin_at_0(node, 12)
 
 
-async def test_deleted_records_do_not_make_producers_unknown(new_node):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        await send(node, 0, 3)
-        await node.shard.delete_before(node.shard.partition("t", 0), 2)
-        await check_must_begin_at_0(node, 8)
+async def test_deleted_records_do_not_make_producers_unknown(node):
+    await send(node, 0, 3)
+    await node.shard.delete_before(node.shard.partition("t", 0), 2)
+    await check_must_begin_at_0(node, 8)
 
 
 async def test_a_log_without_its_beginning_or_a_snapshot_proves_nothing(new_node):
