@@ -81,15 +81,6 @@ async def test_a_damaged_segment_of_its_own_batches_expires(new_node):
         assert [path.name for path in first.parent.glob("0*0.*") if "snapshot" not in path.name] == []
 
 
-async def test_deleting_up_to_the_end_of_an_active_segment_removes_its_file(new_node):
-    async with new_node() as node:
-        partition = await filled(node, batches=3, roll_every=100)
-        old = partition.log.active.path
-        await node.shard.delete_before(partition, 6)
-        assert node.shard.disk.stat(old) is None
-        assert await offsets(node, partition) == []
-
-
 async def test_deleting_what_is_gone_is_no_error_and_beyond_the_high_watermark_is_one(new_node):
     async with new_node() as node:
         partition = await filled(node)

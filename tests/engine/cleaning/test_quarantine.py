@@ -121,26 +121,6 @@ def without(first: int, end: int) -> list[int]:
     return [offset for offset in EVERYTHING if not first <= offset < end]
 
 
-async def test_sealing_leaves_a_checksum_beside_each_segment(opened):
-    async with opened() as scene:
-        names = {path.name for path in scene.log_file(0).parent.iterdir()}
-        sealed = [paths.segment_file(segment.base_offset, "") for segment in scene.partition.log.segments]
-        assert {base + paths.CHECKSUM for base in sealed[:-1]} <= names
-        assert sealed[-1] + paths.CHECKSUM not in names
-
-
-async def test_known_damage_is_not_served_and_all_else_is(opened):
-    async with opened() as scene:
-        scene.flip(1, batch=2)
-        await scene.scrub()
-        first = PER_SEGMENT + 2 * COUNT
-        assert await scene.readable() == without(first, first + COUNT)
-        with pytest.raises(Damaged) as caught:
-            await scene.node.shard.reader.read(scene.partition, first + 1, 1 << 20)
-        assert not caught.value.retryable
-        assert caught.value.members == {"damaged_from": first, "damaged_end": first + COUNT}
-
-
 async def test_no_read_touches_a_damaged_byte(opened):
     async with opened() as scene:
         scene.flip(1, batch=2)

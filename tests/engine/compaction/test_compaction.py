@@ -7,8 +7,6 @@ import pytest
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Codec
-from engine.format.batch_header import walk
-from engine.runtime.disk import read_file
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.compaction.table import SETTINGS, Table, fold, some_records
@@ -91,21 +89,6 @@ async def test_tombstones_go_when_readers_have_had_the_time_to_see_them(disk, cl
         before = disk.operations
         await table.compact(node, disk)
         assert disk.operations - before < 10, "nothing is due"
-
-
-async def test_a_compacted_log_remains_a_chain_of_batches_without_gaps(disk, clock):
-    table = Table()
-    async with inline_node(disk, clock) as node:
-        await node.shard.create_topic("t", 1, 1, SETTINGS)
-        for at in range(50):
-            await table.send(node, [(b"a", b"%d" % at)])
-        await table.seal(node)
-        await table.compact(node, disk)
-        path = node.shard.partition("t", 0).log.segments[0].path
-        chain = [
-            (header.base_offset, header.next_offset, header.record_count) for _, header in walk(read_file(disk, path))
-        ]
-    assert chain == [(0, 49, 0), (49, 50, 1)]
 
 
 class CompactedStory:

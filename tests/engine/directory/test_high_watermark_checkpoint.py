@@ -5,7 +5,7 @@ them.
 import pytest
 
 from engine.directory import log_directory_manager
-from engine.directory.high_watermark_checkpoint import load_high_watermarks, save_high_watermarks
+from engine.directory.high_watermark_checkpoint import save_high_watermarks
 from engine.directory.log_directories import open_data_directories
 from engine.directory.topics import TopicRecord
 from engine.format import batch as record_batch
@@ -57,13 +57,6 @@ async def test_a_replica_begins_with_what_was_committed_before(lives, names):
     async with lives.life(*names) as node:
         assert watermarks(node) == [6, 6]
         assert await read_to(node, 0) == 6
-
-
-async def test_it_is_saved_with_the_recovery_points(lives):
-    async with lives.life("a") as node:
-        await begun(node)
-        await node.shard.log_manager.save_checkpoints()
-        assert load_high_watermarks(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
 
 
 async def test_a_position_that_goes_back_is_durable_at_once(lives, monkeypatch):

@@ -16,11 +16,6 @@ VALUES = [json.dumps({"id": number, "carrier": "UA", "delay": number % 7}).encod
 RECORDS = b"\n".join(VALUES)
 
 
-@pytest.mark.parametrize("kind", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_is_compressed_is_read_back(kind):
-    assert bytes(unpack(kind, pack_records(kind, RECORDS), len(RECORDS))) == RECORDS
-
-
 def test_lz4_is_the_fast_compressor():
     fast = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
     fast.compress(RECORDS)

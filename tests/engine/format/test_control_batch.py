@@ -8,7 +8,7 @@ from kafka.record.memory_records import MemoryRecords
 from engine.errors import InvalidBatch
 from engine.format import batch
 from engine.format.batch_header import has_no_records
-from engine.format.control_batch import Control, encode_fence, read_control, read_fence
+from engine.format.control_batch import encode_fence, read_control, read_fence
 from engine.runtime.disk import RealDisk
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload
@@ -46,13 +46,6 @@ def test_kafkas_parser_takes_it_for_a_control_batch():
     found = MemoryRecords(fence(5, "writer-1")).next_batch()
     assert found.is_control_batch
     assert (found.base_offset, found.validate_crc()) == (5, True)
-
-
-def test_types_of_others_are_read_and_mean_nothing():
-    made = batch.encode([(TIME_MS, bytes([0, 0, 0, 1]), b"commit", [])])
-    batch.mark_control(made)
-    assert read_control(made) == Control(1, b"commit")
-    assert read_fence(made) is None
 
 
 @pytest.mark.parametrize("key", [None, b"", bytes(2), bytes([0, 1, 3, 232]), bytes([0, 0, 3, 232, 0])])

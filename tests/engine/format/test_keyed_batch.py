@@ -125,12 +125,6 @@ def test_rows_that_are_not_those_of_the_header_recognise_nothing_and_are_shown_a
     assert read_entries(batch.encode(rows, entry=stored_rows(beyond), sequenced=(-1, -1, 1))) == []
 
 
-def test_values_alone_take_an_entry_too():
-    keyed = batch.encode_values([b"1", b"2"], 5, entry=stored_entry(ENTRY))
-    assert read_entry(keyed) == ENTRY
-    assert shown(keyed) == batch.encode_values([b"1", b"2"], 5)
-
-
 @pytest.mark.parametrize("value_bytes", [10, 400, 3000], ids=["small", "medium", "large"])
 @pytest.mark.parametrize("byte", [b"a", b"\xfe"], ids=["text", "binary"])
 def test_a_keyed_batch_is_found_among_many_others_and_nothing_where_there_is_none(value_bytes, byte):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine.runtime.loop_waits import PIECES_MAX, TURN_S, LoopTurns, loop_waits
+from engine.runtime.loop_waits import PIECES_MAX, TURN_S, LoopTurns
 from engine.runtime.rotation import Rotation
 
 
@@ -131,10 +131,6 @@ async def test_a_cancelled_wait_takes_no_turn_of_others(turns, clock):
     await asyncio.gather(*tasks, return_exceptions=True)
     assert clock.begun == [1] * 10
     assert repr(turns) == "LoopTurns(Rotation(0 of 0 clients))"
-
-
-async def test_a_loop_has_one_instance():
-    assert loop_waits().turns is loop_waits(asyncio.get_running_loop()).turns
 
 
 def test_a_rotation_gives_items_of_clients_in_turn():

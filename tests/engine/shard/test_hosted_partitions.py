@@ -57,16 +57,17 @@ async def test_only_what_lies_here_is_made_and_opened_also_after_a_restart(lives
         assert (node.shard.topic("t").record.partitions, node.shard.topic("t").settings.flush_ms) == (6, 7)
 
 
-async def test_partitions_that_are_moved_here_are_made_and_those_that_are_there_stay(lives, names):
+async def test_partitions_that_are_moved_here_are_made_those_that_are_there_stay_and_settings_are_kept(lives, names):
     async with lives.life(*names) as node:
         await apply(node, RECORD)
         await append(node)
         await apply(node, replace(RECORD, hosted=(1, 3, 5)))
         assert ends(node) == {1: 1, 3: 1, 5: 0}
-        await apply(node, replace(RECORD, partitions=8, hosted=(1, 3, 5, 7)))
+        await apply(node, replace(RECORD, partitions=8, hosted=(1, 3, 5, 7), overrides={}))
         assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
     async with lives.life(*names) as node:
         assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
+        assert node.shard.topic("t").record.overrides == {}
 
 
 async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(lives, names):
@@ -83,22 +84,6 @@ async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(liv
         assert ends(node) == {1: 0, 3: 1}, "one that comes back begins with nothing"
     async with lives.life(*names) as node:
         assert ends(node) == {1: 0, 3: 1}
-
-
-async def test_a_topic_of_which_nothing_lies_here_is_known_all_the_same(lives, names):
-    async with lives.life(*names) as node:
-        await apply(node, replace(RECORD, hosted=()))
-        assert node.shard.topic("t").partitions == {}
-    async with lives.life(*names) as node:
-        assert node.shard.topic("t").record.hosted == ()
-
-
-async def test_settings_are_applied_as_they_arrive(lives, names):
-    async with lives.life(*names) as node:
-        await apply(node, RECORD)
-        await apply(node, replace(RECORD, overrides={}))
-    async with lives.life(*names) as node:
-        assert node.shard.topic("t").record.overrides == {}
 
 
 async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives, names):
@@ -167,18 +152,6 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
         assert saved["id-of-t/3"] == node.shard.directories.load_checkpoints()["id-of-t/3"]
         await node.shard.open_added(again)
         assert ends(node) == {1: 0, 3: 1}
-
-
-async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, names):
-    """The store did not know it, so it was set aside."""
-    async with lives.life(*names) as node:
-        await apply(node, RECORD)
-        await append(node)
-        await node.shard.close_topic("t")
-        known = node.shard.catalog.records["t"]
-        node.shard.catalog.move_aside(known)
-        await apply(node, replace(RECORD, directory_ids=known.directory_ids))
-        assert ends(node) == {1: 1, 3: 1}
 
 
 async def test_partitions_leave_a_shard_that_never_rests(lives):

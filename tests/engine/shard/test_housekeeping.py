@@ -17,6 +17,7 @@ from engine.shard.housekeeping import Housekeeping
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
+from tests.waiting import until
 
 LONG_S = 30.0
 
@@ -121,9 +122,7 @@ async def test_a_topic_with_times_in_seconds_is_logged_once(monkeypatch, caplog,
             await node.shard.create_topic(topic, 2, 1, {})
             for number in range(2):
                 await node.leaders[topic, number].produce(bytearray(encode_values([b"1"], time_ms)), Acks.ALL, 60_000)
-        async with asyncio.timeout(LONG_S):
-            while not any("seconds" in line.message for line in caplog.records):
-                await asyncio.sleep(0.001)
+        await until(lambda: any("seconds" in line.message for line in caplog.records))
         await asyncio.sleep(0.02)
     lines = [line for line in caplog.records if "sends seconds" in line.message]
     assert [(line.topic, line.timestamp) for line in lines] == [("seconds", 1_385_053_862)]  # type: ignore[attr-defined]

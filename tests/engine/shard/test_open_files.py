@@ -15,6 +15,7 @@ from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
+from tests.waiting import until
 
 NONE_FREE = [Rule(operation, times=None, error=errno.EMFILE) for operation in ("open", "fsync_dir", "listdir")]
 WAIT_MS = 20_000
@@ -38,12 +39,6 @@ async def values_from(node, partition, offset=0) -> list[bytes]:
         found += [record.value for record in batch.decode(chunk.data)]
         offset = chunk.next_offset
     return found
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_sealed_segment_is_closed_once_it_is_durable(tmp_path, clock):

@@ -51,13 +51,6 @@ async def test_a_roll_asked_for_during_a_flush_is_carried_out():
         assert len(partition.log.segments) == 2
 
 
-async def test_rolling_nothing_is_answered_at_once():
-    async with inline_node(RecordingDisk(), HandClock()) as node:
-        await node_with_unsynced_record(node)
-        assert await node.shard.roll_topic("t") == [1]
-        assert await node.shard.roll_topic("t") == [1]
-
-
 async def test_what_lies_above_an_offset_is_counted_over_segments_and_guessed_where_no_index_is_at_hand():
     async with inline_node(RecordingDisk(), HandClock()) as node:
         await node.shard.create_topic("t", 1, 1, {})
