@@ -38,6 +38,7 @@ from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import local_log, offsets_of
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
+from tests.waiting import until
 
 COUNT = 3  # records per batch
 
@@ -85,9 +86,7 @@ class Replica:
 
     async def is_shipped(self, end: int) -> None:
         """True if its own node knows that the store has everything below."""
-        async with asyncio.timeout(60):
-            while self.tier.tiered_end(self.partition) < end:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.tier.tiered_end(self.partition) >= end)
 
     async def statistics(self):
         return await self.tier.statistics(self.partition)
@@ -269,9 +268,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await b.is_shipped(27)
     await b.shard.deletion.expire(b.partition)
     b.tier.sealed(b.partition)
-    async with asyncio.timeout(60):
-        while b.partition.log.log_start < 12:
-            await asyncio.sleep(0.005)
+    await until(lambda: b.partition.log.log_start >= 12)
     assert await read_all(b) == [(at, b"%d" % at) for at in range(12, 27)]
 
 

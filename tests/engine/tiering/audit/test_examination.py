@@ -11,7 +11,7 @@ from engine.tiering.audit.inventory import clusters_of, partitions_of, topics_of
 from engine.tiering.manifest.chain import commit, load_newest, write_hint
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.manifest.manifest import Manifest, successor
-from tests.engine.tiering.audit.stored import LATER_MS, PARTITION, PREFIX, WIDTH, Inline, examine, found, stored, upload
+from tests.engine.tiering.audit.stored import LATER_MS, PARTITION, PREFIX, WIDTH, examine, found, stored, upload
 from tests.engine.tiering.making import manifest_of
 from tests.engine.tiering.stores import Watched
 
@@ -122,18 +122,3 @@ def test_manifests_of_one_chain_only_grow():
     assert disagreement(before, after) is None
     assert disagreement(before, successor(manifest_of(2), 1, "writer")) == "it ends at 30, a later one at 20"
     assert disagreement(successor(before, 2, "writer"), before) == "leader epoch 2, later 1"
-
-
-def test_threads_report_their_errors_in_order():
-    def fail(number: int) -> int:
-        raise ValueError(number)
-
-    with pytest.raises(ValueError, match="0"):
-        list(Inline().map(fail, range(3)))
-
-
-def test_every_kind_of_store_is_examined(tmp_path, file_store):
-    for key, data in stored(tmp_path).objects.items():
-        file_store.put(key, data)
-    report = examine(file_store)
-    assert report.findings == ()

@@ -23,7 +23,6 @@ from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.manifest.manifest import (
     ENTRIES_MAX,
     FOLD_ENTRIES,
-    Fenced,
     Manifest,
     ManifestEntry,
     NotContiguous,
@@ -32,8 +31,6 @@ from engine.tiering.manifest.manifest import (
     append,
     find_run,
     first_manifest,
-    fold,
-    oldest_run,
     problem_of,
     raise_log_start,
     reference_to,
@@ -227,50 +224,12 @@ def test_a_folded_manifest_describes_the_same_log(count):
         assert run.base_offset <= offset < run.end_offset
 
 
-def test_fold_keeps_every_entry_in_the_sub_manifest():
-    manifest = first_manifest(PREFIX, 1, "writer", 0)
-    for at in range(ENTRIES_MAX + 1):
-        manifest = append(manifest, entry(at * 10, at * 10 + 10))
-    sub = oldest_run(manifest)
-    assert decode_sub_manifest(encode_sub_manifest(sub), "key") == sub
-    folded = fold(manifest, sub, PREFIX + "folded/x.json", 1)
-    assert sub.entries + folded.entries == manifest.entries
-    (ref,) = folded.folded
-    assert (ref.min_timestamp_ms, ref.max_timestamp_ms) == (0, sub.entries[-1].max_timestamp_ms)
-    assert folded.end_offset == manifest.end_offset
-
-
-def test_a_root_of_a_hundred_thousand_entries_stays_small():
-    refs = tuple(
-        SubManifestRef(at, at + 2500, 0, 1, 1, 1, FOLD_ENTRIES, 2500, 1, 1, f"{PREFIX}folded/{at:020d}-{'0' * 32}.json")
-        for at in range(10, 10 + 2500 * 400, 2500)
-    )
-    full = Manifest(PREFIX, 1, 1, "w", 10, refs, tuple(entry(1_000_010 + at, 1_000_011 + at) for at in range(500)))
-    assert problem_of(full) is None
-    assert full.entry_count == 100_500
-    assert len(encode_manifest(full)) < 400_000
-
-
 def test_only_the_next_entry_can_be_appended():
     manifest = append(first_manifest(PREFIX, 2, "writer", 5), entry(3, 10))
     for wrong in (entry(9, 12), entry(11, 12), entry(0, 3), entry(10, 12, epoch=0), entry(10, 12, epoch=3)):
         with pytest.raises(NotContiguous):
             append(manifest, wrong)
     assert append(manifest, entry(10, 12, epoch=2)).end_offset == 12
-
-
-def test_a_leader_of_an_older_epoch_is_fenced():
-    manifest = first_manifest(PREFIX, 5, "new", 0)
-    with pytest.raises(Fenced, match="leader epoch 4 is over"):
-        successor(manifest, 4, "old")
-    assert successor(manifest, 5, "new").generation == 2
-    assert successor(manifest, 6, "newer").leader_epoch == 6
-
-
-def test_no_run_is_found_in_a_hole():
-    assert find_run((entry(0, 10), entry(10, 20)), 20) is None
-    assert find_run((entry(5, 10),), 4) is None
-    assert find_run((), 0) is None
 
 
 def broken(change: Any) -> bytes:
@@ -341,8 +300,3 @@ def test_format_1_which_does_not_know_arrival_is_still_read():
 def test_members_that_this_version_does_not_know_are_ignored():
     data = broken(lambda found: (found.update(extra=1), found["entries"][0].update(extra=1)))
     assert decode_manifest(data, "key") == manifest_of(3)
-
-
-def test_a_change_of_any_member_changes_the_bytes():
-    manifest = manifest_of(1)
-    assert encode_manifest(manifest) != encode_manifest(replace(manifest, writer="another"))

@@ -109,11 +109,6 @@ async def test_a_read_gives_whole_batches_up_to_about_max_bytes(remote):
     assert len(await remote.read(WIDTH - COUNT, 1 << 20)) == one, "the object ends there"
 
 
-async def test_what_is_not_in_the_store_yet_is_no_error(remote, shipped):
-    assert await remote.read(SEGMENTS * WIDTH, 100) == b""
-    assert await remote.read(SEGMENTS * WIDTH + 1000, 100) == b""
-
-
 async def test_a_partition_without_a_manifest_is_empty(file_store, cache, executor):
     remote = RemoteLog(file_store, PREFIX, cache, executor=executor)
     assert await remote.read(0, 100) == b""

@@ -2,17 +2,11 @@
 later.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from random import Random
 
 import pytest
 
-from engine.errors import OffsetBelowLogStart
-from engine.format import batch as record_batch
-from engine.partition.spool import Spool
-from engine.runtime.disk import RealDisk
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.chain import fold_if_due, iter_entries
 from engine.tiering.manifest.manifest import (
@@ -24,19 +18,13 @@ from engine.tiering.manifest.manifest import (
     raise_log_start,
 )
 from engine.tiering.manifest.store_time import StoreTime
-from engine.tiering.reading.block_file import BlockFile
-from engine.tiering.reading.cache import BlockCache
-from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.local_log import LocalLog
-from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
 from engine.tiering.store.store import ObjectStore, StoreUnavailable
-from engine.tiering.tier import _Source
-from replication.replica.acks import Acks
-from tests.engine.conftest import HandClock, running_node
+from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import PREFIX, entry, local_log
-from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, newest, sealed
+from tests.engine.tiering.shipping_scene import WIDTH, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
 DAY_MS = 24 * 3600 * 1000
@@ -209,47 +197,3 @@ async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path, 
     with pytest.raises(StoreUnavailable):
         await shipper.ship_once()
     assert (newest(store).log_start, newest(store).entry_count) == (0, 2)
-
-
-async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
-    clock, store = HandClock(), MemoryStore()
-    config = {"local_retention_bytes": 0, "retention_ms": DAY_MS}
-    async with running_node(tmp_path / "data", clock) as node:
-        shard = node.shard
-        await shard.create_topic("t", 1, 1, config)
-        partition, leader = shard.partition("t", 0), node.leaders["t", 0]
-        with ThreadPoolExecutor(2) as executor:
-            ids = iter(f"{n:032x}" for n in range(100))
-            parts = ShipperComponents(store, RealDisk(), clock, Random(1), ids.__next__, executor)
-            ends: list[int] = [0]
-            source = _Source(shard, shard.topics["t"].record, partition, ends.append, lambda _: None, Spool())
-            shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
-            node.hooks.tiered_end = lambda _: ends[-1]
-            for _ in range(3):
-                data = record_batch.encode_values([b"x"] * 10, 5)
-                await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
-                await shard.roll_topic("t")
-                await shipper.ship_once()
-                clock.pass_ms(DAY_MS // 3)
-                store.now_ms += DAY_MS // 3
-            await shard.deletion.expire(partition)
-            found = partition.statistics()
-            assert (found.log_start, found.local_log_start, found.log_end) == (0, 30, 30)
-            cache = BlockCache(BlockFile(RealDisk(), str(tmp_path / "cache"), 0), executor)
-            remote = RemoteLog(store, PREFIX, cache, executor=executor)
-            assert await remote.read(0, 1)
-
-            clock.pass_ms(DAY_MS // 6)
-            store.now_ms += DAY_MS // 6
-            await shard.deletion.expire(partition)
-            assert partition.log.log_start == 0, "the disk has lost its log start"
-            await shipper.ship_once()
-            assert partition.log.log_start == newest(store).log_start == 10
-            with pytest.raises(OffsetBelowLogStart):
-                partition.check_readable(0)
-            remote.use_manifest(newest(store))
-            with pytest.raises(OffsetBelowLogStart):
-                await remote.read(0, 1)
-            assert await remote.read(10, 1)
-            points = shard.directory.load_checkpoints()
-            assert [point.log_start for point in points.values()] == [10], "durable before the manifest has it"

@@ -18,49 +18,40 @@ def segments(*bounds: int) -> list[SealedSegment]:
     return [SealedSegment(base, end, f"/{base}", 100) for base, end in pairwise(bounds)]
 
 
-def test_sealed_segments_are_shipped_in_order():
-    sealed = segments(0, 10, 20, 30)
-    assert plan_uploads(0, local_log(sealed)).uploads == (
-        Upload(sealed[0], 0),
-        Upload(sealed[1], 10),
-        Upload(sealed[2], 20),
-    )
+SEALED = segments(0, 10, 20, 30)
 
 
-def test_what_is_in_the_store_is_skipped():
-    sealed = segments(0, 10, 20, 30)
-    assert plan_uploads(20, local_log(sealed)).uploads == (Upload(sealed[2], 20),)
-    assert plan_uploads(30, local_log(sealed)) == Plan(())
+@pytest.mark.parametrize(
+    ("tiered_end", "positions", "uploads"),
+    [
+        pytest.param(0, {}, [0, 10, 20], id="in order"),
+        pytest.param(20, {}, [20], id="what is in the store is skipped"),
+        pytest.param(30, {}, [], id="all is in the store"),
+        pytest.param(14, {}, [14, 20], id="the store ends in a segment"),
+        pytest.param(0, {"log_start": 12}, [12, 20], id="what was given up is not missed"),
+        pytest.param(0, {"high_watermark": 20}, [0, 10], id="what is not committed waits"),
+        pytest.param(0, {"high_watermark": 9}, [], id="nothing is committed"),
+        pytest.param(0, {"durable_end": 20}, [0, 10], id="what is not durable waits"),
+        pytest.param(0, {"durable_end": 9}, [], id="nothing is durable"),
+    ],
+)
+def test_whole_segments_are_shipped_in_order_once_they_cannot_be_lost(tiered_end, positions, uploads):
+    expected = tuple(Upload(SEALED[offset // 10], offset) for offset in uploads)
+    assert plan_uploads(tiered_end, local_log(SEALED, **positions)) == Plan(expected)
 
 
-@pytest.mark.parametrize("limit", ["high_watermark", "durable_end"])
-def test_what_is_not_committed_and_durable_waits(limit):
-    sealed = segments(0, 10, 20, 30)
-    assert plan_uploads(0, local_log(sealed, **{limit: 20})).uploads == (Upload(sealed[0], 0), Upload(sealed[1], 10))
-    assert plan_uploads(0, local_log(sealed, **{limit: 9})) == Plan(())
-
-
-def test_a_segment_that_the_store_ends_in_is_shipped_from_there():
-    sealed = segments(0, 10, 20)
-    assert plan_uploads(14, local_log(sealed)).uploads == (Upload(sealed[1], 14),)
-
-
-def test_a_log_that_begins_after_the_store_ends_halts():
-    plan = plan_uploads(5, local_log(segments(10, 20), log_start=0))
-    assert (plan.halt, plan.uploads) == (Halt.GAP, ())
-    assert "the store ends at 5, the local log begins at 10" in plan.reason
-    assert plan_uploads(5, local_log([], log_start=0, local_log_start=10, log_end=10)).halt is Halt.GAP
-
-
-def test_what_was_given_up_is_no_gap():
-    sealed = segments(10, 20)
-    assert plan_uploads(5, local_log(sealed, log_start=12)).uploads == (Upload(sealed[0], 12),)
-
-
-def test_a_store_that_is_ahead_of_the_log_halts():
-    plan = plan_uploads(25, local_log(segments(0, 10, 20)))
-    assert (plan.halt, plan.uploads) == (Halt.STORE_AHEAD, ())
-    assert "the store ends at 25, the log at 20" in plan.reason
+@pytest.mark.parametrize(
+    ("tiered_end", "local", "halt", "reason"),
+    [
+        (5, local_log(SEALED[1:], log_start=0), Halt.GAP, "the store ends at 5, the local log begins at 10"),
+        (5, local_log([], log_start=0, local_log_start=10, log_end=10), Halt.GAP, "the local log begins at 10"),
+        (35, local_log(SEALED), Halt.STORE_AHEAD, "the store ends at 35, the log at 30"),
+    ],
+)
+def test_a_log_that_does_not_continue_the_store_halts(tiered_end, local, halt, reason):
+    plan = plan_uploads(tiered_end, local)
+    assert (plan.halt, plan.uploads) == (halt, ())
+    assert reason in plan.reason
 
 
 def test_segments_that_do_not_join_halt_after_those_before():

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import Corrupt, EngineError
+from engine.errors import Corrupt
 from engine.format.paths import store_manifest_key
 from engine.runtime.disk import RealDisk
-from engine.tiering.manifest.chain import commit, load_newest, take_over
-from engine.tiering.manifest.manifest import Fenced, NotContiguous
+from engine.tiering.manifest.chain import load_newest
+from engine.tiering.manifest.manifest import NotContiguous
 from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.shipper import ShipperOptions
 from engine.tiering.shipping.upload import upload_segment
-from engine.tiering.store.store import NoSuchObject, ObjectInfo, StoreUnavailable
+from engine.tiering.store.store import StoreUnavailable
 from tests.engine.tiering.making import PREFIX, local_log, segment_bytes, write_segment
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, check_store, newest, sealed
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
@@ -244,17 +244,6 @@ async def test_roots_and_orphans_are_cleaned_up_in_time(file_store, tmp_path, ma
     check_store(file_store, segments)
 
 
-async def test_an_older_leader_never_removes_what_a_newer_one_named(file_store, tmp_path, make):
-    segments = sealed(tmp_path, 2)
-    source = Source(local_log(segments[:1]))
-    old = make(file_store, source, epoch=1)
-    await old.ship_once()
-    await make(file_store, Source(local_log(segments)), epoch=2).ship_once()
-    old.clock.ms += 3 * GRACE_MS  # type: ignore[attr-defined]
-    await old.ship_once()  # nothing to ship, but a cleaning is due
-    check_store(file_store, segments)
-
-
 # Verification
 
 
@@ -291,16 +280,3 @@ def test_a_checked_checksum_saves_reading_back(ministack_store, tmp_path, new_id
     watched.calls.clear()
     upload_segment(watched, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
     assert watched.count("get") == 0
-
-
-def test_fencing_holds_for_a_commit_under_way(file_store):
-    """The old leader has loaded its manifest, the new one takes over, the old one commits."""
-    old = take_over(file_store, PREFIX, 1, "old", 0)
-    take_over(file_store, PREFIX, 2, "new", 0)
-    with pytest.raises(EngineError):
-        commit(file_store, replace(old, generation=2))
-    with pytest.raises(Fenced):
-        take_over(file_store, PREFIX, 1, "old", 0)
-    with pytest.raises(NoSuchObject):
-        file_store.get(store_manifest_key(PREFIX, 3))
-    assert isinstance(file_store.head(store_manifest_key(PREFIX, 2)), ObjectInfo)

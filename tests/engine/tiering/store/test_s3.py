@@ -21,6 +21,11 @@ from tests.engine.tiering.fake_s3 import (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+
+
 @pytest.fixture
 def fake() -> Iterator[FakeS3]:
     with served(FakeS3()) as one:
@@ -97,9 +102,7 @@ def test_a_busy_store_is_asked_again_from_the_beginning_of_the_file(fake, door, 
     assert fake.objects["k"][0] == bytes(200_000)
 
 
-def test_a_store_that_stays_busy_is_unavailable(fake, door, monkeypatch):
-    monkeypatch.setattr("botocore.retries.standard.time.sleep", lambda seconds: None, raising=False)
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+def test_a_store_that_stays_busy_is_unavailable(fake, door):
     fake.faults = [SLOW_DOWN] * s3._ATTEMPTS_MAX
     with pytest.raises(StoreUnavailable, match="503 SlowDown"):
         door.get("k")
@@ -132,14 +135,12 @@ def test_a_wrong_clock_and_refused_headers_are_named(fake, door):
         door.probe()
 
 
-def test_an_absent_server_is_reported_by_probe(new_id, monkeypatch):
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+def test_an_absent_server_is_reported_by_probe(new_id):
     with pytest.raises(StoreUnusable, match="check the endpoint"):
         open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).probe()
 
 
-def test_an_absent_server_is_named_with_what_to_check(new_id, monkeypatch):
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+def test_an_absent_server_is_named_with_what_to_check(new_id):
     with pytest.raises(StoreUnavailable, match="cannot list the store: Could not connect") as found:
         list(open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).list(""))
     assert found.value.hint == "check its endpoint and the network"
