@@ -4,20 +4,6 @@ from hypothesis import strategies as st
 from loadtests.generators.percentiles import latency_of, median, percentile
 
 
-def test_a_percentile_is_the_smallest_sample_that_covers_its_share():
-    hundred = list(range(1, 101))
-    assert percentile(hundred, 50) == 50
-    assert percentile(hundred, 99) == 99
-    assert percentile(list(range(1, 1001)), 99.9) == 999
-
-
-def test_a_percentile_without_a_sample_above_it_is_not_reported():
-    assert percentile([], 50) is None
-    assert percentile([7], 50) is None
-    assert percentile(list(range(99)), 99) is None
-    assert percentile(list(range(999)), 99.9) is None
-
-
 @given(st.lists(st.integers(0, 10**9), min_size=1), st.sampled_from([50, 75, 95, 99, 99.9, 99.99]))
 def test_a_percentile_is_a_sample_that_as_many_as_it_says_do_not_exceed(samples, percent):
     ascending = sorted(samples)

@@ -1,6 +1,6 @@
 import shutil
 
-from loadtests.peers.downloads import default_cache, find_programs, kafka_jars_in, kafka_version
+from loadtests.peers.downloads import default_cache, find_programs, kafka_jars_in
 
 ALL = ("kafka", "nats", "redis")
 
@@ -34,12 +34,3 @@ def test_what_was_fetched_before_is_used(tmp_path, monkeypatch):
 def test_the_cache_is_where_the_user_keeps_caches(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert str(default_cache()) == "/somewhere/penstock-bench"
-
-
-def test_the_pom_names_one_version_of_kafka():
-    assert kafka_version().startswith("4.")
-
-
-def test_what_is_not_wanted_is_neither_fetched_nor_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert find_programs(tmp_path, ["penstock"]).missing == ()
