@@ -39,6 +39,7 @@ def test_a_produce_case_is_measured_beside_the_bare_function(tmp_path, generator
     assert "stored is exactly what was acknowledged" in text
 
 
+@pytest.mark.long
 def test_fetches_are_looked_into_and_counted(tmp_path):
     _, document = bench(tmp_path, "--only", "fetch-json", "--rounds", "1", "--round-s", "0.05")
     assert rows_of(document)["fetch-json-penstock"]["records_per_s"] > 0
