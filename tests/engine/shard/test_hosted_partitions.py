@@ -161,7 +161,7 @@ async def test_partitions_leave_a_shard_that_never_rests(lives):
 
         async def busy() -> None:
             while True:
-                leader.append_nowait(batch.encode_values([b"v"], 5))
+                leader.produce(batch.encode_values([b"v"], 5), Acks.NONE, 0)
                 await asyncio.sleep(0)
 
         working = asyncio.ensure_future(busy())

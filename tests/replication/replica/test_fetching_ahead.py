@@ -54,7 +54,8 @@ class RecordedFetches:
 def write_at_once(cluster: Hosts) -> None:
     """Write one group, so that the first answer is a part of the log."""
     for number in range(BATCHES):
-        cluster[1].replica().append_nowait(batch_of(b"%020000d" % number))  # larger than the distance of index entries
+        data = batch_of(b"%020000d" % number)  # larger than the distance of index entries
+        cluster[1].replica().produce(data, Acks.NONE, 0)
 
 
 async def test_the_next_batches_come_while_the_last_are_written(two):
@@ -119,7 +120,7 @@ async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_m
         recorded = RecordedFetches(cluster)
         # the first is larger than the distance of index entries
         for value in (b"%020000d" % 1, b"%0200000d" % 2, b"small"):
-            cluster[1].replica().append_nowait(batch_of(value))
+            cluster[1].replica().produce(batch_of(value), Acks.NONE, 0)
         await until(lambda: cluster[1].partition().high_watermark == 3)
         assert recorded.ahead
         assert recorded.untrue == []

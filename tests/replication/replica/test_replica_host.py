@@ -168,7 +168,7 @@ async def test_a_lost_session_ends_leading_before_anything_else(three):
     with pytest.raises(NotLeader):
         await waiting
     with pytest.raises(NotLeader):
-        three[1].replica().append_nowait(batch_of(b"x"))
+        three[1].replica().produce(batch_of(b"x"), Acks.NONE, 0)
 
 
 async def test_a_follower_that_was_restarted_continues_and_is_in_sync_again(three):
