@@ -134,6 +134,17 @@ class JobName(click.ParamType[str]):
         return str(value)
 
 
+def add_options(*options: Callable[[Any], Any]) -> Callable[[CommandT], CommandT]:
+    """Makes one decorator of several options, in the order of the help."""
+
+    def decorate(command: CommandT) -> CommandT:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def store_option(command: CommandT) -> CommandT:
     text = "The store with the tiered segments: a URL or a path.  [env: PENSTOCK_STORE]"
     return click.option("--store", required=True, type=StoreUrl(), envvar="PENSTOCK_STORE", help=text)(command)

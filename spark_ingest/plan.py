@@ -94,6 +94,16 @@ class TopicPosition(msgspec.Struct, frozen=True):
 
 
 Positions = dict[str, TopicPosition]
+
+
+def positions_from(ends: Iterable[tuple[str, str, int, int]]) -> Positions:
+    """Returns the positions of partitions: topic, topic id, partition and end of each."""
+    positions: Positions = {}
+    for topic, topic_id, partition, end in ends:
+        positions.setdefault(topic, TopicPosition(topic_id, {})).ends[partition] = end
+    return positions
+
+
 Ended = dict[str, dict[str, dict[int, int]]]  # the ends of earlier ids of a topic, by name, id and partition
 
 
@@ -274,16 +284,13 @@ def starts_of(plan: Plan) -> Positions:
 
 def plan_without(plan: Plan, topics: Container[str]) -> Plan:
     """Returns the plan as if it did not have these topics."""
-    ranges = {
-        name: {topic: one for topic, one in getattr(plan, name).items() if topic not in topics} for name in TOPIC_RANGES
+    by_topic = {
+        name: {topic: value for topic, value in getattr(plan, name).items() if topic not in topics}
+        for name in (*TOPIC_RANGES, "positions", "schemas", "recipes", "mixed")
     }
     return msgspec.structs.replace(
         plan,
-        **ranges,
-        positions={topic: one for topic, one in plan.positions.items() if topic not in topics},
-        schemas={topic: one for topic, one in plan.schemas.items() if topic not in topics},
-        recipes={topic: one for topic, one in plan.recipes.items() if topic not in topics},
-        mixed={topic: one for topic, one in plan.mixed.items() if topic not in topics},
+        **by_topic,
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
         deleted=tuple(one for one in plan.deleted if one.topic not in topics),
     )
@@ -291,11 +298,6 @@ def plan_without(plan: Plan, topics: Container[str]) -> Plan:
 
 def encode(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(value)
-
-
-def decode_plan(data: bytes, key: str) -> Plan:
-    """Decodes a stored plan. Raises UnreadablePlan."""
-    return decode(data, key, Plan)
 
 
 def decode(data: bytes, key: str, kind: type[StructT]) -> StructT:

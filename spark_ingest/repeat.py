@@ -43,7 +43,7 @@ class Stop:
         self._event.wait(max(0.0, seconds))
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listen(self) -> Iterator[None]:
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             yield
@@ -84,7 +84,7 @@ def repeat(
     A failed run is tried again at its next time. Raises the error of the first run if its options are wrong.
     """
     is_first = True
-    with stop.listening():
+    with stop.listen():
         while not stop.is_set():
             started, started_ms = clock(), now_ms()
             document: dict[str, Any] = {}

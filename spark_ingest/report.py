@@ -14,6 +14,7 @@ from spark_ingest.plan import UNSEEN, Plan, Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import Failures
 from spark_ingest.protocol.lost import counted, lost_of, rows_of
+from spark_ingest.protocol.results import TaskResult
 
 _PROGRESS_SECONDS = 10  # between progress lines without a terminal
 
@@ -96,10 +97,7 @@ class Report:
         return {
             "job": job,
             "output": output_url,
-            "rows": sum(one["rows"] for one in topics.values()),
-            "dead_letters": sum(one["dead_letters"] for one in topics.values()),
-            "files": sum(one["files"] for one in topics.values()),
-            "bytes": sum(one["bytes"] for one in topics.values()),
+            **{name: sum(one[name] for one in topics.values()) for name in ("rows", "dead_letters", "files", "bytes")},
             "seconds": round(self._clock() - self._started, 3),
             "commits": [commit.number for commit in self.commits],
             "commits_of_others": [commit.number for commit in self.others],
@@ -120,16 +118,10 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
     for commit in commits:
         for result in commit.results:
             one = totals.setdefault(
-                result.topic, dict.fromkeys(_COUNTED, 0) | {"task_seconds": 0.0, "reasons": {}, "misfits": {}}
+                result.topic, dict.fromkeys(_COUNTS, 0) | {"task_seconds": 0.0, "reasons": {}, "misfits": {}}
             )
-            one["rows"] += result.rows
-            one["dead_letters"] += result.bad
-            one["absent_offsets"] += result.absent - result.filtered
-            one["filtered"] += result.filtered
-            one["event_time_fallbacks"] += result.fallbacks
-            one["files"] += len(result.files)
-            one["bytes"] += sum(file.size_bytes for file in result.files)
-            one["read_bytes"] += result.read_bytes
+            for name, count_of in _COUNTS.items():
+                one[name] += count_of(result)
             one["task_seconds"] = round(one["task_seconds"] + result.seconds, 3)
             for name, misfits in result.misfits.items():
                 one["misfits"][name] = one["misfits"].get(name, 0) + misfits.count
@@ -138,16 +130,16 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
     return totals
 
 
-_COUNTED = (
-    "rows",
-    "dead_letters",
-    "absent_offsets",
-    "filtered",
-    "event_time_fallbacks",
-    "files",
-    "bytes",
-    "read_bytes",
-)
+_COUNTS: dict[str, Callable[[TaskResult], int]] = {
+    "rows": lambda result: result.rows,
+    "dead_letters": lambda result: result.bad,
+    "absent_offsets": lambda result: result.absent - result.filtered,
+    "filtered": lambda result: result.filtered,
+    "event_time_fallbacks": lambda result: result.fallbacks,
+    "files": lambda result: len(result.files),
+    "bytes": lambda result: sum(file.size_bytes for file in result.files),
+    "read_bytes": lambda result: result.read_bytes,
+}
 
 
 def print_document(document: dict[str, Any]) -> None:

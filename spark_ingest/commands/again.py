@@ -5,47 +5,49 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from engine.errors import EngineError
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, print_json, print_note, print_table
-from spark_ingest.options import Moment, Pattern, job_option, json_option, output_option, store_option, tables_option
+from spark_ingest.commands.clock import now_ms
+from spark_ingest.options import (
+    Moment,
+    Pattern,
+    add_options,
+    job_option,
+    json_option,
+    output_option,
+    store_option,
+    tables_option,
+)
 from spark_ingest.plan import BACKFILL, REPLAY
 
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-
-def _range_options(command: CommandT) -> CommandT:
-    options = (
-        store_option,
-        output_option,
-        job_option,
-        click.option("--topics", required=True, type=Pattern(), help="Topics of the job, as a regular expression."),
-        click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one."),
-        click.option("--from", "start", type=click.IntRange(0), help="The first offset."),
-        click.option("--to", "end", type=click.IntRange(0), help="The offset after the last one."),
-        click.option("--from-time", "start_ms", type=Moment(), help="From the first record of this time or later."),
-        click.option("--to-time", "end_ms", type=Moment(), help="Up to the first record of this time or later."),
-        click.option(
-            "--config",
-            "config_file",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="A job file for the settings of topics.  [default: those of their newest plans]",
-        ),
-        click.option("--workers", type=click.IntRange(1), help="Tasks that run at once.  [default: the cores]"),
-        click.option("--execute", is_flag=True, help="Do it. Without it, only show the ranges."),
-        json_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_range_options = add_options(
+    store_option,
+    output_option,
+    job_option,
+    click.option("--topics", required=True, type=Pattern(), help="Topics of the job, as a regular expression."),
+    click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one."),
+    click.option("--from", "start", type=click.IntRange(0), help="The first offset."),
+    click.option("--to", "end", type=click.IntRange(0), help="The offset after the last one."),
+    click.option("--from-time", "start_ms", type=Moment(), help="From the first record of this time or later."),
+    click.option("--to-time", "end_ms", type=Moment(), help="Up to the first record of this time or later."),
+    click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A job file for the settings of topics.  [default: those of their newest plans]",
+    ),
+    click.option("--workers", type=click.IntRange(1), help="Tasks that run at once.  [default: the cores]"),
+    click.option("--execute", is_flag=True, help="Do it. Without it, only show the ranges."),
+    json_option,
+)
 
 
 @click.command()
@@ -83,19 +85,22 @@ def replay(*, resume: bool, tables_file: Path | None, **options: Any) -> None:
 
     set_up_arrow()
     tables = JobTables(tables_file, options["output"], options["job_name"])
-    publish = tables.require if tables_file else None
     if not resume:
-        _ingest_again(REPLAY, options, tables_file)
+        _ingest_again(REPLAY, options, tables_file, tables.publisher)
         if not options["execute"]:
             return
     target = open_output_store(options["output"], is_written=True)
-    grace_ms = GRACE_MS if publish else 0
-    done = drop_replayed(target, options["job_name"], new_id=secrets.token_hex, grace_ms=grace_ms, publish=publish)
+    grace_ms = GRACE_MS if tables.publisher else 0
+    done = drop_replayed(
+        target, options["job_name"], new_id=secrets.token_hex, grace_ms=grace_ms, publish=tables.publisher
+    )
     if not options["as_json"]:
         print_note(f"{sum(done.dropped.values()):,} earlier rows and dead letters are replaced.")
 
 
-def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) -> None:
+def _ingest_again(
+    step: str, options: dict[str, Any], tables_file: Path | None, publish: Callable[[], None] | None = None
+) -> None:
     from spark_ingest.choices import TopicChoice
     from spark_ingest.config.choosing import TopicChoices
     from spark_ingest.config.job_file import read_job_file
@@ -150,7 +155,7 @@ def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) 
     names = sorted({topic for topic, _ in ranges})
     if options["execute"] and ranges:
         if step == REPLAY:
-            check_replayable(target, job, names, publishes=tables_file is not None)
+            check_replayable(target, job, names, publish)
         default, file = TopicChoice(misfit_max_percent=MISFIT_MAX_PERCENT), options["config_file"]
         choices = TopicChoices(read_job_file(file), {}, {}) if file else lambda _: default
         selection = Selection(topics, choices=choices, names=name_rules(tables_file))
@@ -163,7 +168,7 @@ def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) 
             selection = with_choices(selection, recipes)
         report = Report(lambda _: Recipe(), is_quiet=options["as_json"])
         executor = LocalExecutor(source, target, options["workers"] or len(os.sched_getaffinity(0)), report.progress)
-        parts = Components(source, target, executor.execute, executor.parallelism, report, secrets.token_hex, _now_ms)
+        parts = Components(source, target, executor.execute, executor.parallelism, report, secrets.token_hex, now_ms)
         try:
             ingest_again(job, step, selection, bounds, Limits(0.1, {}, choices=selection.choices), parts)
         except EngineError as error:
@@ -178,7 +183,3 @@ def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) 
     print_table([Column("topic", is_text=True), Column("partition"), Column("from"), Column("to")], rows)
     done = "ingested" if options["execute"] else "to ingest; nothing is changed without --execute"
     print_note(f"{sum(end - start for _, _, start, end in rows):,} offsets {done}.")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -114,14 +114,13 @@ def compact(
     older_ms = None if older_s is None else int(older_s * 1000)
     wanted = Compaction(topics, file_bytes, files_min, older_ms, distinct, widens=widens)
     grace_s = grace_s if grace_s is not None else _DAY_S * (tables_file is not None)
-    tables = JobTables(tables_file, output, job_name)
     done = compact_files(
         open_output_store(output, is_written=not is_dry),
         job_name,
         wanted,
         int(grace_s * 1000),
         new_id=secrets.token_hex,
-        publish=tables.require if tables_file else None,
+        publish=JobTables(tables_file, output, job_name).publisher,
         is_dry=is_dry,
     )
     if as_json:

@@ -52,7 +52,7 @@ def erase(
         topics,
         new_id=secrets.token_hex,
         source=open_source_store(store) if store else None,
-        publish=JobTables(tables_file, output, job_name).require if tables_file else None,
+        publish=JobTables(tables_file, output, job_name).publisher,
         is_dry=is_dry,
     )
     done = erased.done

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 
 import click
 
 from penstock.cli.output import print_json, print_note
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.options import Pattern, Seconds, job_option, json_option, output_option, store_option
 
 
@@ -58,7 +58,7 @@ def finalize(
         open_output_store(output, is_written=not is_dry),
         job_name,
         topics,
-        now_ms=time.time_ns() // 1_000_000,
+        now_ms=now_ms(),
         delay_ms=int(delay_s * 1000),
         idle_ms=int(idle_s * 1000),
         is_dry=is_dry,

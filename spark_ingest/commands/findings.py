@@ -14,9 +14,7 @@ from penstock.cli.output import format_count
 
 if TYPE_CHECKING:
     from engine.tiering.store.store import ObjectStore
-    from spark_ingest.inspection.audit import AuditDocument
-    from spark_ingest.inspection.completeness import CompletenessDocument
-    from spark_ingest.protocol.commit import Commit
+    from spark_ingest.inspection.audit import TopicAudit
 
 _WHY = {
     "retention": "retention was faster",
@@ -28,28 +26,24 @@ _WHY = {
 }
 
 
-def audits_of(source: ObjectStore, commits: list[Commit]) -> dict[str, AuditDocument]:
-    from spark_ingest.inspection.audit import audit
-
-    return {topic: one.document() for topic, one in audit(source, commits).items()}
-
-
 def completeness_of(
     source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool] | None = None
-) -> dict[str, CompletenessDocument]:
+) -> dict[str, dict[str, Any]]:
     from spark_ingest.inspection.completeness import job_completeness
 
     return {topic: one.document() for topic, one in job_completeness(source, output, job, is_wanted).items()}
 
 
-def missing_of(topic: str, counts: CompletenessDocument) -> list[str]:
+def missing_of(topics: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Returns a line for each period with missing records."""
     return [
         f"{topic} {one['from']}: the nodes accepted {one['accepted']:,} records, {one['ingested']:,} are ingested"
+        for topic, counts in topics.items()
         for one in counts["periods"]
     ]
 
 
-def print_completeness(topics: Mapping[str, CompletenessDocument]) -> None:
+def print_completeness(topics: Mapping[str, dict[str, Any]]) -> None:
     for topic, one in topics.items():
         text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
         text += f", {one['pending']:,} to come" if one["pending"] else ""
@@ -61,12 +55,12 @@ def print_completeness(topics: Mapping[str, CompletenessDocument]) -> None:
         click.echo(f"audit: {topic}: {text}")
 
 
-def print_audit(topics: Mapping[str, AuditDocument]) -> None:
+def print_audit(topics: Mapping[str, TopicAudit]) -> None:
     for topic, one in topics.items():
-        text = f"{format_count(one['records'], 'record')} counted, {one['log_records']:,} in the log"
-        if one["not_compared"]:
-            text += f"; {format_count(len(one['not_compared']), 'commit')} cannot be compared"
-        click.echo(f"audit: {topic}: {format_count(one['commits'], 'commit')}, {text}")
+        text = f"{format_count(one.records, 'record')} counted, {one.log_records:,} in the log"
+        if one.not_compared:
+            text += f"; {format_count(len(one.not_compared), 'commit')} cannot be compared"
+        click.echo(f"audit: {topic}: {format_count(one.commits, 'commit')}, {text}")
 
 
 def print_held(held: Mapping[str, str]) -> None:

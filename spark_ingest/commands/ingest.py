@@ -6,7 +6,6 @@ when it is called, because importing PyArrow takes longer than the other command
 
 from __future__ import annotations
 
-import time
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -18,6 +17,7 @@ from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import print_json, print_note
 from spark_ingest.commands.again import backfill, replay
 from spark_ingest.commands.clean import clean, retain
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.commands.compact import compact
 from spark_ingest.commands.erase import erase
 from spark_ingest.commands.finalize import finalize
@@ -104,7 +104,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
     from spark_ingest.output.stores import open_output_store
     from spark_ingest.protocol.runner import abandon as abandon_plan
 
-    done = abandon_plan(open_output_store(output, is_written=True), job_name, time.time_ns() // 1_000_000)
+    done = abandon_plan(open_output_store(output, is_written=True), job_name, now_ms())
     number, removed = (done[0].number, len(done[1])) if done else (None, 0)
     if as_json:
         print_json({"job": job_name, "abandoned_plan": number, "files_removed": removed})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, print_json, print_note, print_table
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.options import (
     Moment,
     Pattern,
@@ -26,8 +26,10 @@ from spark_ingest.options import (
 )
 
 if TYPE_CHECKING:
+    from engine.tiering.store.store import ObjectStore
     from spark_ingest.plan import Positions
     from spark_ingest.positions.moving import Change
+    from spark_ingest.protocol.runner import Components
     from spark_ingest.source.discovery import TieredPartition
 
 _topics_option = click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics.")
@@ -154,8 +156,8 @@ def set_(
     if execute:
         if not may_repeat:
             check_no_repetition(changes)
-        selection, parts = Selection(topics), _step_parts()
-        set_positions(source, target, job_name, selection, cluster, found, wanted, may_repeat=may_repeat, **parts)
+        selection = Selection(topics, cluster=cluster)
+        set_positions(job_name, selection, found, wanted, _step_components(source, target), may_repeat=may_repeat)
     if as_json:
         head = History(target, job_name).head()
         document = {"job": job_name, "executed": execute, "head": head.number if head else None}
@@ -187,11 +189,11 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     head, _ = committed_positions(target, job_name, lambda _: True)
     cluster = cluster_of_job(source, target, job_name)
-    selection = Selection(topics)
+    selection = Selection(topics, cluster=cluster)
     lost = missing_topics(source, cluster, head, selection.wants)
     if execute and lost:
         target.probe()
-        drop_topics(source, target, job_name, selection, cluster, **_step_parts())
+        drop_topics(job_name, selection, _step_components(source, target))
     names = sorted({one.topic for one in lost})
     if as_json:
         print_json({"job": job_name, "executed": execute, "dropped": names})
@@ -201,13 +203,14 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
         print_note(f"{'Dropped' if execute else 'Nothing is changed; --execute drops'}: {', '.join(names)}")
 
 
-def _step_parts() -> dict[str, Any]:
-    """Returns the arguments of a step that do not depend on its options. The step prints nothing."""
+def _step_components(source: ObjectStore, output: ObjectStore) -> Components:
+    """Returns the components of a step that prints nothing."""
     from spark_ingest.plan import Recipe
+    from spark_ingest.positions.steps import components_of
     from spark_ingest.report import Report
 
     report = Report(lambda _: Recipe(), is_quiet=True)
-    return {"listener": report, "new_id": secrets.token_hex, "now_ms": lambda: time.time_ns() // 1_000_000}
+    return components_of(source, output, report, secrets.token_hex, now_ms)
 
 
 def _end(one: TieredPartition, to: str | None) -> int:

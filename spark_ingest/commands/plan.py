@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from typing import Any
 
 import click
 
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.commands.run import choices_of, run_command, selection_of
 from spark_ingest.config.job_file import JobFile
 from spark_ingest.output import names
@@ -48,8 +48,8 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
     plan, failures, is_pending = history.plan(head.number + 1 if head else 1), dict[str, Any](), True
     if plan is None:
         choices = choices_of(file, options)
-        now_ms = time.time_ns() // 1_000_000
-        selection = within(selection_of(options, choices), file.run_limits.begin(now_ms))
+        at_ms = now_ms()
+        selection = within(selection_of(options, choices), file.run_limits.begin(at_ms))
         planned = next_plan(
             source,
             resolve_cluster(source, selection.cluster, head.cluster if head else None),
@@ -62,7 +62,7 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
             claim=_take_no_table,
             parallelism=workers or len(os.sched_getaffinity(0)),
             new_id=secrets.token_hex,
-            now_ms=now_ms,
+            now_ms=at_ms,
         )
         plan, failures, is_pending = planned.plan, planned.failures, False
     document = document_of(job_name, plan, failures, is_pending=plan is not None and is_pending)

@@ -18,6 +18,7 @@ import click
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, StoreUnusable
 from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, Choices
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices, check_event_time
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import ENGINES, LOCAL, SPARK, parameters_of
@@ -277,7 +278,7 @@ def run_command(
     def read_lag() -> dict[str, Any]:
         return lag(source, target, job.name, selection.wants, selection.cluster)
 
-    targets = MetricTargets(job.name, metrics_file, statsd, read_lag, lambda: time.time_ns() // 1_000_000)
+    targets = MetricTargets(job.name, metrics_file, statsd, read_lag, now_ms)
     run_and_measure = measured(run_once, targets, lambda text: click.echo(text, err=True))
 
     def run_and_keep_up() -> tuple[dict[str, Any], EngineError | None]:
@@ -289,7 +290,7 @@ def run_command(
 
     if repetition is not None:
         upkeep = _upkeep(target, job.name, upkeep_s, tables.publisher)
-        repeat(run_and_keep_up, repetition, Stop(), time.monotonic, lambda: time.time_ns() // 1_000_000)
+        repeat(run_and_keep_up, repetition, Stop(), time.monotonic, now_ms)
         return
     document, failure = run_and_measure()
     if as_json:
@@ -363,7 +364,7 @@ def execute_job(
         parallelism=executor.parallelism,
         listener=report,
         new_id=secrets.token_hex,
-        now_ms=lambda: time.time_ns() // 1_000_000,
+        now_ms=now_ms,
     )
     try:
         run(job, parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
+from spark_ingest.commands.clock import now_ms
 from spark_ingest.commands.findings import completeness_of, missing_of, print_completeness, print_held, print_ranges
 from spark_ingest.commands.job_file import config_option
 from spark_ingest.options import (
@@ -118,8 +118,8 @@ def lag(
 
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     document = lag_of(source, target, job_name, topic_filter(topics, exclude), cluster)
-    now_ms = time.time_ns() // 1_000_000
-    ages = {topic: _age_s(one["oldest_ms"], now_ms) for topic, one in document["topics"].items()}
+    at_ms = now_ms()
+    ages = {topic: _age_s(one["oldest_ms"], at_ms) for topic, one in document["topics"].items()}
     for topic, one in document["topics"].items():
         one["age_seconds"] = ages[topic]
     if as_json:
@@ -165,7 +165,7 @@ def _print_status(document: dict[str, Any]) -> None:
         print_note("A replay is not complete: penstock ingest replay --resume drops the earlier rows.")
     complete = document.get("completeness", {})
     print_completeness(complete)
-    for line in [line for topic, one in complete.items() for line in missing_of(topic, one)]:
+    for line in missing_of(complete):
         click.echo(f"missing: {line}")
     print_tables(document["tables"])
     click.echo()

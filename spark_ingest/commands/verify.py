@@ -10,7 +10,6 @@ import click
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import format_count, print_json
 from spark_ingest.commands.findings import (
-    audits_of,
     completeness_of,
     missing_of,
     print_audit,
@@ -53,6 +52,7 @@ def verify(
     \f
     Raises Failure.
     """
+    from spark_ingest.inspection.audit import audit
     from spark_ingest.output.retained import load_retained
     from spark_ingest.output.rewrites import Rewrites
     from spark_ingest.output.stores import open_output_store, open_source_store
@@ -69,10 +69,10 @@ def verify(
     source = open_source_store(store) if store else None
     head = History(opened, job_name).head() if source else None
     pending = pending_losses(source, head.cluster, head.progress) if source and head else []
-    audits = audits_of(source, commits) if source and is_audited else {}
+    audits = audit(source, commits) if source and is_audited else {}
     complete = completeness_of(source, opened, job_name) if source and is_audited else {}
-    findings.problems += [one for topic in audits.values() for one in topic["differences"]]
-    findings.problems += [one for topic, counts in complete.items() for one in missing_of(topic, counts)]
+    findings.problems += [one for topic in audits.values() for one in topic.differences]
+    findings.problems += missing_of(complete)
     if deep:
         retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()
         findings.problems += verify_deep(opened, commits, retained.covers, effect)

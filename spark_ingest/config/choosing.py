@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from spark_ingest.choices import TopicChoice
@@ -31,32 +31,33 @@ class TopicChoices:
     @property
     def may_widen(self) -> bool:
         """True if a column of any topic may become decimal."""
-        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
-        return any(one.widens for one in (self.defaults, *sections))
+        return any(one.widens for one in self._choices)
 
     def check(self) -> None:
         """Raises IngestRefused if the decoder of the options or of a section is not usable here."""
-        for one in (self.defaults, *(self._file.choice_of(name, self._defaults) for name in self._file.topics)):
+        for one in self._choices:
             converter_of(one.recipe)
 
     @property
     def gathers(self) -> bool:
         """True if runs gather the small files of any topic."""
-        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
-        return any(one.small_files_max is not None for one in (self.defaults, *sections))
+        return any(one.small_files_max is not None for one in self._choices)
 
     @property
     def layouts(self) -> set[Layout]:
         """Returns the layouts of all topics."""
-        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
-        return {one.recipe.layout for one in (self.defaults, *sections)}
+        return {one.recipe.layout for one in self._choices}
+
+    @cached_property
+    def _choices(self) -> list[TopicChoice]:
+        """The choice of topics without a section, and that of each section."""
+        return [self.defaults, *(self._file.choice_of(name, self._defaults) for name in self._file.topics)]
 
     def __call__(self, topic: str) -> TopicChoice:
         return self._kept(topic)
 
     def _choice_of(self, topic: str) -> TopicChoice:
-        section = self._file.section_of(topic)
-        settings = {**self._defaults, **(self._file.topics[section] if section is not None else {})}
+        settings = self._file.settings_of(topic, self._defaults)
         settings["columns"] = {**(settings.get("columns") or {}), **self._declared.get(topic, {})}
         return choice_of(settings)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_ingest.config.setting import SWITCH, TABLE, TEXT, TEXTS, Setting
+from spark_ingest.config.setting import SWITCH, TABLE, TEXT, TEXTS, Setting, without_effect
 from spark_ingest.payload.decoder import BUILT_IN, is_known
 from spark_ingest.payload.installed import DECODERS, TRANSFORMERS, entry_point_names
 from spark_ingest.payload.registry import url_problem
@@ -118,12 +118,12 @@ def step_problem(steps: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def misplaced(own: Mapping[str, Any], payload: str) -> list[tuple[str, str]]:
+def misplaced(own: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the settings of a section that its payload does not have."""
-    wrong = [name for name in own if payload not in _USERS.get(name, (payload,))]
-    if "transforms" in own and payload == RAW and own["transforms"]:
-        wrong.append("transforms")
-    return [(name, f"has no effect on payload {payload}; remove it") for name in wrong]
+    wrong = without_effect(own, settings, {name: ("payload", users) for name, users in _USERS.items()})
+    if own.get("transforms") and settings["payload"] == RAW:
+        wrong.append(("transforms", f"has no effect on payload {RAW}; remove it"))
+    return wrong
 
 
 def decoder_options(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,11 +55,15 @@ class JobFile:
             return topic
         return next((name for name in self.topics if re.fullmatch(name, topic)), None)
 
-    def choice_of(self, topic: str, defaults: Mapping[str, Any] | None = None) -> TopicChoice:
-        """Returns the choice for a topic. `defaults` replaces the file's own ones."""
+    def settings_of(self, topic: str, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Returns the settings of a topic. `defaults` replaces the file's own ones."""
         section = self.section_of(topic)
         base = self.defaults if defaults is None else defaults
-        return choice_of({**base, **(self.topics[section] if section is not None else {})})
+        return {**base, **(self.topics[section] if section is not None else {})}
+
+    def choice_of(self, topic: str, defaults: Mapping[str, Any] | None = None) -> TopicChoice:
+        """Returns the choice for a topic."""
+        return choice_of(self.settings_of(topic, defaults))
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from spark_ingest.config.setting import TABLE, TEXT, WHOLE, Setting
+from spark_ingest.config.setting import TABLE, TEXT, WHOLE, Setting, without_effect
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import (
     CODECS,
@@ -118,6 +118,14 @@ _SETTINGS = (
     Setting("partitioner_options", TABLE, None, "The options of the partitioner."),
 )  # fmt: skip
 LAYOUT_SETTINGS = {one.name: one for one in _SETTINGS}
+_NEEDS = {
+    "text_column": ("format", (LINES,)),
+    "file_bytes": ("format", (PARQUET,)),
+    "small_files_max": ("format", (PARQUET,)),
+    "partition_zone": ("partition", TIME_PERIODS),
+    "partition_path": ("partition", TIME_PERIODS),
+    "partition_positions": ("partition", (POSITIONS,)),
+}
 
 
 def layout_of(settings: Mapping[str, Any]) -> Layout:
@@ -158,19 +166,10 @@ def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list
         wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
     if settings["format"] == LINES and settings["text_column"] is None and settings["payload"] != RAW:
         wrong.append(("format", "is 'text' without text_column; write the column whose values are the lines"))
-    if "text_column" in own and settings["format"] != LINES:
-        wrong.append(("text_column", f"has no effect on format {settings['format']}; remove it"))
-    if "file_bytes" in own and settings["format"] != PARQUET:
-        wrong.append(("file_bytes", f"has no effect on format {settings['format']}; remove it"))
+    wrong += without_effect(own, settings, _NEEDS)
     path = settings["partition_path"]
     if path is not None and period in TIME_PERIODS and (problem := pattern_problem(path, period)):
         wrong.append(("partition_path", problem))
-    if period not in TIME_PERIODS:
-        for name in ("partition_zone", "partition_path"):
-            if name in own:
-                wrong.append((name, f"has no effect on partition {period}; remove it"))
-    if "partition_positions" in own and period != POSITIONS:
-        wrong.append(("partition_positions", f"has no effect on partition {period}; remove it"))
     if settings["partitioner"] and settings["partition_fields"]:
         wrong.append(("partitioner", "cannot be beside partition_fields; remove one"))
     taken = [one.partition("=")[0].lower() for one in (path or PATTERNS[period]).split("/") if "=" in one]

@@ -8,7 +8,7 @@ import click
 
 from spark_ingest.config.job_settings import SPARK
 from spark_ingest.errors import IngestRefused
-from spark_ingest.options import CommandT, Seconds
+from spark_ingest.options import Seconds, add_options
 
 FOLLOW_EVERY_S = 60.0  # freshness in minutes; a run without new records takes a few requests
 
@@ -21,35 +21,30 @@ class Repetition:
     is_quiet: bool
 
 
-def repeating_options(command: CommandT) -> CommandT:
-    """Adds `--every`, `--follow` and `--upkeep-every`."""
-    options = (
-        click.option(
-            "--every",
-            "every_s",
-            type=Seconds(),
-            metavar="DURATION",
-            help="Start a run every 30s, 10min or 1h in one process, until SIGTERM; needs --engine local. Prints one "
-            "line of JSON for each run.",
-        ),
-        click.option(
-            "--follow",
-            is_flag=True,
-            help="Keep going in one process until SIGTERM: look for new segments every minute, or as --every says. "
-            "Prints a line only for a run with new records or a failure; needs --engine local.",
-        ),
-        click.option(
-            "--upkeep-every",
-            "upkeep_s",
-            type=Seconds(),
-            metavar="DURATION",
-            help="With --every or --follow: after a run, this often, also compact hours that ended an hour ago, and "
-            "clean the history.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+repeating_options = add_options(  # of `run`
+    click.option(
+        "--every",
+        "every_s",
+        type=Seconds(),
+        metavar="DURATION",
+        help="Start a run every 30s, 10min or 1h in one process, until SIGTERM; needs --engine local. Prints one "
+        "line of JSON for each run.",
+    ),
+    click.option(
+        "--follow",
+        is_flag=True,
+        help="Keep going in one process until SIGTERM: look for new segments every minute, or as --every says. "
+        "Prints a line only for a run with new records or a failure; needs --engine local.",
+    ),
+    click.option(
+        "--upkeep-every",
+        "upkeep_s",
+        type=Seconds(),
+        metavar="DURATION",
+        help="With --every or --follow: after a run, this often, also compact hours that ended an hour ago, and "
+        "clean the history.",
+    ),
+)
 
 
 def repetition_of(every_s: float | None, upkeep_s: float | None, engine: str, *, follow: bool) -> Repetition | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,10 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     TABLE: dict,
     TABLES: list,
 }
+
+
+# By the name of a setting: another one, and its values with which the setting has an effect.
+Needs = Mapping[str, tuple[str, Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,12 @@ class Setting:
             high = "" if self.maximum is None else f"to {self.maximum:,}"
             return f"a {self.kind} {low}{high}".strip()
         return _article(self.kind)
+
+
+def without_effect(own: Mapping[str, Any], settings: Mapping[str, Any], needs: Needs) -> list[tuple[str, str]]:
+    """Returns the settings of a section that the value of another one leaves without an effect."""
+    wrong = [(name, needs[name][0]) for name in own if name in needs and settings[needs[name][0]] not in needs[name][1]]
+    return [(name, f"has no effect on {other} {settings[other]}; remove it") for name, other in wrong]
 
 
 def is_expression(value: str) -> str | None:

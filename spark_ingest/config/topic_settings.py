@@ -16,9 +16,8 @@ from spark_ingest.config.layout_settings import LAYOUT_SETTINGS, layout_of, layo
 from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOLE, Setting
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import PARQUET
 from spark_ingest.payload.decoder import converter_of
-from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, RAW, RECORD, Recipe
 from spark_ingest.types.json_types import is_decodable
 
 WIDEN, KEEP = "widen", "keep"
@@ -131,10 +130,9 @@ def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> li
 
     `settings` are those of the section and of [defaults], `own` those of the section.
     """
-    wrong = misplaced(own, settings.get("payload", JSON))
-    wrong += layout_problems(_with_defaults(settings), own)
-    if "small_files_max" in own and settings.get("format", PARQUET) != PARQUET:
-        wrong.append(("small_files_max", f"has no effect on format {settings['format']}; remove it"))
+    whole = _with_defaults(settings)
+    wrong = misplaced(own, whole)
+    wrong += layout_problems(whole, own)
     try:
         converter_of(choice_of(settings).recipe)
     except IngestRefused as error:

@@ -40,14 +40,14 @@ def work_in_processes(
     at_work: dict[Connection, int] = {}
     try:
         for _ in range(min(count, len(specs))):
-            worker = _started(source_url, output_url)
+            worker = _start_worker(source_url, output_url)
             workers[worker.connection] = worker
             at_work[worker.connection] = _give(worker, waiting)
         while at_work:
             for ready in wait(list(at_work)):
                 assert isinstance(ready, Connection)
                 worker, index = workers[ready], at_work.pop(ready)
-                answer = _received(worker)
+                answer = _receive(worker)
                 if waiting:
                     at_work[ready] = _give(worker, waiting)
                 yield index, answer
@@ -59,7 +59,7 @@ def work_in_processes(
             worker.process.join()
 
 
-def _started(source_url: str, output_url: str) -> _Worker:
+def _start_worker(source_url: str, output_url: str) -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, source_url, output_url), name="ingest worker", daemon=True)
@@ -73,20 +73,20 @@ def _give(worker: _Worker, waiting: deque[tuple[int, bytes]]) -> int:
     try:
         worker.connection.send_bytes(spec)
     except OSError as error:
-        raise _died(worker) from error
+        raise _death_of(worker) from error
     return index
 
 
-def _received(worker: _Worker) -> Answer:
+def _receive(worker: _Worker) -> Answer:
     try:
         data = worker.connection.recv_bytes()
     except (EOFError, OSError) as error:
-        raise _died(worker) from error
+        raise _death_of(worker) from error
     answer: Answer = msgspec.json.decode(data, type=Answer)
     return answer
 
 
-def _died(worker: _Worker) -> TaskFailed:
+def _death_of(worker: _Worker) -> TaskFailed:
     worker.process.join()
     code = worker.process.exitcode or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -70,8 +70,12 @@ class _Writer:
     def _task(self) -> _Task:
         context = TaskContext.get()
         assert context is not None
-        number = context.partitionId()
-        return _Task(f"spark/{self._write_id}/{number}", number, 0)
+        number, (write, epoch) = context.partitionId(), self._write_of(context)
+        return _Task(f"spark/{write}/{number}", number, epoch)
+
+    def _write_of(self, context: TaskContext) -> tuple[str, int]:
+        """Returns the id of the write and its batch."""
+        return self._write_id, 0
 
 
 class PenstockWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
@@ -81,14 +85,11 @@ class PenstockWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 class PenstockStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Stores the rows of the batches of a stream."""
 
-    def _task(self) -> _Task:
-        context = TaskContext.get()
-        assert context is not None
+    def _write_of(self, context: TaskContext) -> tuple[str, int]:
         query, epoch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if query is None or epoch is None:
             raise IngestRefused("Spark did not name the query and the batch of this task")
-        number = context.partitionId()
-        return _Task(f"spark/{query}/{number}", number, int(epoch))
+        return query, int(epoch)
 
 
 class RowsDiffer(IngestRefused):

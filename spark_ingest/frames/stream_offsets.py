@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spark_ingest.plan import RETENTION, Ended, Lost, Positions, TopicPosition
+from spark_ingest.plan import RETENTION, Ended, Lost, Positions, positions_from
 from spark_ingest.progress import Progress
 
 
@@ -86,12 +86,11 @@ def advanced(
     start: StreamOffset, taken: Iterable[Unread], lost: Sequence[Lost], settled: Mapping[str, Sequence[str]]
 ) -> StreamOffset:
     """Returns the offset after a batch, behind the lost records. `settled` as in Progress."""
-    behind = [(one.topic, one.topic_id, one.partition, one.end) for one in lost if one.reason == RETENTION]
+    behind = [(one.topic, one.topic_id, one.partition, one.end or 0) for one in lost if one.reason == RETENTION]
     read = [(one.topic, one.topic_id, one.partition, one.end) for one in taken]
-    positions: Positions = {}
-    for topic, topic_id, partition, end in [*behind, *read]:
-        positions.setdefault(topic, TopicPosition(topic_id, {})).ends[partition] = end or 0
-    after = start.progress.advanced(positions, [one for one in lost if one.reason != RETENTION], settled)
+    after = start.progress.advanced(
+        positions_from([*behind, *read]), [one for one in lost if one.reason != RETENTION], settled
+    )
     counts = Counter(start.lost)
     for one in lost:
         counts[one.reason] += one.records or 0

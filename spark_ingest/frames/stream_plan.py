@@ -41,11 +41,11 @@ class StreamPlan:
 
     def stop_at_present_end(self) -> None:
         """Hides what is tiered from now on, for Trigger.AvailableNow."""
-        self._target = {_id(one): one.tiered_end for one in self._read_by(self._looked_now())}
+        self._target = {_id(one): one.tiered_end for one in self._read_by(self._look_now())}
 
     def ends(self) -> StreamOffset:
         """Returns the ends of the partitions at the last look."""
-        partitions = self._read_by(self._look or self._looked_now())
+        partitions = self._read_by(self._look or self._look_now())
         return advanced(StreamOffset(), [_unread(one, 0, one.tiered_end, 0) for one in partitions], (), {})
 
     def next_offset(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
@@ -53,7 +53,7 @@ class StreamPlan:
 
         Raises LostRecords; IngestRefused if the store has neither a topic of the query nor a marker of its deletion.
         """
-        look = self._looked()
+        look = self._look_if_due()
         partitions = self._read_by(look)
         changed = changed_ids(self._store, look.cluster, living_ids(look.partitions), start.progress, self._reads)
         if not start.started:
@@ -83,7 +83,7 @@ class StreamPlan:
         return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, read.partition_bytes)]
 
     def _ranges(self, start: StreamOffset, end: StreamOffset) -> Iterator[tuple[TieredPartition, int, int]]:
-        found = {_id(one): one for one in (self._look or self._looked_now()).partitions}
+        found = {_id(one): one for one in (self._look or self._look_now()).partitions}
         for topic, position in sorted(end.topics.items()):
             for partition, last in sorted(position.ends.items()):
                 reached = start.progress.reached(topic, position.topic_id, partition)
@@ -94,7 +94,7 @@ class StreamPlan:
                     raise RepeatedRecords(f"{text}, and a later batch with them", hint="use another checkpoint")
                 one = found.get((topic, position.topic_id, partition))
                 if one is None or one.tiered_end < last:  # tiered since, or gone
-                    found = {_id(one): one for one in self._looked_now().partitions}
+                    found = {_id(one): one for one in self._look_now().partitions}
                     one = found.get((topic, position.topic_id, partition))
                 is_cut = one is not None and reached is not None and reached < one.log_start
                 if (one is None or one.tiered_end < last or is_cut) and not self._wanted.skips_lost:
@@ -140,12 +140,12 @@ class StreamPlan:
         found = [one for one in look.partitions if numbers is None or one.partition in numbers]
         return found if self._target is None else [one for one in found if _id(one) in self._target]
 
-    def _looked(self) -> _Look:
+    def _look_if_due(self) -> _Look:
         look = self._look
         is_old = look is None or self._clock() - look.at >= self._wanted.poll_ms / 1000
-        return self._looked_now() if look is None or is_old else look
+        return self._look_now() if look is None or is_old else look
 
-    def _looked_now(self) -> _Look:
+    def _look_now(self) -> _Look:
         cluster = resolve_cluster(self._store, self._wanted.read.cluster)
         found = discover(self._store, cluster, self._reads)
         self._look = _Look(self._clock(), cluster, found)

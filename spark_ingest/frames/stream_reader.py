@@ -55,16 +55,16 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         is_limited = not isinstance(limit, ReadAllAvailable)
-        return to_json(self._planned().next_offset(from_json(start), is_limited=is_limited))
+        return to_json(self._open_plan().next_offset(from_json(start), is_limited=is_limited))
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return to_json(self._planned().ends())
+        return to_json(self._open_plan().ends())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._planned().stop_at_present_end()
+        self._open_plan().stop_at_present_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PenstockPartition]:
-        tasks = self._planned().tasks(from_json(start), from_json(end))
+        tasks = self._open_plan().tasks(from_json(start), from_json(end))
         return [PenstockPartition(topic, slices) for topic, slices in tasks]
 
     def read(self, partition: PenstockPartition) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store = open_source_store(read.store)
         return read_partition(store, read, partition.topic, partition.slices, typed_rows(self._schema))
 
-    def _planned(self) -> StreamPlan:
+    def _open_plan(self) -> StreamPlan:
         if self._plan is None:
             self._plan = StreamPlan(self._wanted, open_source_store(self._wanted.read.store), self._clock)
         return self._plan

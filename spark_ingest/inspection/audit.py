@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict
 
 import pyarrow as pa
 
@@ -19,26 +18,15 @@ from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.results import ALL_TIMES, add_counts
-from spark_ingest.source.discovery import TieredPartition, discover, load_folded, slices_of, unread_entries
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, slice_of, slices_of, unread_entries
 from spark_ingest.source.range_sets import common, offset_count, without
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Range, Slice
 
 
-class AuditDocument(TypedDict):
-    """The counts of a topic in `--json`."""
-
-    commits: int
-    records: int
-    log_records: int
-    rows: int
-    not_compared: list[int]
-    differences: list[str]
-
-
 @dataclass(slots=True)
 class TopicAudit:
-    """The comparison of a topic. `records` were counted by commits, `log_records` are those of the log.
+    """The comparison of a topic, and its JSON. `records` were counted by commits, `log_records` are those of the log.
 
     `not_compared` are commits whose records the store no longer has, or that releases without counts made.
     """
@@ -49,16 +37,6 @@ class TopicAudit:
     rows: int = 0
     not_compared: list[int] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
-
-    def document(self) -> AuditDocument:
-        return {
-            "commits": self.commits,
-            "records": self.records,
-            "log_records": self.log_records,
-            "rows": self.rows,
-            "not_compared": self.not_compared,
-            "differences": self.differences,
-        }
 
 
 def audit(source: ObjectStore, commits: Sequence[Commit]) -> dict[str, TopicAudit]:
@@ -137,8 +115,8 @@ def _segments(source: ObjectStore, partitions: Sequence[TieredPartition], ingest
             whole = Range(one.partition, entry.base_offset, entry.end_offset)
             if entry.base_offset < one.log_start or without([whole], ingested):
                 continue
-            bounds = (entry.key, entry.size_bytes, entry.base_offset, entry.end_offset)
-            has = _counts(source, [Slice(one.partition, *bounds, entry.base_offset, entry.end_offset)]).total()
+            whole_segment = slice_of(one.partition, entry, entry.base_offset, entry.end_offset)
+            has = _counts(source, [whole_segment]).total()
             if has != entry.record_count:
                 wrong.append(f"{entry.key}: the node counted {entry.record_count:,} records, the segment has {has:,}")
     return wrong

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict
+from typing import Any
 
 from engine.format.paths import accepted_hour_of, is_topic_name, store_accepted_prefix, store_deleted_prefix
 from engine.tiering.manifest.accepted_object import ALL_PERIODS, HOUR_MS, CountedTopic, decode_accepted
@@ -34,29 +34,13 @@ PERIODS_SHOWN = 1000
 HourCounts = tuple[int, dict[CountedTopic, dict[int, int]]]
 
 
-PeriodDocument = TypedDict("PeriodDocument", {"from": str | None, "accepted": int, "ingested": int})
-
-
-class CompletenessDocument(TypedDict):
-    """The counts of a topic in `--json`."""
-
-    accepted: int
-    ingested: int
-    missing: int
-    pending: int
-    not_of_job: int
-    is_deleted: bool
-    unreadable_counts: int
-    periods: list[PeriodDocument]
-
-
 @dataclass(slots=True)
 class TopicCompleteness:
     """The comparison of a topic, of all its ids. `missing` counts records of settled periods, `pending` those of later
     ones, `not_of_job` those of ids that were deleted before the job read the topic.
 
     `periods` has (start in ms, accepted, ingested) of settled periods with missing records; the start is None if they
-    are too many to compare one by one. `unreadable` are objects of counts that cannot be read: `accepted` is too low.
+    are too many to compare one by one. `unreadable_counts` are objects that cannot be read: `accepted` is too low.
     """
 
     accepted: int = 0
@@ -65,7 +49,7 @@ class TopicCompleteness:
     pending: int = 0
     not_of_job: int = 0
     is_deleted: bool = False
-    unreadable: int = 0
+    unreadable_counts: int = 0
     periods: list[tuple[int | None, int, int]] = field(default_factory=list)
 
     def add(self, accepted: Counter[int], ingested: Counter[int], settled_ms: int) -> None:
@@ -87,21 +71,13 @@ class TopicCompleteness:
             else:
                 self.pending += count - here
 
-    def document(self) -> CompletenessDocument:
-        periods: list[PeriodDocument] = [
+    def document(self) -> dict[str, Any]:
+        """Returns the counts for `--json`."""
+        periods = [
             {"from": None if at is None else _time(at), "accepted": accepted, "ingested": ingested}
             for at, accepted, ingested in self.periods[:PERIODS_SHOWN]
         ]
-        return {
-            "accepted": self.accepted,
-            "ingested": self.ingested,
-            "missing": self.missing,
-            "pending": self.pending,
-            "not_of_job": self.not_of_job,
-            "is_deleted": self.is_deleted,
-            "unreadable_counts": self.unreadable,
-            "periods": periods,
-        }
+        return asdict(self) | {"periods": periods}
 
 
 def job_completeness(
@@ -131,7 +107,7 @@ def completeness(
     if not commits:
         return {}
     head = commits[-1]
-    hours, unreadable = _accepted(source, head.cluster)
+    hours, unreadable = _load_accepted(source, head.cluster)
     ids: dict[str, set[str]] = {topic: head.progress.ids_of(topic) for topic in {*head.positions, *head.ended}}
     stored = topics_of(source, head.cluster, is_wanted)
     for topic in [*stored, *names_below(source, store_deleted_prefix(head.cluster))]:
@@ -145,7 +121,7 @@ def completeness(
     found: dict[str, TopicCompleteness] = {}
     for topic in ids:
         is_deleted = bool(markers[topic]) and topic not in stored
-        done = found[topic] = TopicCompleteness(unreadable=unreadable, is_deleted=is_deleted)
+        done = found[topic] = TopicCompleteness(unreadable_counts=unreadable, is_deleted=is_deleted)
         settled_ms = min(head.committed_ms - SETTLED_MS, oldest_ms.get(topic) or head.committed_ms)
         for topic_id in sorted(ids[topic]):
             is_read = bool(head.progress.ends_of(topic, topic_id)) or (topic, topic_id) in lost
@@ -157,7 +133,7 @@ def completeness(
                 done.not_of_job += accepted.total()
             else:
                 until_ms = ALL_SETTLED_MS if is_gone else 0 if topic in head.held else settled_ms
-                done.add(accepted, _ingested(topic, mine), until_ms)
+                done.add(accepted, _count_ingested(topic, mine), until_ms)
     return found
 
 
@@ -191,7 +167,7 @@ def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     return since_ms
 
 
-def _ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
+def _count_ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     total: Counter[int] = Counter()
     for commit in commits:
         counted = commit.audit.get(topic)
@@ -200,7 +176,7 @@ def _ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     return total
 
 
-def _accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
+def _load_accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
     """Returns the hour and the counts of each object, and how many objects cannot be read: those count nothing."""
     prefix = store_accepted_prefix(cluster)
     keys = [(hour, one.key) for one in source.list(prefix) if (hour := accepted_hour_of(one.key.removeprefix(prefix)))]

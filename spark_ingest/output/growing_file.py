@@ -64,7 +64,7 @@ class GrowingFile:
         if not self._held:
             return
         table = pa.concat_tables(self._held)
-        writer = self._opened(table)
+        writer = self._open_writer(table)
         self._held = []
         writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         self.grouped_bytes += self.held_bytes
@@ -73,10 +73,10 @@ class GrowingFile:
     def finish(self) -> bytes:
         """Returns the file."""
         self.end_group()
-        self._opened(self._schema.empty_table()).close()
+        self._open_writer(self._schema.empty_table()).close()
         return self._sink.getvalue()
 
-    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+    def _open_writer(self, table: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._sink, self._schema, **self._options(table))
             self._writer.add_key_value_metadata(self._metadata)

@@ -7,10 +7,11 @@ from functools import cache
 
 import msgspec
 
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CODECS, DEFAULT, Layout
 from spark_ingest.output import names
+from spark_ingest.output.stores import put_if_absent
 from spark_ingest.plan import UnreadablePlan
 
 Layouts = Callable[[str], Layout]  # of tables, by topic
@@ -31,16 +32,15 @@ def claim_table(output: ObjectStore, topic: str, job: str, layout: Layout = DEFA
     """
     key = names.owner_key(topic)
     whole = None if layout.fixed == f"{layout.format} by {layout.period}" else layout
-    try:
-        output.put(key, msgspec.json.encode(_Owner(job, layout.fixed, whole)), if_absent=True)
-    except ObjectExists as error:
-        found = _decode(output.get(key), key)
-        if found.layout != layout.fixed:
-            text = f"table {topic} in {output.url} has files of the layout {found.layout}, not {layout.fixed}"
-            raise IngestRefused(text, hint="a table keeps its format and period; use another --output") from error
-        if found.job != job:
-            hint = f"use --job {found.job} or another --output"
-            raise IngestRefused(f"table {topic} in {output.url} belongs to job {found.job}", hint=hint) from error
+    if put_if_absent(output, key, msgspec.json.encode(_Owner(job, layout.fixed, whole))):
+        return
+    owner = _decode(output.get(key), key)
+    if owner.layout != layout.fixed:
+        text = f"table {topic} in {output.url} has files of the layout {owner.layout}, not {layout.fixed}"
+        raise IngestRefused(text, hint="a table keeps its format and period; use another --output")
+    if owner.job != job:
+        hint = f"use --job {owner.job} or another --output"
+        raise IngestRefused(f"table {topic} in {output.url} belongs to job {owner.job}", hint=hint)
 
 
 def layouts_of(output: ObjectStore) -> Layouts:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.tiering.store.store import ObjectExists, ObjectStore
+from engine.tiering.store.store import ObjectStore
 from spark_ingest.layout import DAY, Layout
 from spark_ingest.output import names
 from spark_ingest.output.directories import day_end_of
@@ -50,13 +50,3 @@ def load_retained(output: ObjectStore, job: str) -> Retained:
     found = [(names.number_of(one.key) or 0, one.key) for one in output.list(names.retained_prefix(job))]
     number, key = max(found, default=(0, ""))
     return decode(output.get(key), key, Retained) if number else Retained(job, 0, {})
-
-
-def put_retained(output: ObjectStore, state: Retained) -> Retained:
-    """Stores a state; returns the stored one, which another run may have created first."""
-    key = names.retained_key(state.job, state.number)
-    try:
-        output.put(key, msgspec.json.encode(state), if_absent=True)
-    except ObjectExists:
-        return decode(output.get(key), key, Retained)
-    return state

@@ -18,10 +18,11 @@ from contextlib import suppress
 
 import msgspec
 
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.output.stored_file import StoredFile
+from spark_ingest.output.stores import load, put_if_absent, put_once
 from spark_ingest.plan import FORMAT, decode, encode
 from spark_ingest.source.slices import Range
 from spark_ingest.types.json_types import Members
@@ -201,29 +202,15 @@ class Rewrites:
         return decode(self._output.get(key), key, Effect) if number else Effect(self.job)
 
     def plan(self, number: int) -> RewritePlan | None:
-        key = names.rewrite_plan_key(self.job, number)
-        try:
-            return decode(self._output.get(key), key, RewritePlan)
-        except NoSuchObject:
-            return None
+        return load(self._output, names.rewrite_plan_key(self.job, number), RewritePlan)
 
     def put_plan(self, plan: RewritePlan) -> RewritePlan:
         """Stores a plan; returns the stored one, which another driver may have created first."""
-        key = names.rewrite_plan_key(self.job, plan.number)
-        try:
-            self._output.put(key, encode(plan), if_absent=True)
-        except ObjectExists:
-            return decode(self._output.get(key), key, RewritePlan)
-        return plan
+        return put_once(self._output, names.rewrite_plan_key(self.job, plan.number), plan)
 
     def put_commit(self, commit: RewriteCommit) -> RewriteCommit:
         """Stores a commit; returns the stored one, which another driver may have created first."""
-        key = names.rewrite_commit_key(self.job, commit.number)
-        try:
-            self._output.put(key, encode(commit), if_absent=True)
-        except ObjectExists:
-            return decode(self._output.get(key), key, RewriteCommit)
-        return commit
+        return put_once(self._output, names.rewrite_commit_key(self.job, commit.number), commit)
 
     def stored_ms(self) -> Mapping[int, int]:
         """Returns when each commit that is not folded was stored, by the store's clock."""
@@ -232,8 +219,7 @@ class Rewrites:
 
     def fold(self, effect: Effect) -> None:
         """Stores the effect of rewrites up to `effect.number`, and removes their plans and commits."""
-        with suppress(ObjectExists):
-            self._output.put(names.folded_rewrites_key(self.job, effect.number), encode(effect), if_absent=True)
+        put_if_absent(self._output, names.folded_rewrites_key(self.job, effect.number), encode(effect))
         self.remove_folded(effect.number)
 
     def remove_folded(self, number: int) -> None:

@@ -89,7 +89,7 @@ def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
 
 def fingerprint_of(schema: str) -> str:
     """Returns the CRC-64-AVRO of a schema's canonical form, in hexadecimal digits. Raises ValueError."""
-    return _rabin(_parsed(schema))
+    return _rabin(_parse(schema))
 
 
 def _rabin(schema: Schema) -> str:
@@ -98,7 +98,7 @@ def _rabin(schema: Schema) -> str:
 
 class _Avro:
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._schemas = {key: _parsed(text) for key, text in options.get("schemas", {}).items()}
+        self._schemas = {key: _parse(text) for key, text in options.get("schemas", {}).items()}
         self._schemas |= {_rabin(one): one for one in list(self._schemas.values())}
         self._bare = next(iter(self._schemas.values()), None) if options.get("framing") == "bare" else None
         if options.get("framing") == "bare" and self._bare is None:
@@ -109,25 +109,25 @@ class _Avro:
 
     def __call__(self, value: bytes) -> Any:
         """Returns the record. Raises Undecodable, RegistryUnavailable."""
-        datum = self._opened(value)
-        return _read(_unpacked(datum.data, datum.codec), datum.schema)
+        datum = self._unframe(value)
+        return _read(_unpack(datum.data, datum.codec), datum.schema)
 
     def declared(self, value: bytes) -> Members:
         """Returns the types of the writer's schema, the same object for each value of it. Raises as the decoder."""
-        return self._opened(value).schema.members
+        return self._unframe(value).schema.members
 
-    def _opened(self, value: bytes) -> _Datum:
+    def _unframe(self, value: bytes) -> _Datum:
         if self._bare is not None:
             return _Datum(value, self._bare)
         if value[:4] == b"Obj\x01":
             return self._container(value)
         if value[:2] == b"\xc3\x01" and len(value) >= 10:
-            return _Datum(value[10:], self._known(value[2:10].hex()))
+            return _Datum(value[10:], self._find_schema(value[2:10].hex()))
         if value[:1] == b"\0" and len(value) >= 5:
             return _Datum(value[5:], _usable(self._registered(int.from_bytes(value[1:5], "big"))))
         raise Undecodable("not_avro", "the value is not a container, single-object encoding or a registry's message")
 
-    def _known(self, mark: str) -> Schema:
+    def _find_schema(self, mark: str) -> Schema:
         try:
             return self._schemas[mark]
         except KeyError:
@@ -145,7 +145,7 @@ class _Avro:
         named: dict[str, Any] = {}
         try:
             self._add_references(found, named)
-            return _parsed(found.schema, named)
+            return _parse(found.schema, named)
         except ValueError as error:
             return Undecodable("unknown_schema", f"the schema of the id {schema_id} is not usable: {error}")
 
@@ -158,7 +158,7 @@ class _Avro:
             if other is None:
                 raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
             self._add_references(other, named, depth + 1)
-            _parsed(other.schema, named)
+            _parse(other.schema, named)
 
     def _container(self, value: bytes) -> _Datum:
         stream = BytesIO(value)
@@ -176,7 +176,7 @@ class _Avro:
 
 def _embedded(text: bytes) -> Schema | Undecodable:
     try:
-        return _parsed(text.decode(), is_trusted=False)
+        return _parse(text.decode(), is_trusted=False)
     except ValueError as error:
         return Undecodable("unknown_schema", f"the container's schema is not usable: {error}")
 
@@ -187,7 +187,7 @@ def _usable(found: Schema | Undecodable) -> Schema:
     return found
 
 
-def _parsed(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
+def _parse(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
         named = {} if named is None else named
@@ -212,7 +212,7 @@ def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
     return tree
 
 
-def _unpacked(data: bytes, codec: bytes) -> bytes:
+def _unpack(data: bytes, codec: bytes) -> bytes:
     """Raises Undecodable."""
     unpackers: dict[bytes, Callable[[], Any]] = {
         b"deflate": lambda: zlib.decompressobj(-15),

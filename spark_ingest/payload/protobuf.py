@@ -60,7 +60,7 @@ class _Protobuf:
         self._members: Members = _Types().members(descriptor) if not descriptor.full_name.startswith(_OWN_JSON) else []
 
     def __call__(self, value: bytes) -> dict[str, object]:
-        data = _unframed(value) if self._is_framed else value
+        data = _unframe(value) if self._is_framed else value
         self._bounds.check(data)
         try:
             message = self._kind.FromString(data)
@@ -87,7 +87,7 @@ def _message_class(descriptor_set: bytes, name: str) -> type[Message]:
     return found
 
 
-def _unframed(value: bytes) -> bytes:
+def _unframe(value: bytes) -> bytes:
     """Returns the bytes after the header: a zero byte, the schema id, and the indexes of the message."""
     if len(value) < 6 or value[0]:
         raise Undecodable("not_protobuf", "the value does not begin with the header of a schema registry")

@@ -32,7 +32,7 @@ class MessageBounds:
 
     def check(self, value: bytes) -> None:
         """Raises Undecodable if the message takes too much memory. Damaged bytes are left to the library."""
-        if len(value) * self._bytes_of_byte > VALUE_BYTES_MAX and self._walked(value) > VALUE_BYTES_MAX:
+        if len(value) * self._bytes_of_byte > VALUE_BYTES_MAX and self._measure(value) > VALUE_BYTES_MAX:
             raise Undecodable("too_large", f"the value takes more than {VALUE_BYTES_MAX:,} bytes of memory")
 
     def _add(self, kind: Descriptor) -> None:
@@ -44,7 +44,7 @@ class MessageBounds:
             if one.message_type is not None:
                 self._add(one.message_type)
 
-    def _walked(self, value: bytes) -> int:
+    def _measure(self, value: bytes) -> int:
         """Returns the bytes of memory, up to the limit and a little more."""
         total = self._costs[self._kind.full_name] + len(value)
         left: list[tuple[int, int, Descriptor]] = [(0, len(value), self._kind)]

@@ -67,7 +67,7 @@ def _csv(options: Mapping[str, Any]) -> Decode:
 def _expression(options: Mapping[str, Any]) -> Decode:
     """Raises ValueError for a pattern without named groups, or one that the engine rejects."""
     pattern, fields = options["pattern"], _Fields(options)
-    find, names = _compiled(pattern)
+    find, names = _compile(pattern)
     if not names:
         raise ValueError("the pattern has no named group, such as (?P<status>[0-9]+)")
 
@@ -81,7 +81,7 @@ def _expression(options: Mapping[str, Any]) -> Decode:
     return decode
 
 
-def _compiled(pattern: str) -> tuple[Callable[[str], Any], list[str]]:
+def _compile(pattern: str) -> tuple[Callable[[str], Any], list[str]]:
     """Returns a function that matches a whole text, in linear time if RE2 is installed, and the names of groups."""
     if re2 is not None:
         settings = re2.Options()

@@ -89,7 +89,7 @@ def _transform(step: Mapping[str, Any]) -> Transform:
             return _editing(step["members"], _hashing(step.get("key_env")))
         case "filter":
             return _filtering(step)
-    return _installed(step)
+    return _load_installed(step)
 
 
 def _renaming(names: Mapping[str, str]) -> Transform:
@@ -208,7 +208,7 @@ def _plain(raw: bytes) -> object:
         return raw.decode(errors="replace").strip()
 
 
-def _installed(step: Mapping[str, Any]) -> Transform:
+def _load_installed(step: Mapping[str, Any]) -> Transform:
     transform_one = load_entry_point(TRANSFORMERS, step["do"])({k: v for k, v in step.items() if k != "do"})
 
     def transform(text: bytes) -> bytes | None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from engine.tiering.manifest.deleted_topic import list_deleted
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.plan import MOVE, TOPIC_DELETED, Lost, Plan, Positions, Recipe, TopicPosition
+from spark_ingest.plan import MOVE, TOPIC_DELETED, Lost, Plan, Positions, Recipe, positions_from
 from spark_ingest.positions.ingested import Ingested, ingested_by
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.lost import living_ids
+from spark_ingest.protocol.planner import Selection
+from spark_ingest.protocol.runner import Components
 from spark_ingest.source.discovery import TieredPartition, discover
 from spark_ingest.source.range_sets import common, offset_count
 from spark_ingest.source.slices import Range
@@ -141,26 +143,22 @@ def missing_topics(source: ObjectStore, cluster: str, head: Commit, is_wanted: C
 def move_plan(
     job: str,
     head: Commit | None,
+    selection: Selection,
+    parts: Components,
     changes: Sequence[Change],
-    source: ObjectStore,
-    cluster: str,
-    nonce: str,
-    now_ms: int,
     deleted: Sequence[Lost] = (),
 ) -> Plan:
-    """Returns the plan of moves, and of topics that the job drops."""
-    positions: Positions = {}
-    for one in changes:
-        positions.setdefault(one.topic, TopicPosition(one.topic_id, {})).ends[one.partition] = one.after
+    """Returns the plan of moves, and of topics that the job drops, in the cluster of the selection."""
+    assert selection.cluster is not None
     return Plan(
         job=job,
         number=head.number + 1 if head else 1,
-        nonce=nonce,
-        created_ms=now_ms,
-        store=source.url,
-        cluster=cluster,
+        nonce=parts.new_id(),
+        created_ms=parts.now_ms(),
+        store=parts.source.url,
+        cluster=selection.cluster,
         recipe=Recipe(),
-        positions=positions,
+        positions=positions_from((one.topic, one.topic_id, one.partition, one.after) for one in changes),
         schemas={},
         tasks=(),
         step=MOVE,

@@ -10,13 +10,12 @@ import msgspec
 from engine.tiering.manifest.manifest import ManifestEntry
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.plan import Positions, TopicPosition
+from spark_ingest.plan import Positions, TopicPosition, positions_from
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.source.discovery import TieredPartition, discover, load_folded, unread_entries
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, slice_of, unread_entries
 from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.scan import scan
-from spark_ingest.source.slices import Slice
 
 
 def committed_positions(output: ObjectStore, job: str, is_wanted: Callable[[str], bool]) -> tuple[Commit, Positions]:
@@ -46,10 +45,7 @@ def positions_at(
 
 def positions_of(found: Sequence[TieredPartition], ends: Sequence[int]) -> Positions:
     """Returns the positions of partitions, one end for each."""
-    positions: Positions = {}
-    for one, end in zip(found, ends, strict=True):
-        positions.setdefault(one.topic, TopicPosition(one.topic_id, {})).ends[one.partition] = end
-    return positions
+    return positions_from((one.topic, one.topic_id, one.partition, end) for one, end in zip(found, ends, strict=True))
 
 
 def positions_document(positions: Positions) -> dict[str, Any]:
@@ -88,8 +84,7 @@ def _first_within(source: ObjectStore, partition: TieredPartition, entry: Manife
     from spark_ingest.decode.record_columns import columns_of  # with PyArrow
 
     start = max(entry.base_offset, partition.log_start)
-    bounds = (entry.key, entry.size_bytes, entry.base_offset, entry.end_offset)
-    for batch in scan(source, [Slice(partition.partition, *bounds, start, entry.end_offset)]):
+    for batch in scan(source, [slice_of(partition.partition, entry, start, entry.end_offset)]):
         if batch.header.max_timestamp < at_ms:
             continue
         if batch.undecodable is not None:

@@ -15,27 +15,36 @@ import pyarrow.parquet as pq
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
-from spark_ingest.output.rewrites import REPLAY, Group, RewritePlan
+from spark_ingest.output.rewrites import REPLAY, RewritePlan
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.source.slices import Range
-from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced
+from spark_ingest.upkeep.rewrite import (
+    Done,
+    Live,
+    carry_out,
+    check_published,
+    is_fit,
+    live_files,
+    remove_replaced,
+    search_files,
+)
 from spark_ingest.upkeep.rewrite_rows import is_replayed
 
-REWRITE_BYTES = 1 << 30
 _PLACES = ("_ingest_commit", "_partition", "_offset")
 
 
-def check_replayable(output: ObjectStore, job: str, topics: Collection[str], *, publishes: bool) -> None:
+def check_replayable(
+    output: ObjectStore, job: str, topics: Collection[str], publish: Callable[[], None] | None
+) -> None:
     """Raises IngestRefused if rows of a topic cannot be dropped: its files are not Parquet, or a catalog has them."""
     history = History(output, job)
     unfit = sorted({one.key for one in live_files(output, history, history.effect()).files if not is_fit(one.key)})
     found = sorted({names.topic_of(key) for key in unfit} & set(topics))
     if found:
         raise IngestRefused(f"files of {', '.join(found)} are not Parquet", hint="their rows cannot be replaced")
-    if history.is_published() and not publishes:
-        raise IngestRefused(f"Iceberg tables have the files of job {job}", hint="name them with --tables")
+    check_published(history, publish)
 
 
 def drop_replayed(
@@ -72,24 +81,22 @@ def _drop(
 ) -> None:
     searched: dict[str, bool] = {}
 
+    def has_rows(file: StoredFile) -> bool:
+        if file.key not in searched:
+            ranges = commit.repeated.get(names.topic_of(file.key), [])
+            searched[file.key] = _overlaps(file, ranges) and _has_rows(output, file, commit.number, ranges)
+        return searched[file.key]
+
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         if live.effect.replay >= commit.number:
             return None
-        groups: list[Group] = []
-        for file in live.files:
-            ranges = commit.repeated.get(names.topic_of(file.key), [])
-            if file.key in failed or not _overlaps(file, ranges):
-                continue
-            if file.key not in searched:
-                searched[file.key] = _has_rows(output, file, commit.number, ranges)
-            if searched[file.key] and sum(one.size_bytes for one in groups) < REWRITE_BYTES:
-                groups.append(Group(names.topic_of(file.key), (file,)))
+        groups = search_files((one for one in live.files if one.key not in failed), has_rows)
         if failed:
             text = f"{len(failed)} files with replayed rows cannot be rewritten: {'; '.join(done.left.values())}"
             raise IngestRefused(text, hint="restore them, then run penstock ingest replay --resume")
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
         return RewritePlan(
-            job, live.number, new_id(), REPLAY, used, tuple(groups), replay=commit.number, ranges=commit.repeated
+            job, live.number, new_id(), REPLAY, used, groups, replay=commit.number, ranges=commit.repeated
         )
 
     carry_out(output, job, choose, done, publish)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
@@ -17,54 +16,47 @@ from spark_ingest.protocol.runner import Components, Job, RunListener, run
 from spark_ingest.source.discovery import TieredPartition
 
 
-def set_positions(
+def components_of(
     source: ObjectStore,
     output: ObjectStore,
-    job: str,
-    selection: Selection,
-    cluster: str,
-    found: Sequence[TieredPartition],
-    wanted: Positions,
-    *,
-    may_repeat: bool,
     listener: RunListener,
     new_id: Callable[[], str],
     now_ms: Callable[[], int],
+) -> Components:
+    """Returns the components of a step, which has no tasks."""
+    return Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
+
+
+def set_positions(
+    job: str,
+    selection: Selection,
+    found: Sequence[TieredPartition],
+    wanted: Positions,
+    parts: Components,
+    *,
+    may_repeat: bool,
 ) -> None:
     """Commits the positions. Raises IngestRefused if another plan is not committed, or records would repeat."""
-    history = History(output, job)
+    history = History(parts.output, job)
 
     def make(head: Commit | None) -> Plan | None:
         changes = changes_to(history, head, found, wanted)
-        if not changes:
-            return None
-        if not may_repeat:
+        if changes and not may_repeat:
             check_no_repetition(changes)
-        return move_plan(job, head, changes, source, cluster, new_id(), now_ms())
+        return move_plan(job, head, selection, parts, changes) if changes else None
 
-    parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
-    _commit_move(job, replace(selection, cluster=cluster), parts, history, make)
+    _commit_move(job, selection, parts, history, make)
 
 
-def drop_topics(
-    source: ObjectStore,
-    output: ObjectStore,
-    job: str,
-    selection: Selection,
-    cluster: str,
-    *,
-    listener: RunListener,
-    new_id: Callable[[], str],
-    now_ms: Callable[[], int],
-) -> None:
+def drop_topics(job: str, selection: Selection, parts: Components) -> None:
     """Commits that topics were deleted which the store lacks. Raises IngestRefused if another plan is not committed."""
 
     def make(head: Commit | None) -> Plan | None:
-        lost = missing_topics(source, cluster, head, selection.wants) if head else []
-        return move_plan(job, head, [], source, cluster, new_id(), now_ms(), lost) if lost else None
+        assert selection.cluster is not None
+        lost = missing_topics(parts.source, selection.cluster, head, selection.wants) if head else []
+        return move_plan(job, head, selection, parts, [], lost) if lost else None
 
-    parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
-    _commit_move(job, replace(selection, cluster=cluster), parts, History(output, job), make)
+    _commit_move(job, selection, parts, History(parts.output, job), make)
 
 
 def _commit_move(

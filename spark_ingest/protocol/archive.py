@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from spark_ingest.plan import FORMAT, TOPIC_RANGES, decode
+from spark_ingest.plan import FORMAT, TOPIC_RANGES
 from spark_ingest.protocol.commit import Commit
 
 
@@ -46,8 +46,3 @@ def _archived(commit: Commit) -> Commit:
         unseen_records={},
         held=held,
     )
-
-
-def decode_archive(data: bytes, key: str) -> Archive:
-    """Decodes a stored archive. Raises UnreadablePlan."""
-    return decode(data, key, Archive)

@@ -59,7 +59,7 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
     builder, held_bytes = _ChunkBuilder(order), 0
     for scanned in scan(source, order.task.slices):
         builder.read(scanned.header.size_bytes)
-        for part, size_bytes in _sized(order, costs, scanned):
+        for part, size_bytes in _split_large(order, costs, scanned):
             builder.add(part, size_bytes)
             held_bytes += size_bytes + _RECORD_BYTES * part.record_count
             letters_bytes = _LETTER_BYTES * builder.dead_letters if order.bounds_records else 0
@@ -133,7 +133,7 @@ class _ChunkBuilder:
         self._block, self._block_records, self._block_bytes = [], 0, 0
 
 
-def _sized(order: TaskSpec, costs: ValueCosts, scanned: ScannedBatch) -> Iterator[tuple[ScannedBatch, int]]:
+def _split_large(order: TaskSpec, costs: ValueCosts, scanned: ScannedBatch) -> Iterator[tuple[ScannedBatch, int]]:
     """Yields a batch with its size in memory, in parts of about a block if it is larger."""
     count = scanned.record_count
     if not order.bounds_records:

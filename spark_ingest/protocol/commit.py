@@ -24,7 +24,6 @@ from spark_ingest.plan import (
     Plan,
     Positions,
     TableSchema,
-    decode,
     plan_without,
 )
 from spark_ingest.progress import Progress
@@ -36,6 +35,11 @@ from spark_ingest.source.slices import Range
 from spark_ingest.types.json_types import Members, merge_members
 
 _BY_DELETION = (TOPIC_DELETED, NOT_TIERED)
+# A commit takes over these fields of the one before, unless its plan changes them.
+_CARRIED = (
+    *("positions", "schemas", "seen", "lost_records", "held", "misfits", "first_nonce", "unseen_records"),
+    *("recovered_records", "replay", "ended", "knows_ended"),
+)
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -127,7 +131,7 @@ def commit_of(
         seen[result.topic] = merge_members(seen.get(result.topic, []), result.seen)[:SEEN_MEMBERS_MAX]
     done = [result for result in results if result.topic not in held]
     lost = [*_lost(plan.skipped, plan.passed, plan.positions), *plan.deleted]
-    ended = _ended(plan, before, now_ms)
+    ended = _end_plan(plan, before, now_ms)
     progress = ended.progress.advanced(plan.positions, plan.deleted, plan.settled)
     return msgspec.structs.replace(
         ended,
@@ -146,7 +150,7 @@ def commit_of(
         deleted=plan.deleted,
         lost_records=ended.lost_records + counted(lost),
         held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
-        misfits=_added(ended.misfits, done),
+        misfits=_add_misfits(ended.misfits, done),
         audit=_audit(done),
         unseen_records=dict(Counter(ended.unseen_records) + Counter(_lengths(plan.unseen))),
     )
@@ -154,31 +158,14 @@ def commit_of(
 
 def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
     """Returns a commit without results. Once it is stored, the plan can never be committed."""
-    return msgspec.structs.replace(_ended(plan, before, now_ms), is_abandoned=True)
+    return msgspec.structs.replace(_end_plan(plan, before, now_ms), is_abandoned=True)
 
 
-def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
+def _end_plan(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
     """Returns the commit that ends a plan, with the positions, schemas and counts of the commit before."""
-    return Commit(
-        job=plan.job,
-        number=plan.number,
-        plan_nonce=plan.nonce,
-        committed_ms=now_ms,
-        cluster=plan.cluster,
-        positions=before.positions if before else {},
-        schemas=before.schemas if before else {},
-        seen=before.seen if before else {},
-        results=(),
-        lost_records=before.lost_records if before else 0,
-        held=before.held if before else {},
-        misfits=before.misfits if before else {},
-        first_nonce=before.first_nonce if before else plan.nonce,
-        unseen_records=before.unseen_records if before else {},
-        recovered_records=before.recovered_records if before else 0,
-        replay=before.replay if before else 0,
-        ended=before.ended if before else {},
-        knows_ended=before.knows_ended if before else False,
-    )
+    carried = {name: getattr(before, name) for name in _CARRIED} if before else {"first_nonce": plan.nonce}
+    own = Commit(plan.job, plan.number, plan.nonce, now_ms, plan.cluster, {}, {}, {}, ())
+    return msgspec.structs.replace(own, **carried)
 
 
 def _lost(skipped: dict[str, list[Range]], passed: dict[str, list[Range]], positions: Positions) -> list[Lost]:
@@ -197,17 +184,12 @@ def _audit(results: Sequence[TaskResult]) -> dict[str, TimeCounts]:
     return {topic: one for topic, one in found.items() if one is not None}
 
 
-def _added(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
+def _add_misfits(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
     counts = {topic: Counter(columns) for topic, columns in before.items()}
     for result in results:
         for name, one in result.misfits.items():
             counts.setdefault(result.topic, Counter())[name] += one.count
     return {topic: dict(columns) for topic, columns in counts.items()}
-
-
-def decode_commit(data: bytes, key: str) -> Commit:
-    """Decodes a stored commit. Raises UnreadablePlan."""
-    return decode(data, key, Commit)
 
 
 def no_progress() -> Progress:

@@ -9,17 +9,17 @@ determines all files, so both drivers write the same files and no row is written
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import msgspec
 
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.output.rewrites import Effect, Rewrites
-from spark_ingest.plan import Ended, Plan, decode_plan, encode
-from spark_ingest.protocol.archive import Archive, decode_archive
-from spark_ingest.protocol.commit import Commit, decode_commit, ended_by
+from spark_ingest.output.stores import load, put_if_absent, put_once
+from spark_ingest.plan import Ended, Plan, decode, encode
+from spark_ingest.protocol.archive import Archive
+from spark_ingest.protocol.commit import Commit, ended_by
 from spark_ingest.source.discovery import resolve_cluster
 
 
@@ -82,13 +82,12 @@ class History:
         """Returns an archive. Raises UnreadablePlan."""
         if bounds not in self._archives:
             key = names.archive_key(self.job, *bounds)
-            self._archives[bounds] = decode_archive(self.output.get(key), key)
+            self._archives[bounds] = decode(self.output.get(key), key, Archive)
         return self._archives[bounds]
 
     def put_archive(self, archive: Archive) -> None:
         """Stores an archive, unless it exists: the same commits give the same one."""
-        with suppress(ObjectExists):
-            self.output.put(names.archive_key(self.job, archive.first, archive.last), encode(archive), if_absent=True)
+        put_if_absent(self.output, names.archive_key(self.job, archive.first, archive.last), encode(archive))
 
     def is_behind(self, number: int) -> bool:
         """True if newer commits than `number` exist and this one does not: it was cleaned away."""
@@ -115,42 +114,28 @@ class History:
 
     def any_commit(self, number: int) -> Commit | None:
         """Returns a commit, also an archived one."""
-        if (found := self._archived(number) or self.commit(number)) is not None:
+        if (found := self._find_archived(number) or self.commit(number)) is not None:
             return found
         self._known_archives = self.archives()
-        return self._archived(number)
+        return self._find_archived(number)
 
-    def _archived(self, number: int) -> Commit | None:
+    def _find_archived(self, number: int) -> Commit | None:
         within = [bounds for bounds in self._known_archives if bounds[0] <= number <= bounds[1]]
         return self.archive(within[0]).commit(number) if within else None
 
     def commit(self, number: int) -> Commit | None:
-        key = names.commit_key(self.job, number)
-        data = self._get(key)
-        return None if data is None else decode_commit(data, key)
+        return load(self.output, names.commit_key(self.job, number), Commit)
 
     def plan(self, number: int) -> Plan | None:
-        key = names.plan_key(self.job, number)
-        data = self._get(key)
-        return None if data is None else decode_plan(data, key)
+        return load(self.output, names.plan_key(self.job, number), Plan)
 
     def put_plan(self, plan: Plan) -> Plan:
         """Stores a plan; returns the stored one, which another driver may have created first."""
-        key = names.plan_key(self.job, plan.number)
-        try:
-            self.output.put(key, encode(plan), if_absent=True)
-        except ObjectExists:
-            return decode_plan(self.output.get(key), key)
-        return plan
+        return put_once(self.output, names.plan_key(self.job, plan.number), plan)
 
     def put_commit(self, commit: Commit) -> Commit:
         """Stores a commit; returns the stored one, which another driver may have created first."""
-        key = names.commit_key(self.job, commit.number)
-        try:
-            self.output.put(key, encode(commit), if_absent=True)
-        except ObjectExists:
-            return decode_commit(self.output.get(key), key)
-        return commit
+        return put_once(self.output, names.commit_key(self.job, commit.number), commit)
 
     def effect(self) -> Effect:
         """Returns the effect of rewrites on the files that commits name. Raises UnreadablePlan, HistoryDamaged."""
@@ -158,8 +143,7 @@ class History:
 
     def mark_published(self) -> None:
         """Records that tables of a catalog name files of this job, so that nothing removes them."""
-        with suppress(ObjectExists):
-            self.output.put(names.published_key(self.job), b"{}", if_absent=True)
+        put_if_absent(self.output, names.published_key(self.job), b"{}")
 
     def is_published(self) -> bool:
         return self.output.head(names.published_key(self.job)) is not None
@@ -167,9 +151,3 @@ class History:
     def _numbers(self, prefix: str) -> list[int]:
         found = [names.number_of(one.key) for one in self.output.list(prefix)]
         return [number for number in found if number is not None]
-
-    def _get(self, key: str) -> bytes | None:
-        try:
-            return self.output.get(key)
-        except NoSuchObject:
-            return None

@@ -30,6 +30,7 @@ from spark_ingest.plan import (
     Task,
     TopicPosition,
     arrow_of,
+    positions_from,
 )
 from spark_ingest.progress import Progress
 from spark_ingest.protocol.commit import Commit, no_progress
@@ -169,12 +170,12 @@ def next_plan(
     mixed: dict[str, list[MixedColumn]] = {}
     by_topic = {topic: list(some) for topic, some in groupby(tasks, lambda task: task.topic)}
 
-    def claimed(topic: str) -> tuple[TableSchema, list[MixedColumn]]:
+    def claim_columns(topic: str) -> tuple[TableSchema, list[MixedColumn]]:
         claim(topic)
         choice = selection.choice_of(topic, recipe)
         return table_schema(source, head, choice, topic, by_topic[topic], selection.names)
 
-    for topic, schema in zip(by_topic, request_all(claimed, list(by_topic)), strict=True):
+    for topic, schema in zip(by_topic, request_all(claim_columns, list(by_topic)), strict=True):
         if isinstance(schema, EngineError):
             failures[topic] = schema
         else:
@@ -342,15 +343,13 @@ def _log_bytes_of_file(head: Commit | None, selection: Selection, recipe: Recipe
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
     """Returns the position of every partition after the tasks of the plan."""
-    ends: dict[str, dict[int, int]] = {}
-    for todo in todos:
-        ends.setdefault(todo.partition.topic, {})[todo.partition.partition] = todo.start
+    found = [(todo.partition.topic, todo.partition.topic_id, todo.partition.partition, todo.start) for todo in todos]
+    positions = positions_from(found)
     for task in tasks:
         for one in task.ranges:
-            assert ends[task.topic][one.partition] == one.start
-            ends[task.topic][one.partition] = one.end
-    topic_ids = {todo.partition.topic: todo.partition.topic_id for todo in todos}
-    return {topic: TopicPosition(topic_ids[topic], found) for topic, found in ends.items()}
+            assert positions[task.topic].ends[one.partition] == one.start
+            positions[task.topic].ends[one.partition] = one.end
+    return positions
 
 
 def _skipped(todos: Sequence[_Todo], progress: Progress) -> dict[str, list[Range]]:

@@ -46,7 +46,7 @@ class Registrar:
         job_id = hashlib.sha256(first_nonce.encode()).hexdigest()[:_ID_DIGITS]
         key = store_registration_key(cluster, self._job, job_id)
         try:
-            before = self._written or self._stored(key)
+            before = self._written or self._load_stored(key)
             topics = _with_positions(before.topics if before else {}, positions)
             registration = Registration(self._job, job_id, self._output_url, topics)
             if registration != self._written:
@@ -56,7 +56,7 @@ class Registrar:
             self._has_failed = True
             self._failed(f"{error.detail if isinstance(error, EngineError) else error}")
 
-    def _stored(self, key: str) -> Registration | None:
+    def _load_stored(self, key: str) -> Registration | None:
         try:
             return decode_registration(self._source.get(key), key)
         except NoSuchObject:

@@ -23,12 +23,13 @@ from enum import Enum, auto
 from typing import Protocol
 
 from engine.errors import EngineError
-from engine.tiering.store.store import ObjectExists, ObjectStore
+from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import ColumnsWidened, IngestRefused, RepeatedRecords
 from spark_ingest.layout import Layout
 from spark_ingest.output import names
 from spark_ingest.output.owners import claim_table
 from spark_ingest.output.schema_object import schema_document
+from spark_ingest.output.stores import put_if_absent
 from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, starts_of, task_specs
 from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of, no_progress
 from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_failures, failures_of, held_topics
@@ -152,37 +153,33 @@ def _new_plan(
     """Stores the next plan, without the topics that failed in this run; adds those that cannot be planned."""
     if job.step is not None:
         plan = job.step(head, failures)
-        return None if plan is None else _stored(job, parts, history, plan)
-    remembered = _remembered(job, parts)
+        return None if plan is None else _store_plan(job, parts, history, plan)
+    remembered = _known_manifests(job, parts)
     planned = _next_plan(job, parts, head, failures, remembered)
     failures |= planned.failures
     plan = planned.plan
     if plan is not None:
         check_not_committed(plan, head)
-    if plan is None:
-        remembered.store(planned.cluster, planned.known)
-        if head is not None and job.is_registered:
-            registrar.update(planned.cluster, head.first_nonce, planned.reading)
-        return None
-    stored = _stored(job, parts, history, plan)
+        plan = _store_plan(job, parts, history, plan)
     remembered.store(planned.cluster, planned.known)
     if job.is_registered:
-        registrar.update(planned.cluster, head.first_nonce if head else stored.nonce, planned.reading)
-    return stored
+        nonce = head.first_nonce if head else plan.nonce if plan else ""  # without a plan there is nothing to register
+        registrar.update(planned.cluster, nonce, planned.reading)
+    return plan
 
 
-def _stored(job: Job, parts: Components, history: History, plan: Plan) -> Plan:
+def _store_plan(job: Job, parts: Components, history: History, plan: Plan) -> Plan:
     """Stores the columns of tables, then the plan; returns the stored plan."""
     for topic, schema in plan.schemas.items():
         key = names.schema_key(job.name, topic, schema.schema_id)
         recipe = plan.recipe_of(topic)
-        _put_if_absent(parts.output, key, schema_document(topic, recipe.payload, schema, recipe.layout))
+        put_if_absent(parts.output, key, schema_document(topic, recipe.payload, schema, recipe.layout))
     stored = history.put_plan(plan)
     _check_not_behind(history, plan.number)
     return stored
 
 
-def _remembered(job: Job, parts: Components) -> KnownManifests:
+def _known_manifests(job: Job, parts: Components) -> KnownManifests:
     return KnownManifests(parts.output, names.known_manifests_key(job.name), parts.source.url)
 
 
@@ -222,7 +219,7 @@ def _carry_out(
     failures |= {topic: error for topic, error in failed.items() if topic not in widened}
     rest = plan_without(plan, failed)
     is_useless = failed and not widened and not rest.positions and not rest.deleted
-    if is_useless and (job.step or _next_plan(job, parts, head, failures, _remembered(job, parts)).plan is None):
+    if is_useless and (job.step or _next_plan(job, parts, head, failures, _known_manifests(job, parts)).plan is None):
         return _Next.STOP
     results = [one for one in outcomes if isinstance(one, TaskResult)]
     done = sorted(result.task for result in results if result.topic not in failed)
@@ -297,11 +294,3 @@ def remove_files(output: ObjectStore, plan: int, prefixes: Sequence[str]) -> lis
     for key in mine:
         output.delete(key)
     return mine
-
-
-def _put_if_absent(output: ObjectStore, key: str, data: bytes) -> None:
-    """Creates an object whose name is derived from its content."""
-    try:
-        output.put(key, data, if_absent=True)
-    except ObjectExists:
-        return

@@ -110,12 +110,12 @@ def sampled_members(
     bigints = {name for name, kind in published if kind == "bigint"}
     known: dict[str, Type] = {}
     mixed: list[Mixed] = []
-    counts = counted(values if converter is None else _converted(values, converter, bigints, known))
+    counts = counted(values if converter is None else _convert(values, converter, bigints, known))
     members = [[name, one.chosen((name,), limit_percent, mixed)] for name, one in counts.items()]
     return prefer_members(members, [list(one) for one in known.items()]), [_mixed_column(one) for one in mixed]
 
 
-def _converted(
+def _convert(
     values: Iterable[_Sampled], converter: Converter, bigints: Container[str], known: dict[str, Type]
 ) -> Iterator[_Sampled]:
     """Yields the JSON of values with the types that they declare, and adds these types to `known`."""

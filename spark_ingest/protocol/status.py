@@ -37,7 +37,7 @@ def status(
     history = History(output, job)
     head = history.head()
     cluster, progress = _of_job(source, head, cluster)
-    found, failed = _stored(source, cluster, is_wanted)
+    found, failed = _read_partitions(source, cluster, is_wanted)
     partitions = _partitions(source, found, progress, failed)
     every = [one for some in found.values() for one in some]
     changed = changed_ids(
@@ -93,7 +93,7 @@ def lag(
     head = History(output, job).head()
     cluster, progress = _of_job(source, head, cluster)
     topics: dict[str, dict[str, Any]] = {}
-    found, failed = _stored(source, cluster, is_wanted)
+    found, failed = _read_partitions(source, cluster, is_wanted)
     for one in _partitions(source, found, progress, failed):
         known = topics.setdefault(one["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0})
         known["lag_records"] += one["lag_records"]
@@ -115,7 +115,7 @@ def _of_job(source: ObjectStore, head: Commit | None, cluster: str | None) -> tu
     return found, head.progress if head else no_progress()
 
 
-def _stored(
+def _read_partitions(
     source: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]
 ) -> tuple[dict[str, list[TieredPartition]], dict[str, EngineError]]:
     """Returns the partitions of each topic, and the errors of the others."""

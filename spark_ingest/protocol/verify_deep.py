@@ -74,7 +74,7 @@ def verify_deep(
                 reads = [*rows, *dead]
                 yield from (problem for read in reads for problem in read.problems)
                 places = [place for read in reads for place in read.places]
-                places += rewritten.taken(commit.number, result)
+                places += rewritten.take(commit.number, result)
                 if len(found) < len(live) or any(map(is_retired, (one.key for one in result.every_file))):
                     rewritten.has_gaps = True
                 elif not any(read.problems for read in reads) and layouts(result.topic).format != LINES:
@@ -100,7 +100,7 @@ class _Rewritten:
         for number in np.unique(made.places[:, 0]).tolist():
             self._places.setdefault((made.topic, number), []).append(made.places[made.places[:, 0] == number, 1:])
 
-    def taken(self, number: int, result: TaskResult) -> list[tuple[int, int, int]]:
+    def take(self, number: int, result: TaskResult) -> list[tuple[int, int, int]]:
         """Returns the places within the ranges of a task, and forgets them."""
         taken, rest = [], []
         for places in self._places.pop((result.topic, number), ()):

@@ -101,7 +101,12 @@ def slices_between(
         if is_early or is_late:
             continue
         first, last = max(entry.base_offset, start), min(entry.end_offset, end)
-        yield Slice(partition.partition, entry.key, entry.size_bytes, entry.base_offset, entry.end_offset, first, last)
+        yield slice_of(partition.partition, entry, first, last)
+
+
+def slice_of(partition: int, entry: ManifestEntry, start: int, end: int) -> Slice:
+    """Returns the offsets `start` to before `end` of a segment."""
+    return Slice(partition, entry.key, entry.size_bytes, entry.base_offset, entry.end_offset, start, end)
 
 
 def load_folded(store: ObjectStore, wanted: Iterable[tuple[TieredPartition, int, int]]) -> Folded:
@@ -135,7 +140,7 @@ def partitions_of(
     """
     listings = newest_roots(store, cluster, topics, known)
     roots = {place: root for one in listings.values() for place, root in one.newest.items()}
-    same = {place: one for place, root in roots.items() if (one := _known(known, place, root))}
+    same = {place: one for place, root in roots.items() if (one := _find_known(known, place, root))}
     same = {place: one for place, one in same.items() if is_read and is_read(place, one)}
     changed = [place for place in roots if place not in same]
     loaded = request_all(lambda place: _load(store, cluster, place, roots[place]), changed)
@@ -145,10 +150,10 @@ def partitions_of(
         partitions = [_partition(place, same.get(place), manifests.get(place)) for place in listing.newest]
         errors = [one for one in partitions if isinstance(one, EngineError)]
         found[topic] = errors[0] if errors else [one for one in partitions if isinstance(one, TieredPartition)]
-    return Discovered(found, {topic: _remembered(one, found[topic]) for topic, one in listings.items()})
+    return Discovered(found, {topic: _remember(one, found[topic]) for topic, one in listings.items()})
 
 
-def _known(known: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
+def _find_known(known: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
     """Returns what is remembered of exactly this root."""
     topic = known.get(place.topic)
     one = topic.manifests.get(place.partition) if topic and topic.topic_id == place.topic_id else None
@@ -173,7 +178,7 @@ def _partition(
     return TieredPartition(*place, loaded.log_start, loaded.end_offset, loaded) if loaded else None
 
 
-def _remembered(listing: TopicListing, found: Sequence[TieredPartition] | EngineError) -> KnownTopic:
+def _remember(listing: TopicListing, found: Sequence[TieredPartition] | EngineError) -> KnownTopic:
     """Returns what the next discovery needs. A root that was replaced meanwhile is not remembered."""
     manifests: dict[int, KnownManifest] = {}
     if isinstance(found, EngineError) or not found:

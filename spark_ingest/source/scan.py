@@ -111,7 +111,7 @@ def _within(one: Slice, records: list[Record]) -> list[Record]:
 
 
 def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
-    position, offset = _indexed(store, one, piece_bytes)
+    position, offset = _look_up(store, one, piece_bytes)
     if position:
         batches = _batches_from(store, one, piece_bytes, position, offset)
         try:
@@ -125,7 +125,7 @@ def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple
     yield from _batches_from(store, one, piece_bytes, 0, one.base_offset)
 
 
-def _indexed(store: ObjectStore, one: Slice, piece_bytes: int) -> tuple[int, int]:
+def _look_up(store: ObjectStore, one: Slice, piece_bytes: int) -> tuple[int, int]:
     """Returns position and offset of a batch at or before the start of a slice; those of the object without an index.
 
     The index may be wrong: its reader checks that the batch is there.

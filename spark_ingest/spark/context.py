@@ -86,7 +86,7 @@ def _context_unless_stopped(conf: Any, with_code: bool) -> Any:
     from pyspark import SparkContext
 
     try:
-        context = SparkContext.getOrCreate(conf) if is_submitted() else _started(conf)
+        context = SparkContext.getOrCreate(conf) if is_submitted() else _start_context(conf)
         if with_code:
             context.addPyFile(_zipped_code())
         is_stopped = context._jsc.sc().isStopped()
@@ -107,7 +107,7 @@ def _with_root(path: str) -> str:
     return os.pathsep.join(filter(None, [str(ROOT), path]))
 
 
-def _started(conf: Any) -> Any:
+def _start_context(conf: Any) -> Any:
     """Starts a JVM whose standard error is filtered, and returns its context."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway

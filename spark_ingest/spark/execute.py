@@ -62,14 +62,14 @@ class SparkExecutor:
     def parallelism(self) -> int:
         """Returns the number of tasks that can run at once."""
         cores = local_cores(self._master or LOCAL_MASTER)
-        return int(self._opened().defaultParallelism) if cores is None else cores
+        return int(self._ensure_context().defaultParallelism) if cores is None else cores
 
     def execute(self, specs: Sequence[TaskSpec]) -> list[Outcome]:
         """Ends early if every topic has a failed task.
 
         Raises TaskFailed for a retryable error and for one of Spark, IngestRefused if a worker lacks a library.
         """
-        context = self._opened()
+        context = self._ensure_context()
         reports = _reports(context)
         encoded = context.parallelize([encode(spec) for spec in specs], len(specs))
         job = encoded.map(_mapper(*self._urls, reports))
@@ -77,7 +77,7 @@ class SparkExecutor:
             collecting = pool.submit(job.collect)
             try:
                 topics = {spec.task.topic for spec in specs}
-                answers = [msgspec.json.decode(one, type=Answer) for one in self._watched(collecting, reports, topics)]
+                answers = [msgspec.json.decode(one, type=Answer) for one in self._watch(collecting, reports, topics)]
             except _AllFailed as stop:
                 context.cancelAllJobs()
                 return stop.failed
@@ -90,13 +90,13 @@ class SparkExecutor:
         if self._context is not None:
             self._context.stop()
 
-    def _opened(self) -> Any:
+    def _ensure_context(self) -> Any:
         if self._context is None:
             self._progress(0, 0)  # starting Spark takes as long as a million rows
-            self._context = _started(self._open_context, self._master)
+            self._context = _start_context(self._open_context, self._master)
         return self._context
 
-    def _watched(self, collecting: Future[list[bytes]], reports: Any, topics: set[str]) -> list[bytes]:
+    def _watch(self, collecting: Future[list[bytes]], reports: Any, topics: set[str]) -> list[bytes]:
         """Waits for the results and reports progress.
 
         Raises TaskFailed for a retryable error and for one of Spark, IngestRefused, _AllFailed.
@@ -105,7 +105,7 @@ class SparkExecutor:
         while True:
             wait([collecting], timeout=_POLL_SECONDS)
             is_done, polls = collecting.done(), polls + 1
-            done = self._finished(reports.value)
+            done = self._take_reports(reports.value)
             if failed := failures_if_all(done, topics):
                 raise _AllFailed(failed)
             self._progress(len(done), sum(one.rows for one in done))
@@ -114,7 +114,7 @@ class SparkExecutor:
             if polls == _POLLS_WITHOUT_EXECUTOR and not done and not _has_executor(self._context):
                 self._note(f"{self._context.master} has given no executor yet: it may have no free cores or memory")
 
-    def _finished(self, reports: Sequence[Report | WorkerNote]) -> list[Report]:
+    def _take_reports(self, reports: Sequence[Report | WorkerNote]) -> list[Report]:
         """Returns the reports of tasks; passes on what workers lack. Raises IngestRefused if that is a library."""
         for one in reports:
             if isinstance(one, WorkerNote):
@@ -126,7 +126,7 @@ class SparkExecutor:
         return [one for one in reports if isinstance(one, Report)]
 
 
-def _started(open_context: Callable[[str | None], Any], master: str | None) -> Any:
+def _start_context(open_context: Callable[[str | None], Any], master: str | None) -> Any:
     """Raises IngestRefused if Spark does not start."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException

@@ -30,9 +30,15 @@ from spark_ingest.layout import Layout
 from spark_ingest.output import names
 from spark_ingest.tables.settings import DELTA, NAME_RULES
 from spark_ingest.tables.stored_object import StoredObject
-from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
+from spark_ingest.tables.values import (
+    RewriteFiles,
+    RunFiles,
+    TableFile,
+    TableState,
+    first_line,
+    send_after_look,
+)
 
-_SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
 _TYPES = {"DATE": pa.date32(), "INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
 
 
@@ -94,23 +100,21 @@ class DeltaTables:
 
     def _send(self, topic: str, what: str, is_wanted: Callable[[TableState | None], bool], files: _Files) -> bool:
         """Commits one transaction unless a look at the table says that it is not needed; false then."""
-        problem: Exception | None = None
-        for _ in range(_SENDS_MAX):
-            table = self._load(topic)
-            if not is_wanted(None if table is None else self._state(table)):
-                return False
+
+        def commit(table: DeltaTable | None) -> None:
             try:
                 self._commit(topic, table, files)
             except (ValueError, FileNotFoundError) as error:
-                text = f"table {self.name(topic)} cannot take {what}: {_line(error)}"
-                raise IngestRefused(
-                    text, hint="the files stay; ingest the topic into an output without [delta]"
-                ) from error
-            except Exception as error:  # of deltalake or a file system: the next look decides
-                problem = error
-            else:
-                return True
-        raise NotPublished(f"table {self.name(topic)} did not take {what}: {_line(problem)}") from problem
+                text = f"table {self.name(topic)} cannot take {what}: {first_line(error)}"
+                hint = "the files stay; ingest the topic into an output without [delta]"
+                raise IngestRefused(text, hint=hint) from error
+
+        return send_after_look(
+            lambda: self._load(topic),
+            lambda table: is_wanted(None if table is None else self._state(table)),
+            commit,
+            f"table {self.name(topic)} did not take {what}",
+        )
 
     def _commit(self, topic: str, table: DeltaTable | None, files: _Files) -> None:
         """Raises ValueError if the table cannot take the files, FileNotFoundError if one is gone."""
@@ -180,7 +184,7 @@ class DeltaTables:
         except TableNotFoundError:
             return None
         except Exception as error:
-            raise NotPublished(f"table {self.name(topic)} cannot be read: {_line(error)}") from error
+            raise NotPublished(f"table {self.name(topic)} cannot be read: {first_line(error)}") from error
         if not is_ours:
             hint = "use another --output; the table is left as it is"
             raise IngestRefused(f"table {self.name(topic)} is of another job or program", hint=hint)
@@ -244,7 +248,7 @@ def _merged(schemas: list[pa.Schema]) -> pa.Schema:
     try:
         merged = _union([pa.struct(list(one)) for one in optional])
     except pa.ArrowInvalid as error:
-        raise ValueError(_line(error)) from error
+        raise ValueError(first_line(error)) from error
     known: dict[str, str] = {}
     kept = [one for one in merged if NAME_RULES[DELTA].can_have(one.name) and not _is_empty(one.type)]
     return pa.schema([one for one in kept if known.setdefault(one.name.lower(), one.name) == one.name])
@@ -292,8 +296,3 @@ def _plain(one: Any) -> object:
     if pa.types.is_list(one) or pa.types.is_large_list(one):
         return "list", _plain(one.value_type)
     return str(one).replace("large_", "").replace("_view", "")
-
-
-def _line(error: Exception | None) -> str:
-    """Returns the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -37,7 +37,14 @@ from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import DAY, HOUR, MINUTES, MONTH, UTC_ZONE, YEAR, Layout
 from spark_ingest.tables.iceberg_names import RESERVED, file_name, in_table, mapping_of_files, table_name
 from spark_ingest.tables.settings import TableSettings
-from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
+from spark_ingest.tables.values import (
+    RewriteFiles,
+    RunFiles,
+    TableFile,
+    TableState,
+    first_line,
+    send_after_look,
+)
 
 JOB, OUTPUT, TOPIC, COMMIT = "penstock.job", "penstock.output", "penstock.topic", "penstock.commit"
 REWRITE = "penstock.rewrite"  # the last one whose files the table has; absent before the first
@@ -45,7 +52,6 @@ NEW_TABLE = {
     "commit.manifest-merge.enabled": "true",  # a run adds one manifest, and each reader opens all of them
     "write.metadata.delete-after-commit.enabled": "true",  # else the metadata file of each run remains
 }
-_SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
 
 
 class IcebergTables:
@@ -95,20 +101,12 @@ class IcebergTables:
         self, topic: str, what: str, is_wanted: Callable[[Table | None], bool], stage: Callable[[Table | None], Any]
     ) -> bool:
         """Commits a staged transaction unless a look at the table says that it is not needed; false then."""
-        last: Exception | None = None
-        for _ in range(_SENDS_MAX):
-            table = self._load(topic)
-            if not is_wanted(table):
-                return False
-            try:
-                stage(table).commit_transaction()
-            except IngestRefused:
-                raise
-            except Exception as error:  # of pyiceberg, SQLAlchemy, requests or a file system: the next look decides
-                last = error
-            else:
-                return True
-        raise NotPublished(f"{self._place(topic)} did not take {what}: {_line(last)}") from last
+        return send_after_look(
+            lambda: self._load(topic),
+            is_wanted,
+            lambda table: stage(table).commit_transaction(),
+            f"{self._place(topic)} did not take {what}",
+        )
 
     def mark(self, topic: str, commit: int) -> None:
         """Sets the table's last commit, unless it has a new snapshot meanwhile. Raises IngestRefused, NotPublished."""
@@ -124,7 +122,7 @@ class IcebergTables:
         except CommitFailedException:
             return  # another driver has added files
         except Exception as error:
-            raise NotPublished(f"{self._place(topic)} cannot be marked: {_line(error)}") from error
+            raise NotPublished(f"{self._place(topic)} cannot be marked: {first_line(error)}") from error
 
     def files(self, topic: str) -> list[TableFile]:
         """Returns the data files of the newest snapshot. Raises IngestRefused, NotPublished."""
@@ -134,7 +132,7 @@ class IcebergTables:
         try:
             listed = [task.file for task in table.scan().plan_files()]
         except Exception as error:
-            raise NotPublished(f"{self._place(topic)} cannot be read: {_line(error)}") from error
+            raise NotPublished(f"{self._place(topic)} cannot be read: {first_line(error)}") from error
         return [TableFile(one.file_path.removeprefix(f"{self._location}/"), one.record_count) for one in listed]
 
     @cached_property
@@ -142,7 +140,9 @@ class IcebergTables:
         try:
             return self._open_catalog()
         except Exception as error:
-            raise NotPublished(f"catalog {self._settings.shown_catalog} cannot be opened: {_line(error)}") from error
+            raise NotPublished(
+                f"catalog {self._settings.shown_catalog} cannot be opened: {first_line(error)}"
+            ) from error
 
     def _load(self, topic: str) -> Table | None:
         """Returns the table, whose transactions are sent once. Raises NotPublished, IngestRefused for a foreign one."""
@@ -153,7 +153,7 @@ class IcebergTables:
         except NotPublished:
             raise
         except Exception as error:
-            raise NotPublished(f"{self._place(topic)} cannot be read: {_line(error)}") from error
+            raise NotPublished(f"{self._place(topic)} cannot be read: {first_line(error)}") from error
         self._check_owner(topic, table)
         once = _SentOnce(self._catalog)
         return Table(table.name(), table.metadata, table.metadata_location, table.io, once, table.config)
@@ -199,7 +199,7 @@ class IcebergTables:
                         overwrite.delete_data_file(listed[path])
         except (ValidationError, ValueError) as error:
             hint = "change the table, or name another one in the file of --tables"
-            raise IngestRefused(f"{place}: {_line(error)}", hint=hint) from error
+            raise IngestRefused(f"{place}: {first_line(error)}", hint=hint) from error
         return transaction
 
     def _stage(self, run: RunFiles, table: Table | None) -> Any:
@@ -214,7 +214,7 @@ class IcebergTables:
             transaction.set_properties({**self._owner, TOPIC: run.topic, **last})
             _append(transaction, paths, {JOB: self._owner[JOB], **last})
         except (ValidationError, ValueError) as error:
-            text = f"{self._place(run.topic)} cannot take commit {run.commit}: {_line(error)}"
+            text = f"{self._place(run.topic)} cannot take commit {run.commit}: {first_line(error)}"
             raise IngestRefused(text, hint="change the table, or name another one in the file of --tables") from error
         return transaction
 
@@ -305,7 +305,7 @@ class _SentOnce:
         try:
             return self._catalog.commit_table(*arguments)
         except CommitFailedException as error:
-            raise _Rejected(_line(error)) from error
+            raise _Rejected(first_line(error)) from error
 
 
 class _Rejected(Exception):
@@ -344,8 +344,3 @@ def _check_required(columns: Any, files: pa.Schema) -> None:
     missing = [one.name for one in columns.fields if one.required and one.name not in files.names]
     if missing:
         raise ValueError(f"the files do not have its required columns {', '.join(missing)}")
-
-
-def _line(error: Exception | None) -> str:
-    """Returns the first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -13,6 +13,7 @@ A topic that fails is left out, with its error; the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from engine.errors import EngineError
@@ -50,33 +51,36 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     head = history.head()
     found, layouts = publications(history, tables, head), layouts_of(history.output)
     for one in found.values():
-        try:
+        with _noting_error(one):
             check_layouts([layouts(one.topic)], tables.kind)
-        except EngineError as error:
-            one.error = one.error or error
     if head and any(not one.error for one in found.values()):
         _exchange(history, tables, history.effect(), found, layouts)
     for at, (one, run) in enumerate(unpublished(history, found, head)):
         if at == 0 and tables.lists_files:
             history.mark_published()
-        try:
+        with _noting_error(one):
             if tables.add(replace(run, layout=layouts(one.topic))):
                 one.commits.append(run.commit)
                 one.rows += run.rows
             one.after = run.commit
-        except EngineError as error:
-            one.error = error
     for one in found.values():
         if one.error:
             continue
-        try:
+        with _noting_error(one):
             if one.commits or one.rewrites:
                 one.state = tables.state(one.topic)
             if head and one.state and head.number - one.after >= MARK_AFTER:
                 tables.mark(one.topic, head.number)
-        except EngineError as error:
-            one.error = error
     return list(found.values())
+
+
+@contextmanager
+def _noting_error(table: Publication) -> Iterator[None]:
+    """Adds an error to its table, whose first one counts; the others go on."""
+    try:
+        yield
+    except EngineError as error:
+        table.error = table.error or error
 
 
 def _exchange(
@@ -88,7 +92,7 @@ def _exchange(
             since = one.state.rewrite if one.state else 0
             if one.error or effect.latest.get(one.topic, 0) <= since:
                 break
-            try:
+            with _noting_error(one):
                 change = rewrite_files(history, effect, one.topic, one.after, since)
                 if one.state is None and not change.added:
                     break  # no row is left for a first file
@@ -98,8 +102,6 @@ def _exchange(
                     one.rewrites.append(change.rewrite)
                 one.state = tables.state(one.topic)
                 one.after = one.state.commit if one.state else one.after
-            except EngineError as error:
-                one.error = error
         else:
             one.error = NotPublished(f"{one.table} changes all the time")
 
@@ -142,11 +144,9 @@ def publications(history: History, tables: Tables, head: Commit | None) -> dict[
     found = {topic: Publication(topic, tables.name(topic)) for topic in sorted(head.schemas if head else ())}
     for topic, one in found.items():
         assert head is not None
-        try:
+        with _noting_error(one):
             one.state = tables.state(topic)
             one.after = one.state.commit if one.state else _before_first(history, topic, head)
-        except EngineError as error:
-            one.error = error
     return found
 
 

@@ -1,11 +1,16 @@
-"""Values between the commits of a job and tables of a catalog, and the interface of a kind of tables."""
+"""Values between the commits of a job and tables of a catalog, the interface of a kind of tables, and how one sends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import DEFAULT, Layout
+
+TableT = TypeVar("TableT")  # of a library
+_SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +91,31 @@ class Tables(Protocol):
 
     def files(self, topic: str) -> list[TableFile]:
         """Returns the data files of the newest snapshot."""
+
+
+def send_after_look(
+    load: Callable[[], TableT], is_needed: Callable[[TableT], bool], commit: Callable[[TableT], object], refusal: str
+) -> bool:
+    """Commits one transaction unless a look at the table says that it is not needed; false then.
+
+    Raises IngestRefused, and NotPublished with the text of the refusal.
+    """
+    last: Exception | None = None
+    for _ in range(_SENDS_MAX):
+        table = load()
+        if not is_needed(table):
+            return False
+        try:
+            commit(table)
+        except IngestRefused:
+            raise
+        except Exception as error:  # of a library, a catalog or a file system: the next look decides
+            last = error
+        else:
+            return True
+    raise NotPublished(f"{refusal}: {first_line(last)}") from last
+
+
+def first_line(error: Exception | None) -> str:
+    """Returns the first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import DAY, DEFAULT, Layout
 from spark_ingest.output import names
 from spark_ingest.output.directories import end_ms_of
@@ -20,11 +19,20 @@ from spark_ingest.output.owners import Layouts, layouts_of
 from spark_ingest.output.rewrites import COMPACT, Group, RewritePlan, Rewrites
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.history import History
-from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced, unfit_tables
+from spark_ingest.upkeep.rewrite import (
+    REWRITE_BYTES,
+    Done,
+    Live,
+    carry_out,
+    check_published,
+    is_fit,
+    live_files,
+    remove_replaced,
+    unfit_tables,
+)
 from spark_ingest.upkeep.rewrite_rows import is_older
 
 FILE_BYTES = 128 << 20
-REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
 DEAD_LETTERS = Layout(period=DAY)
 _DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
 
@@ -66,8 +74,8 @@ def compact(
     head = history.head()
     if head is None:
         return done
-    if publish is None and history.is_published() and not is_dry:
-        raise IngestRefused(f"Iceberg tables have the files of job {job}", hint="name them with --tables")
+    if not is_dry:
+        check_published(history, publish)
     info = output.head(names.commit_key(job, head.number))
     until_ms = None if wanted.older_ms is None else (info.modified_ms if info else 0) - wanted.older_ms
     members = {topic: one.members for topic, one in head.schemas.items()}
@@ -88,9 +96,9 @@ def compact(
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         fit = [one for one in live.files if one.key not in failed and is_fit(one.key)]
         files = [one for one in fit if wanted.topics.fullmatch(names.topic_of(one.key))]
-        groups = tuple(_bounded(groups_of(files, live, wanted, until_ms, layouts), wanted.rewrite_bytes))
+        groups = tuple(_take_bytes(groups_of(files, live, wanted, until_ms, layouts), wanted.rewrite_bytes))
         if not groups and wanted.widens:
-            groups = tuple(_bounded(older_files(files), wanted.rewrite_bytes))
+            groups = tuple(_take_bytes(older_files(files), wanted.rewrite_bytes))
         if not groups:
             return None
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
@@ -137,7 +145,7 @@ def groups_of(
         small = [one for one in here if one.size_bytes * 2 < wanted.file_bytes]
         if wanted.small_max is not None and len(small) <= wanted.small_max.get(directory, len(small)):
             continue
-        for group in _filled(small, wanted.file_bytes):
+        for group in _fill(small, wanted.file_bytes):
             if len(group) >= wanted.files_min:
                 yield Group(topic, group)
 
@@ -163,7 +171,7 @@ def _directory(file: StoredFile) -> str:
     return file.directory
 
 
-def _filled(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFile, ...]]:
+def _fill(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFile, ...]]:
     """Cuts files into groups of about `file_bytes`."""
     group: list[StoredFile] = []
     size_bytes = 0
@@ -177,7 +185,7 @@ def _filled(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFi
         yield tuple(group)
 
 
-def _bounded(groups: Iterator[Group], rewrite_bytes: int) -> Iterator[Group]:
+def _take_bytes(groups: Iterator[Group], rewrite_bytes: int) -> Iterator[Group]:
     taken = 0
     for one in groups:
         if taken and taken + one.size_bytes > rewrite_bytes:

@@ -18,17 +18,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
-from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
-from spark_ingest.output.rewrites import ERASE, Group, RewritePlan
+from spark_ingest.output.rewrites import ERASE, RewritePlan
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.source.discovery import discover
-from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced, unfit_tables
+from spark_ingest.upkeep.rewrite import (
+    Done,
+    Live,
+    carry_out,
+    check_published,
+    is_fit,
+    live_files,
+    remove_replaced,
+    search_files,
+    unfit_tables,
+)
 from spark_ingest.upkeep.rewrite_rows import has_key
 
-REWRITE_BYTES = 1 << 30
 _SNAPSHOTS = "older snapshots of Iceberg tables keep the bounds of their files: expire them with your engine"
 _UNDECODABLE = "dead letters of batches that could not be decoded have no key and were not searched"
 
@@ -66,26 +74,24 @@ def erase(
     if head is None:
         return erased
     is_published = history.is_published()
-    if publish is None and is_published and not is_dry:
-        raise IngestRefused(f"Iceberg tables have the files of job {job}", hint="name them with --tables")
+    if not is_dry:
+        check_published(history, publish)
     key_sha256 = hashlib.sha256(key).hexdigest()
     members = {topic: one.members for topic, one in head.schemas.items()}
     searched: dict[str, int] = {}  # the rows of the key in each file
 
+    def count_rows(file: StoredFile) -> int:
+        if file.key not in searched:
+            searched[file.key] = _rows_with(output, file, key_sha256)
+        return searched[file.key]
+
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
-        groups: list[Group] = []
-        for file in live.files:
-            topic = names.topic_of(file.key)
-            if file.key in failed or not is_fit(file.key) or not topics.fullmatch(topic):
-                continue
-            if file.key not in searched:
-                searched[file.key] = _rows_with(output, file, key_sha256)
-            if searched[file.key] and sum(one.size_bytes for one in groups) < REWRITE_BYTES:
-                groups.append(Group(topic, (file,)))
+        files = [one for one in live.files if one.key not in failed and is_fit(one.key)]
+        groups = search_files((one for one in files if topics.fullmatch(names.topic_of(one.key))), count_rows)
         if not groups:
             return None
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
-        return RewritePlan(job, live.number, new_id(), ERASE, used, tuple(groups), key_sha256=key_sha256)
+        return RewritePlan(job, live.number, new_id(), ERASE, used, groups, key_sha256=key_sha256)
 
     if is_dry:
         choose(live_files(output, history, history.effect()), set())

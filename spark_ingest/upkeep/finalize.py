@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.output import names
 from spark_ingest.output.directories import end_ms_of
 from spark_ingest.output.owners import layouts_of
 from spark_ingest.output.stored_file import StoredFile
+from spark_ingest.output.stores import put_if_absent
 from spark_ingest.plan import Positions
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
@@ -124,8 +124,7 @@ def _committed(partition: TieredPartition, positions: Positions) -> int:
 
 def _mark(output: ObjectStore, key: str, head: Commit, watermark_ms: int, files: Sequence[StoredFile]) -> None:
     marker = Marker(head.job, head.number, watermark_ms, len(files), sum(one.rows for one in files))
-    with suppress(ObjectExists):  # of another call
-        output.put(key, msgspec.json.encode(marker), if_absent=True)
+    put_if_absent(output, key, msgspec.json.encode(marker))  # another call may have made it
 
 
 def _count_late(output: ObjectStore, key: str, files: Sequence[StoredFile], done: Finalized) -> None:

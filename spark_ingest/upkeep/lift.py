@@ -27,7 +27,7 @@ def lifted(rows: pa.Table, members: Members) -> tuple[pa.Table, dict[str, int]]:
     if not len(at):
         return rows, {}
     texts = rows[EXTRA.name].take(pa.array(at)).cast(pa.binary()).to_pylist()
-    structs, rests = _decoded(texts, members)
+    structs, rests = _decode(texts, members)
     arrays = payload_arrays(members, structs)
     fields = [name for name, _ in columns(members)]
     found = [np.asarray(one.is_valid()) for one in arrays]
@@ -47,7 +47,7 @@ def lifted(rows: pa.Table, members: Members) -> tuple[pa.Table, dict[str, int]]:
     return rows, counts
 
 
-def _decoded(texts: Sequence[bytes], members: Members) -> tuple[list[Any], list[bytes | None]]:
+def _decode(texts: Sequence[bytes], members: Members) -> tuple[list[Any], list[bytes | None]]:
     """Returns the typed members of each text, and the text of what is left; None if nothing is."""
     decoder, costs = JsonRows(members), ValueCosts(members)
     structs: list[Any] = []

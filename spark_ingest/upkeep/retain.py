@@ -19,8 +19,9 @@ from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import DAY, HOUR, PATTERNS, Layout
 from spark_ingest.output import names
 from spark_ingest.output.owners import layouts_of
-from spark_ingest.output.retained import Cut, Retained, load_retained, put_retained
+from spark_ingest.output.retained import Cut, Retained, load_retained
 from spark_ingest.output.rewrites import Rewrites
+from spark_ingest.output.stores import put_once
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 
@@ -56,7 +57,8 @@ def retain(output: ObjectStore, job: str, topics: re.Pattern[str], keep_days: in
     cuts = state.cuts | {topic: _later(state.cuts.get(topic), _cut(layouts(topic), day, head)) for topic in wanted}
     following = Retained(job, state.number + 1, cuts)
     if cuts != state.cuts:
-        state = following if is_dry else put_retained(output, following)
+        key = names.retained_key(job, following.number)
+        state = following if is_dry else put_once(output, key, following)
     return _remove(output, history, state, is_dry=is_dry)
 
 

@@ -14,19 +14,22 @@ A group that cannot be rewritten stays as it is and is named. Readers: docs/deci
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import PARQUET, layout_of_key
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
-from spark_ingest.output.rewrites import Effect, RewriteCommit, RewritePlan, Rewrites, Rewritten
+from spark_ingest.output.rewrites import Effect, Group, RewriteCommit, RewritePlan, Rewrites, Rewritten
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.history import History
 from spark_ingest.upkeep.rewrite_rows import rewrite_group
 
+REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
 FOLD_AFTER = 50  # rewrites; each load reads the commits of those that are not folded
 
 
@@ -91,6 +94,19 @@ def unfit_tables(live: Live, topics: re.Pattern[str]) -> dict[str, str]:
 def is_fit(key: str) -> bool:
     """Returns whether a rewrite can read the file."""
     return layout_of_key(key).format == PARQUET
+
+
+def check_published(history: History, publish: Callable[[], None] | None) -> None:
+    """Raises IngestRefused if tables of a catalog have the files of the job, and nothing gives them the new ones."""
+    if publish is None and history.is_published():
+        raise IngestRefused(f"Iceberg tables have the files of job {history.job}", hint="name them with --tables")
+
+
+def search_files(files: Iterable[StoredFile], has_rows: Callable[[StoredFile], object]) -> tuple[Group, ...]:
+    """Returns a group for each file with rows to drop, up to REWRITE_BYTES. `has_rows` is asked for every file."""
+    found = [Group(names.topic_of(one.key), (one,)) for one in files if has_rows(one)]
+    sizes = accumulate((one.size_bytes for one in found), initial=0)
+    return tuple(one for one, before in zip(found, sizes, strict=False) if before < REWRITE_BYTES)
 
 
 def carry_out(

@@ -67,7 +67,7 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     except (Unfit, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         hint = "the file stays as it is; its rows are in no other"
         raise IngestRefused(f"files of {group.directory} cannot become one: {error}", hint=hint) from error
-    return _stored(output, plan, at, made, dict(moved))
+    return _store_file(output, plan, at, made, dict(moved))
 
 
 def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
@@ -111,7 +111,9 @@ def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Arra
     return pa.array(found & (commits < replay))
 
 
-def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: RewrittenFile, moved: dict[str, int]) -> Rewritten:
+def _store_file(
+    output: ObjectStore, plan: RewritePlan, at: int, made: RewrittenFile, moved: dict[str, int]
+) -> Rewritten:
     group = plan.groups[at]
     dropped = sum(one.rows for one in group.inputs) - made.rows
     if not made.rows:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this process: its start takes about ten seconds."""
+"""Stores in memory, and one Spark session for all tests of this process: its start takes about ten seconds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engine.testing.memory_store import MemoryStore
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def source() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def output() -> MemoryStore:
+    return MemoryStore()
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from click.testing import CliRunner, Result
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.commands.ingest import ingest
 from spark_ingest.output import names
+from spark_ingest.output.retained import load_retained
+from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import Plan, Recipe, TaskSpec
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import FailedTask, Failures, Limits, Outcome
@@ -20,10 +24,21 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
 from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.protocol.task import run_task
+from spark_ingest.protocol.verify import Findings, verify
+from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.run_limits import RunLimits
 
 NOW_MS = 1_700_000_000_000
-_NONCES = count(1)  # of all runs: no two jobs have the same
+_NONCES = count(1)  # of all runs and rewrites: no two have the same
+
+
+def new_id() -> str:
+    return f"nonce-{next(_NONCES)}"
+
+
+def invoke(*arguments: object, **more: Any) -> Result:
+    """Run `penstock ingest` in this process."""
+    return CliRunner().invoke(ingest, [str(one) for one in arguments], **more)
 
 
 class Remembering:
@@ -84,7 +99,7 @@ def run_job(
         execute or execute_here,
         lambda: 2,
         listener,
-        new_id=lambda: f"nonce-{next(_NONCES)}",
+        new_id=new_id,
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
@@ -125,3 +140,11 @@ def table_rows(output: ObjectStore, topic: str = "flights") -> list[dict[str, An
 
 def dead_letters(output: ObjectStore, topic: str = "flights") -> list[dict[str, Any]]:
     return read_rows(output, [one.key for one in output.list(names.dead_letters_prefix(topic))])
+
+
+def assert_sound(output: ObjectStore) -> Findings:
+    """Assert that verify finds no problem, in the files too; return its counts."""
+    findings, commits = verify(output, "default")
+    covers, effect = load_retained(output, "default").covers, Rewrites(output, "default").effect()
+    assert [*findings.problems, *verify_deep(output, commits, covers, effect)] == []
+    return findings

@@ -28,7 +28,7 @@ from spark_ingest.spark.context import ROOT
 from spark_ingest.spark.execute import SparkExecutor
 from tests.engine.tiering import servers
 from tests.spark_ingest.hostile_json import hostile_values
-from tests.spark_ingest.jobs import Remembering, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, assert_sound, run_job, table_rows
 from tests.spark_ingest.objects import objects_of
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -71,9 +71,7 @@ class Lake:
         found = [(one["_partition"], one["_offset"], one["_key"], one["id"]) for one in table_rows(self.output)]
         log = [(part, at, key, orjson.loads(value or b"")["id"]) for part, at, key, value in self.log.records()]
         assert found == log
-        findings, commits = verify(self.output, "default")
-        assert [*findings.problems, *verify_deep(self.output, commits)] == []
-        assert findings.leftovers == 0
+        assert assert_sound(self.output).leftovers == 0
 
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
 from spark_ingest.layout import DEFAULT, Field, Layout
 from spark_ingest.output import names
-from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe, decode_plan, encode, task_specs
+from spark_ingest.plan import DEAD_LETTER, FAIL, Plan, Recipe, decode, encode, task_specs
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
-from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import (
     NOW_MS,
+    assert_sound,
     committed_files,
     dead_letters,
     listed_files,
@@ -31,16 +30,6 @@ from tests.spark_ingest.jobs import (
 )
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TOPIC_ID, TieredLog, json_rows, row
-
-
-@pytest.fixture
-def source() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def output() -> MemoryStore:
-    return MemoryStore()
 
 
 @pytest.fixture
@@ -112,8 +101,7 @@ def test_a_kill_at_any_put_neither_loses_nor_repeats_a_row(
         run_job(source, output, recipe=recipe)
         assert_table_is_log(output, log)
         assert run_job(source, output, recipe=recipe).rows == 0
-    findings, commits = verify(output, "default")
-    assert (findings.problems, list(verify_deep(output, commits))) == ([], [])
+    assert_sound(output)
 
 
 def test_kill_after_kill_at_every_put_still_ends_well(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
@@ -352,7 +340,7 @@ def test_a_plan_of_the_generation_before_topic_ids_is_resumed_with_its_own_colum
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
     key = names.plan_key("default", 1)
-    plan = decode_plan(output.get(key), key)
+    plan = decode(output.get(key), key, Plan)
     output.objects[key] = encode(msgspec.structs.replace(plan, generation=1))
     output.objects = {key: data for key, data in output.objects.items() if not key.startswith("tables/")}
     assert run_job(source, output).rows == 115
@@ -370,7 +358,7 @@ def test_dead_letters_have_the_topic_id_since_generation_3(generation: int, topi
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
     key = names.plan_key("default", 1)
-    plan = decode_plan(output.get(key), key)
+    plan = decode(output.get(key), key, Plan)
     output.objects[key] = encode(msgspec.structs.replace(plan, generation=generation))
     run_job(source, output, bad_percent_max=100)
     assert [one.get("_topic_id") for one in dead_letters(output)] == [topic_id]
@@ -382,7 +370,7 @@ def test_chunks_of_a_plan_of_an_earlier_generation_end_where_they_did() -> None:
     TieredLog(source).add(0, json_rows(3))
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
-    plan = decode_plan(output.get(names.plan_key("default", 1)), "plan")
+    plan = decode(output.get(names.plan_key("default", 1)), "plan", Plan)
     found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6, 7, 8)}
     assert [one.counts_columns for one in found.values()] == [False, True, True, True, True]
     assert [one.bounds_records for one in found.values()] == [False, False, True, True, True]

@@ -11,12 +11,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
 from spark_ingest.commands.ingest import ingest
 from spark_ingest.protocol.verify import verify
-from tests.spark_ingest.jobs import table_rows
+from tests.spark_ingest.jobs import invoke, table_rows
 from tests.spark_ingest.tiered import TieredLog, json_rows
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +47,7 @@ def here(command: str, places: dict[str, str]) -> str:
 def call(command: str, places: dict[str, str]) -> None:
     name, group, *arguments = shlex.split(here(command, places))
     assert (name, group) == ("penstock", "ingest")
-    done = CliRunner().invoke(ingest, arguments)
+    done = invoke(*arguments)
     assert done.exit_code == 0, done.output
 
 

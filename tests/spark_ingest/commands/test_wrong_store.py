@@ -12,7 +12,7 @@ from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
 from spark_ingest.errors import RepeatedRecords
 from spark_ingest.output.names import commit_key, plan_key
-from spark_ingest.plan import decode_plan, encode
+from spark_ingest.plan import Plan, decode, encode
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from spark_ingest.protocol.verify import verify
@@ -159,8 +159,8 @@ def test_a_plan_with_committed_offsets_is_not_committed(place: Place, engine: st
     with pytest.raises(Killed):
         run_job(place.log.store, KillingStore(place.output, 3, is_after=True))
     key = plan_key("default", 2)
-    plan = decode_plan(place.output.get(key), key)
-    first = decode_plan(place.output.get(plan_key("default", 1)), "")
+    plan = decode(place.output.get(key), key, Plan)
+    first = decode(place.output.get(plan_key("default", 1)), "", Plan)
     task = plan.tasks[0]
     [one] = first.tasks
     document = json.loads(encode(plan))

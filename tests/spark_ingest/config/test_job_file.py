@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.commands.run import run_command
 from spark_ingest.config.choosing import TopicChoices
 from spark_ingest.config.job_file import JobFile, read_job_file
@@ -16,7 +15,7 @@ from spark_ingest.config.job_settings import JOB_SETTINGS, parameters_of
 from spark_ingest.config.topic_settings import TOPIC_SETTINGS
 from spark_ingest.decode.declared_columns import TYPES
 from spark_ingest.errors import IngestRefused
-from tests.spark_ingest.jobs import table_rows
+from tests.spark_ingest.jobs import invoke, table_rows
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
 HEAD = '[job]\nstore = "s"\noutput = "o"\ntopics = ".*"\n'
@@ -148,7 +147,7 @@ on_misfit = "keep"
 columns = {{ id = "bigint" }}
 """
     path = written(tmp_path, text)
-    assert CliRunner().invoke(ingest, ["check", str(path)]).output.startswith(f"{path} is correct")
+    assert invoke("check", str(path)).output.startswith(f"{path} is correct")
     done = CliRunner().invoke(run_command, ["--config", str(path), "--workers", "1"])
     assert done.exit_code == 0, done.output
     lake = open_store((tmp_path / "lake").as_uri())

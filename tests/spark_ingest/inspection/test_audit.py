@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from engine.format.batch import encode
 from engine.format.paths import store_accepted_key
@@ -15,14 +14,13 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.accepted_object import CountedTopic, encode_accepted
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.inspection.audit import audit
 from spark_ingest.inspection.completeness import completeness, job_completeness
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.results import ALL_TIMES, PERIODS_MAX, TimeCounts, add_counts
-from tests.spark_ingest.jobs import run_job
+from tests.spark_ingest.jobs import invoke, run_job
 from tests.spark_ingest.tiered import CLUSTER, START_MS, TOPIC_ID, TieredLog, json_rows, row, undecodable_batch
 
 PERIOD = START_MS // 600_000
@@ -75,11 +73,11 @@ def test_a_segment_with_another_number_of_records_than_the_node_counted_is_named
     log.add_batches(0, [encode(json_rows(5))], [START_MS], 6)
     run_job(source, output)
     given = ["verify", "--output", output.url, "--store", source.url, "--audit"]
-    done = CliRunner().invoke(ingest, [*given, "--json"])
+    done = invoke(*given, "--json")
     document = json.loads(done.stdout)
     assert (done.exit_code, document["audit"]["flights"]["records"]) == (1, 5)
     assert "the node counted 6 records, the segment has 5" in document["problems"][0]
-    assert "audit: flights: 1 commit, 5 records counted, 5 in the log" in CliRunner().invoke(ingest, given).output
+    assert "audit: flights: 1 commit, 5 records counted, 5 in the log" in invoke(*given).output
 
 
 def test_what_retention_removed_is_not_compared(source: MemoryStore) -> None:
@@ -106,14 +104,14 @@ def test_what_nodes_accepted_and_the_table_lacks_is_missing_once_its_period_is_s
     source.put(store_accepted_key(commit.cluster, 9, "ab"), b"{")
     [found] = completeness(source, [commit], {}).values()
     assert (found.accepted, found.ingested, found.missing, found.pending) == (46, 37, 6, 3)
-    assert found.unreadable == 1
+    assert found.unreadable_counts == 1
     at_ms = (PERIOD + 2) * 600_000
     assert found.periods == [(at_ms, counted[PERIOD + 2] + 6, counted[PERIOD + 2])]
     [found] = completeness(source, [commit], {"flights": at_ms}).values()
     assert (found.missing, found.pending) == (0, 9)
     older = msgspec.structs.replace(commit, audit={"flights": TimeCounts(counted, counted)})
     [found] = completeness(source, [older], {}).values()
-    assert (found.accepted, found.missing, found.unreadable) == (0, 0, 1)
+    assert (found.accepted, found.missing, found.unreadable_counts) == (0, 0, 1)
 
 
 def test_every_topic_that_is_in_the_store_or_was_has_a_line() -> None:

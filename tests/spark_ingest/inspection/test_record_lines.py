@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.format.batch import encode
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
+from tests.spark_ingest.jobs import invoke
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
 
 
@@ -28,7 +27,7 @@ def store(tmp_path: Path) -> str:
 
 
 def printed(store: str, *more: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(ingest, ["print", "--store", store, *more])
+    done = invoke("print", "--store", store, *more)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -71,5 +70,5 @@ def test_the_decoders_of_the_job_file_apply(store: str, tmp_path: Path) -> None:
     [line] = printed(store, "--topics", "csv", "--config", str(config))
     assert line["value"] == {"id": "7", "name": "x"}
     assert printed(store, "--topics", "csv", "--payload", "raw")[0]["value"] == "7,x"
-    done = CliRunner().invoke(ingest, ["print", "--store", store, "--topics", "none"])
+    done = invoke("print", "--store", store, "--topics", "none")
     assert "no topic" in done.output

@@ -8,13 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.inspection.figures import Age, Figures, figures_of, grouped, size_classes
 from spark_ingest.inspection.report_page import report_page
-from tests.spark_ingest.jobs import run_job
+from tests.spark_ingest.jobs import invoke, run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
 
@@ -29,7 +27,7 @@ def test_the_page_has_the_figures_of_the_commits(tmp_path: Path) -> None:
     log.add(1, json_rows(9))
     path = tmp_path / "report.html"
     given = ["report", "--output", output.url, "--store", source.url, "--to", str(path)]
-    done = CliRunner().invoke(ingest, given)
+    done = invoke(*given)
     assert done.exit_code == 0, done.output
     page = path.read_text()
     assert "<b>52</b><span>rows</span>" in page
@@ -39,9 +37,9 @@ def test_the_page_has_the_figures_of_the_commits(tmp_path: Path) -> None:
     assert page.count("<section>") == 8
     for plot in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         ElementTree.fromstring(plot)
-    assert CliRunner().invoke(ingest, [*given, "--commits", "1"]).exit_code == 0
+    assert invoke(*given, "--commits", "1").exit_code == 0
     assert "<b>1</b><span>rows</span>" in path.read_text()
-    assert "has no commit" in CliRunner().invoke(ingest, [*given, "--job", "none"]).output
+    assert "has no commit" in invoke(*given, "--job", "none").output
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

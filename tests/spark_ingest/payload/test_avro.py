@@ -236,9 +236,9 @@ def test_a_container_that_unpacks_to_too_much_has_no_row(monkeypatch: pytest.Mon
 def test_a_union_of_records_that_refer_to_other_schemas_is_read() -> None:
     named: dict[str, Any] = {}
     part = {"type": "record", "name": "x.Part", "fields": [{"name": "n", "type": "long"}]}
-    avro._parsed(json.dumps(part), named)
+    avro._parse(json.dumps(part), named)
     whole = {"type": "record", "name": "x.Whole", "fields": [{"name": "part", "type": "x.Part"}]}
-    schema = avro._parsed(json.dumps(["null", whole]), named)
+    schema = avro._parse(json.dumps(["null", whole]), named)
     assert schema.measure.end_of(b"\x02\x04") == 2
     assert avro._read(b"\x02\x04", schema) == {"part": {"n": 2}}
 
@@ -249,12 +249,12 @@ def test_a_union_of_names_of_other_schemas_is_read() -> None:
     made = {"type": "record", "name": "x.Made", "fields": [{"name": "n", "type": "long"}]}
     gone = {"type": "record", "name": "x.Gone", "fields": [{"name": "last", "type": ["null", "x.Made"]}]}
     for schema_of in (made, gone):
-        avro._parsed(json.dumps(schema_of), named)
+        avro._parse(json.dumps(schema_of), named)
     for text, values in (
         (json.dumps(["x.Made", "x.Gone"]), {b"\0\x04": {"n": 2}, b"\x02\x02\x04": {"last": {"n": 2}}}),
         ('"x.Gone"', {b"\0": {"last": None}}),
     ):
-        schema = avro._parsed(text, named)
+        schema = avro._parse(text, named)
         for data, value in values.items():
             assert avro._read(data, schema) == value
             assert schema.measure.end_of(data) == len(data)

@@ -19,10 +19,8 @@ from spark_ingest.payload.message_pack import decoder_of as msgpack_of
 from spark_ingest.plan import Recipe, TableSchema
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.results import Misfits
-from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.hive import hive_table
-from tests.spark_ingest.jobs import Remembering, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, assert_sound, listed_files, run_job, table_rows
 from tests.spark_ingest.payload.test_message_pack import timestamp
 from tests.spark_ingest.payload.test_text import converter
 from tests.spark_ingest.tiered import TieredLog, row
@@ -91,8 +89,7 @@ class Table:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        found = verify(self.output, "default")
-        assert [*found[0].problems, *verify_deep(self.output, found[1])] == []
+        assert_sound(self.output)
         return table_rows(self.output)
 
 

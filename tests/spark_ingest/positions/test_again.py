@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
 from spark_ingest.choices import TopicChoice
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import BACKFILL, REPLAY, Recipe
@@ -28,7 +26,7 @@ from spark_ingest.protocol.task import run_task
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.settings import DELTA, NAME_RULES
-from tests.spark_ingest.jobs import NOW_MS, Remembering, run_job, table_rows
+from tests.spark_ingest.jobs import NOW_MS, Remembering, invoke, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -40,7 +38,7 @@ def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
 
 def call(command: str, stores: tuple[ObjectStore, ObjectStore], *more: str) -> dict[str, Any]:
     given = [command, "--store", stores[0].url, "--output", stores[1].url, "--topics", "flights", "--json", *more]
-    done = CliRunner().invoke(ingest, given)
+    done = invoke(*given)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -61,7 +59,7 @@ def test_a_backfill_ingests_what_no_commit_has(stores: tuple[ObjectStore, Object
     run_job(source, output, start="latest")
     log.add(0, json_rows(10, first=30))
     given = ["--store", source.url, "--output", output.url]
-    assert CliRunner().invoke(ingest, ["offsets", "set", *given, "--to", "35", "--execute"]).exit_code == 0
+    assert invoke("offsets", "set", *given, "--to", "35", "--execute").exit_code == 0
     run_job(source, output)
     assert offsets(output) == [(0, at) for at in range(35, 40)]
     wanted = call("backfill", stores, "--from", "10")
@@ -73,7 +71,7 @@ def test_a_backfill_ingests_what_no_commit_has(stores: tuple[ObjectStore, Object
     assert offsets(output) == [(0, at) for at in range(40)]
     assert call("backfill", stores, "--execute")["ranges"] == []
     assert problems(output) == []
-    status = json.loads(CliRunner().invoke(ingest, ["status", *given, "--json"]).stdout)
+    status = json.loads(invoke("status", *given, "--json").stdout)
     assert (status["skipped_records"], status["skipped"], status["lag_records"]) == (0, [], 0)
 
 
@@ -184,15 +182,11 @@ def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: tuple[Obj
         patch.setattr("tests.spark_ingest.positions.test_again.drop_replayed", lambda *_, **__: None)
         again(source, output, *parts_only)
     assert len(offsets(output)) == 20
-    status = CliRunner().invoke(ingest, ["status", "--store", source.url, "--output", output.url]).output
+    status = invoke("status", "--store", source.url, "--output", output.url).output
     assert "A replay is not complete" in status
     assert "the replay of commit 2 is not complete" in problems(output)[0]
-    assert (
-        CliRunner()
-        .invoke(ingest, ["replay", "--store", source.url, "--output", output.url, "--topics", ".*", "--resume"])
-        .exit_code
-        == 0
-    )
+    places = ["--store", source.url, "--output", output.url]
+    assert invoke("replay", *places, "--topics", ".*", "--resume").exit_code == 0
     assert len(offsets(output)) == 10
     assert problems(output) == []
     again(source, output, BACKFILL)

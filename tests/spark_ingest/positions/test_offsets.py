@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.tiering.store.store import ObjectStore, open_store
 from penstock.cli.failures import ExitCode
-from spark_ingest.commands.ingest import ingest
-from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
-from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, invoke, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows
 
@@ -25,7 +21,7 @@ def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
 
 
 def call(*arguments: str, code: int = 0) -> dict[str, Any]:
-    done = CliRunner().invoke(ingest, [*arguments, "--json"])
+    done = invoke(*arguments, "--json")
     assert done.exit_code == code, done.output
     return json.loads(done.stdout)
 
@@ -37,7 +33,7 @@ def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, 
     log.add(0, json_rows(20, first=20))
     log.add(1, json_rows(5))
     given = ("--store", source.url, "--output", output.url)
-    assert "has no commit" in CliRunner().invoke(ingest, ["offsets", "get", "--output", output.url]).output
+    assert "has no commit" in invoke("offsets", "get", "--output", output.url).output
 
     moved = call("offsets", "set", *given, "--to", "10", "--partition", "0")
     assert moved["changes"][0] | {"executed": moved["executed"]} == {
@@ -65,9 +61,9 @@ def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, 
     at = call("offsets", "at-time", "--store", source.url, "--time", str(START_MS + 24_500))
     assert at["topics"]["flights"]["ends"] == {"0": 25, "1": 5}
     back = ["offsets", "set", *given, "--positions", "-", "--json"]
-    done = CliRunner().invoke(ingest, back, input=json.dumps(at))
+    done = invoke(*back, input=json.dumps(at))
     assert [one["repeated_records"] for one in json.loads(done.stdout)["changes"]] == [15]
-    assert "the positions cannot be read" in CliRunner().invoke(ingest, back, input='{"topics":1}').output
+    assert "the positions cannot be read" in invoke(*back, input='{"topics":1}').output
 
 
 def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
@@ -77,7 +73,7 @@ def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[O
     call("offsets", "set", *given, "--to", "10", "--execute")
     run_job(source, output)
     back = ("offsets", "set", *given, "--to", "5", "--execute")
-    refused = CliRunner().invoke(ingest, back)
+    refused = invoke(*back)
     assert "flights partition 0: 20 from offset 10 on" in refused.output
     call(*back, "--repeat")
     assert call("status", *given)["skipped_records"] == 5
@@ -85,7 +81,7 @@ def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[O
     assert len(table_rows(output)) == 20 + 25
     verified = call("verify", "--deep", "--output", output.url, code=ExitCode.LOST)
     assert (verified["problems"], verified["lost_records"], verified["repeated_records"]) == ([], 5, 20)
-    text = CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+    text = invoke("verify", "--output", output.url).output
     assert "repeated: flights partition 0: 20 records from offset 10 on" in text
 
 
@@ -100,7 +96,7 @@ def test_a_position_that_the_store_does_not_have_is_refused(stores: tuple[Object
         (["--to", "1", "--partition", "7"], "is chosen"),
         (["--positions", "/nowhere"], "cannot be read"),
     ):
-        done = CliRunner().invoke(ingest, [*given, *more])
+        done = invoke(*given, *more)
         assert text in f"{done.exception}{done.output}", more
 
 
@@ -108,7 +104,7 @@ def test_a_killed_move_is_finished_by_the_next_run(stores: tuple[ObjectStore, Ob
     import re
 
     from spark_ingest.plan import TopicPosition
-    from spark_ingest.positions.steps import set_positions
+    from spark_ingest.positions.steps import components_of, set_positions
     from spark_ingest.protocol.planner import Selection
     from spark_ingest.source.discovery import discover
     from tests.spark_ingest.jobs import NOW_MS, Remembering
@@ -118,22 +114,14 @@ def test_a_killed_move_is_finished_by_the_next_run(stores: tuple[ObjectStore, Ob
     TieredLog(source).add(0, json_rows(30))
     with pytest.raises(Killed):
         set_positions(
-            source,
-            KillingStore(output, 1, is_after=True),
             "default",
-            Selection(re.compile(".*")),
-            CLUSTER,
+            Selection(re.compile(".*"), cluster=CLUSTER),
             discover(source, CLUSTER, lambda _: True),
             {"flights": TopicPosition(TOPIC_ID, {0: 12})},
+            components_of(source, KillingStore(output, 1, is_after=True), Remembering(), lambda: "n", lambda: NOW_MS),
             may_repeat=False,
-            listener=Remembering(),
-            new_id=lambda: "n",
-            now_ms=lambda: NOW_MS,
         )
-    assert "plan 1" in str(
-        CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output.lower()
-    )
+    assert "plan 1" in str(invoke("status", "--output", output.url, "--store", source.url).output.lower())
     run_job(source, output)
     assert [row["_offset"] for row in table_rows(output)] == list(range(12, 30))
-    findings, commits = verify(output, "default")
-    assert findings.problems == [*verify_deep(output, commits)] == []
+    assert_sound(output)

@@ -14,7 +14,6 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable, open_store
 from spark_ingest.choices import TopicChoice
 from spark_ingest.commands import run as run_module
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.commands.run import limits_of
 from spark_ingest.errors import IngestRefused, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.options import TopicPercent
@@ -24,20 +23,9 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.status import status
 from spark_ingest.protocol.task import run_task
 from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
-from tests.spark_ingest.jobs import Remembering, dead_letters, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, assert_sound, dead_letters, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
-
-
-@pytest.fixture
-def source() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def output() -> MemoryStore:
-    return MemoryStore()
 
 
 @pytest.fixture
@@ -56,11 +44,6 @@ def bad(source: MemoryStore) -> TieredLog:
 
 def offsets(output: MemoryStore, topic: str) -> list[int]:
     return [one["_offset"] for one in table_rows(output, topic)]
-
-
-def assert_sound(output: MemoryStore) -> None:
-    findings, commits = verify(output, "default")
-    assert [*findings.problems, *verify_deep(output, commits)] == []
 
 
 def test_a_topic_with_too_many_dead_letters_holds_back_itself_only(
@@ -246,9 +229,9 @@ def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:
     with pytest.raises(TooManyBadRecords):
         run_job(source, output)
     for given in (["status", "--store", source.url], ["verify"]):
-        result = CliRunner().invoke(ingest, [*given, "--output", output.url])
+        result = invoke(*given, "--output", output.url)
         assert "held back: bad: 1 of 1 records" in result.output
-        document = json.loads(CliRunner().invoke(ingest, [*given, "--output", output.url, "--json"]).stdout)
+        document = json.loads(invoke(*given, "--output", output.url, "--json").stdout)
         assert [*document["held"]] == ["bad"]
 
 

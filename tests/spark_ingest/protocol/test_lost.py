@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
 from penstock.cli.failures import ExitCode
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.output.names import commit_key
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import verify
-from tests.spark_ingest.jobs import Remembering, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, invoke, run_job, table_rows
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
 
@@ -33,7 +32,7 @@ def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
 def run(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple[Result, dict[str, Any]]:
     names = ("--output", "--store")
     given = [part for name, store in zip(names, stores, strict=False) for part in (name, store.url)]
-    result = CliRunner().invoke(ingest, [command, *given, "--json", *more])
+    result = invoke(command, *given, "--json", *more)
     return result, json.loads(result.stdout)
 
 
@@ -81,7 +80,7 @@ def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
     result, document = run("status", output, source)
     assert (result.exit_code, document["lost"], document["skipped_records"]) == (0, [], 12)
     assert [(one["partition"], one["start"], one["records"]) for one in document["skipped"]] == [(0, 20, 5), (1, 0, 7)]
-    message = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
+    message = invoke("status", "--output", output.url, "--store", source.url).output
     assert "skipped: flights partition 1: 7 records from offset 0 on" in message
     result, document = run("verify", output)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
@@ -116,8 +115,8 @@ def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_s
     result, document = run("status", output, source)
     assert (result.exit_code, document["lost"], list(document["failed"])) == (ExitCode.FAILED, [], ["flights"])
     given = ("offsets", "drop", "--output", output.url, "--store", source.url, "--topics", "flights|other")
-    assert "--execute drops: flights" in CliRunner().invoke(ingest, [*given]).output
-    assert "Dropped: flights" in CliRunner().invoke(ingest, [*given, "--execute"]).output
+    assert "--execute drops: flights" in invoke(*given).output
+    assert "Dropped: flights" in invoke(*given, "--execute").output
     assert run_job(source, output).commits == []
     head = History(output, "default").head()
     assert head is not None
@@ -139,7 +138,7 @@ def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, 
     assert run_job(source, output, on_lost="skip").rows == 7
     result, document = run("verify", output, source)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 13, [])
-    assert "what was ingested is sound" in CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+    assert "what was ingested is sound" in invoke("verify", "--output", output.url).output
 
 
 def test_status_names_the_losses_of_all_commits_and_reads_few(
@@ -213,7 +212,7 @@ def test_what_had_not_reached_the_store_when_its_topic_was_deleted_is_counted(
     assert [(one.partition, one.start, one.end) for one in ran.commits[0].lost] == [(0, 20, 27), (1, 4, 6)]
     result, document = run("verify", output)
     assert (document["lost_records"], document["problems"]) == (9, [])
-    text = CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+    text = invoke("verify", "--output", output.url).output
     assert "partition 1: 2 records from offset 4 on (not in the store yet when topic" in text
 
 
@@ -249,7 +248,7 @@ def test_what_was_gone_before_the_job_began_is_named(stores: tuple[ObjectStore, 
     run_job(source, output)
     _, document = run("status", output, source)
     assert document["unseen_records"] == {"flights": 8}
-    text = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
+    text = invoke("status", "--output", output.url, "--store", source.url).output
     assert "flights: 8 offsets were gone before this job first read their partition" in text
     other = TieredLog(source, topic="other")
     other.add(0, json_rows(20))

@@ -10,23 +10,21 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.decode.json_columns import payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
 from spark_ingest.errors import IngestRefused, TooManyMisfits
 from spark_ingest.output import names
-from spark_ingest.plan import Recipe, decode_plan, encode
+from spark_ingest.plan import Plan, Recipe, decode, encode
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.sample import READ_RECORDS_MAX, schema_of
 from spark_ingest.protocol.verify import verify
 from spark_ingest.report import Report, print_summary, topic_totals
 from spark_ingest.types.numbers import decimal_of
-from tests.spark_ingest.jobs import Remembering, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, row
 
@@ -83,7 +81,7 @@ def test_a_resumed_plan_of_an_earlier_generation_rounds_as_its_release_did() -> 
     with pytest.raises(Killed):
         run_job(log.store, KillingStore(output, 3, is_after=True))
     key = names.plan_key("default", 1)
-    plan = decode_plan(output.get(key), "plan")
+    plan = decode(output.get(key), "plan", Plan)
     old = msgspec.structs.replace(plan, generation=7, schemas={"flights": schema_of([["amt", "double"]], "json")})
     output.objects[key] = encode(old)
     run_job(log.store, output)
@@ -95,8 +93,8 @@ def test_one_odd_value_of_the_first_sample_is_named_and_does_not_decide_the_type
     log = log_of(*map(str, range(100)), '"x"', store=store)
     log.add(1, [row(b'{"amt":1,"t":%s}' % (b"1" if at % 2 else b'"x"'), at) for at in range(10)])
     arguments = ["--store", str(tmp_path / "store"), "--output", str(tmp_path / "o"), "--topics", ".*"]
-    shown = CliRunner().invoke(ingest, ["plan", *arguments])
-    ran = CliRunner().invoke(ingest, ["run", "--engine", "local", *arguments])
+    shown = invoke("plan", *arguments)
+    ran = invoke("run", "--engine", "local", *arguments)
     assert ran.exit_code == 0, ran.output
     for text in (shown.output, ran.output):
         assert "flights: column amt is bigint: 1 of 111 values are text, such as partition 0 offset 100\n" in text
@@ -104,7 +102,7 @@ def test_one_odd_value_of_the_first_sample_is_named_and_does_not_decide_the_type
     [commit] = History(output, "default").commits()
     assert commit.misfits == {"flights": {"amt": 1}}
     add(log, '"y"', "5")
-    assert "column amt is" not in CliRunner().invoke(ingest, ["run", "--engine", "local", *arguments]).output
+    assert "column amt is" not in invoke("run", "--engine", "local", *arguments).output
 
 
 def test_misfits_are_counted_by_column_in_the_commit_the_summary_and_status(
@@ -124,8 +122,8 @@ def test_misfits_are_counted_by_column_in_the_commit_the_summary_and_status(
     print_summary(report.document("default", "o", ran.commits[0]))
     assert "  values of another type than their column, in _extra: amt 2" in capsys.readouterr().out
     command = ["status", "--store", log.store.url, "--output", output.url]
-    assert json.loads(CliRunner().invoke(ingest, [*command, "--json"]).stdout)["misfits"] == {"flights": {"amt": 4}}
-    assert "in _extra: flights: amt 4" in CliRunner().invoke(ingest, command).output
+    assert json.loads(invoke(*command, "--json").stdout)["misfits"] == {"flights": {"amt": 4}}
+    assert "in _extra: flights: amt 4" in invoke(*command).output
 
 
 def test_a_column_with_too_many_misfits_stops_its_topic_only() -> None:

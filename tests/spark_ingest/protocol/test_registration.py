@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from engine.format.paths import store_registrations_prefix
 from engine.testing.memory_store import MemoryStore
@@ -16,11 +16,10 @@ from engine.tiering.manifest.job_registration import Registration, decode_regist
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds, held_from
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import TooManyBadRecords
 from spark_ingest.protocol.history import History
 from tests.engine.conftest import HandClock
-from tests.spark_ingest.jobs import Remembering, run_job
+from tests.spark_ingest.jobs import Remembering, invoke, run_job
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows, row
 
@@ -190,7 +189,7 @@ def registered_of(store: ObjectStore) -> Registration:
 
 
 def penstock(command: str, *arguments: str) -> Result:
-    return CliRunner().invoke(ingest, [command, *arguments])
+    return invoke(command, *arguments)
 
 
 def test_registrations_are_listed_and_removed(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_worker_that_lacks_a_library_ends_the_run_with_its_name(monkeypatch: p
     waiting: Future[list[bytes]] = Future()
     waiting.set_result([b""])
     with pytest.raises(IngestRefused, match=r"lacks a_library \(install penstock-server"):
-        executor._watched(waiting, reports, {"flights"})
+        executor._watch(waiting, reports, {"flights"})
 
 
 def test_a_worker_without_the_compiled_codec_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_worker_without_the_compiled_codec_is_noted_once(monkeypatch: pytest.M
     assert not note.is_fatal
     notes: list[str] = []
     executor = SparkExecutor(None, "file:///s", "file:///o", lambda tasks, rows: None, notes.append)
-    assert executor._finished([note, WorkerNote(*note)]) == []
+    assert executor._take_reports([note, WorkerNote(*note)]) == []
     [line] = notes
     assert "has no compiled penstock-codec: it is not compiled here; its tasks take longer" in line
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from datetime import date
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,10 @@ from spark_ingest.tables.compare import Compared, compare_tables
 from spark_ingest.tables.delta import DeltaTables
 from spark_ingest.tables.publish import Publication, pending, publish
 from spark_ingest.upkeep.compact import Compaction, compact
+from tests.spark_ingest.jobs import new_id
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tables.lakes import Lake, counted_by_duckdb
 from tests.spark_ingest.tiered import json_rows, row
-
-_NONCES = count(1)
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def test_commits_and_rewrites_are_transactions_that_deltalake_and_duckdb_read(la
             raise error
 
     wanted = Compaction(re.compile(".*"))
-    made = compact(lake.output, "default", wanted, 0, new_id=lambda: f"n-{next(_NONCES)}", publish=must)
+    made = compact(lake.output, "default", wanted, 0, new_id=new_id, publish=must)
     assert (made.removed, table(lake).version()) == (2, 2)
     assert_rows_are_log(lake)
     files = [str(lake.directory / "an output" / one.key) for one in tables(lake).files("flights")]

@@ -9,12 +9,11 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.tables.publish import publish
 from spark_ingest.tables.settings import DELTA, GLUE, ICEBERG, NAME_RULES
 from spark_ingest.types.json_types import columns
+from tests.spark_ingest.jobs import invoke
 from tests.spark_ingest.tables.lakes import Lake
 from tests.spark_ingest.tables.test_delta import give, table
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
@@ -106,6 +105,6 @@ def test_the_exit_code_is_the_same_for_one_table_and_for_several(lake: Lake, top
         deltalake.write_deltalake(str(directory), pa.table({"of": ["another program"]}))
     (lake.directory / "t.toml").write_text("[delta]\n")
     at_output = ["--output", str(lake.directory / "an output"), "--tables", str(lake.directory / "t.toml")]
-    ran = CliRunner().invoke(ingest, ["publish", *at_output])
+    ran = invoke("publish", *at_output)
     assert ran.exit_code == 1, ran.output
     assert "of another job or program" in ran.output

@@ -51,16 +51,6 @@ class RememberedTables:
         return [TableFile(key, 0) for run in self.runs if run.topic == topic for key in run.keys]
 
 
-@pytest.fixture
-def source() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def output() -> MemoryStore:
-    return MemoryStore()
-
-
 def test_each_table_gets_each_commit_of_its_topic_once(source: MemoryStore, output: MemoryStore) -> None:
     flights, rides = TieredLog(source), TieredLog(source, topic="rides")
     tables, history = RememberedTables(), History(output, "default")

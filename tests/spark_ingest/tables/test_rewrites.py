@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from spark_ingest.tables.compare import Compared, compare_tables
 from spark_ingest.tables.publish import pending, publish
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.rewrite import Done
+from tests.spark_ingest.jobs import new_id
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tables.lakes import FaultyCatalog, Lake, counted_by_duckdb
 from tests.spark_ingest.tiered import json_rows, row
-
-_NONCES = count(1)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def compacted(lake: Lake, catalog: Callable[[], Any] | None = None, *, is_publis
 
     wanted = Compaction(re.compile(".*"))
     publish_ = give if is_published else None
-    return compact(lake.output, "default", wanted, 0, new_id=lambda: f"nonce-{next(_NONCES)}", publish=publish_)
+    return compact(lake.output, "default", wanted, 0, new_id=new_id, publish=publish_)
 
 
 def assert_rows_are_log(lake: Lake) -> None:

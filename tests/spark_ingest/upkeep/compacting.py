@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +12,12 @@ import pyarrow.parquet as pq
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
-from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Effect, Rewrites
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.verify import Findings, verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.rewrite import Done
 from spark_ingest.upkeep.rewritten_file import REPLACES
-from tests.spark_ingest.jobs import listed_files, run_job
+from tests.spark_ingest.jobs import listed_files, new_id, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 EVERY = re.compile(".*")
@@ -29,7 +25,6 @@ HOUR_MS = 3_600_000
 REWRITES = [
     make("default") for make in (names.rewrite_plans_prefix, names.rewrite_commits_prefix, names.folded_rewrites_prefix)
 ]
-_NONCES = count(1)
 
 
 def filled(runs: int = 4, partitions: int = 2) -> tuple[MemoryStore, MemoryStore]:
@@ -54,7 +49,7 @@ def compacted(output: ObjectStore, grace_ms: int = 0, **wanted: Any) -> Done:
         "default",
         Compaction(topics, **wanted),
         grace_ms,
-        new_id=lambda: f"nonce-{next(_NONCES)}",
+        new_id=new_id,
         publish=publish,
         is_dry=is_dry,
     )
@@ -62,13 +57,6 @@ def compacted(output: ObjectStore, grace_ms: int = 0, **wanted: Any) -> Done:
 
 def effect_of(output: ObjectStore) -> Effect:
     return Rewrites(output, "default").effect()
-
-
-def checked(output: ObjectStore) -> Findings:
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect_of(output))) == []
-    return findings
 
 
 def chain_files(output: ObjectStore, topic: str = "flights") -> list[str]:

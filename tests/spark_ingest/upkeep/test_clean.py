@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.plan import Recipe, TopicPosition, UnreadablePlan, encode
@@ -23,7 +21,7 @@ from spark_ingest.protocol.status import status
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.clean import clean
-from tests.spark_ingest.jobs import run_job
+from tests.spark_ingest.jobs import invoke, run_job
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
@@ -244,7 +242,7 @@ def test_the_command_archives_and_says_what_it_would_do(tmp_path: Path) -> None:
     run_job(source, output)
     output.put("_ingest/default/plans/notes.txt", b"foreign")
     given = ["clean", "--output", output.url]
-    done = CliRunner().invoke(ingest, [*given, "--dry-run", "--json"])
+    done = invoke(*given, "--dry-run", "--json")
     assert (done.exit_code, json.loads(done.stdout)) == (
         0,
         {
@@ -255,6 +253,6 @@ def test_the_command_archives_and_says_what_it_would_do(tmp_path: Path) -> None:
             "left": {"_ingest/default/plans/notes.txt": "not a plan or commit"},
         },
     )
-    text = CliRunner().invoke(ingest, given)
+    text = invoke(*given)
     assert "0 commits archived, 0 objects removed." in text.output
     assert "left: _ingest/default/plans/notes.txt: not a plan or commit" in text.output

@@ -10,12 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CODECS, DAY, JSONL, PARQUET, Layout
 from spark_ingest.output import names
@@ -27,7 +25,7 @@ from spark_ingest.upkeep import rewrite
 from spark_ingest.upkeep.clean import clean
 from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.retain import retain
-from tests.spark_ingest.jobs import dead_letters, listed_files, read_rows, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, dead_letters, invoke, listed_files, read_rows, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 from tests.spark_ingest.upkeep.compacting import (
@@ -35,7 +33,6 @@ from tests.spark_ingest.upkeep.compacting import (
     HOUR_MS,
     REWRITES,
     chain_files,
-    checked,
     compacted,
     filled,
     places,
@@ -53,7 +50,7 @@ def test_small_files_of_a_day_become_one() -> None:
     assert compacted(output).replaced == 3
     assert len(chain_files(output)) == len(rule_files(output)) == 1
     assert table_rows(output) == rows
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("codec", CODECS[PARQUET])
@@ -67,7 +64,7 @@ def test_a_new_file_has_the_codec_of_the_newest_one(codec: str) -> None:
     assert compacted(output).replaced == 2
     [key] = listed_files(output)
     assert pq.read_metadata(pa.BufferReader(output.get(key))).row_group(0).column(0).compression == newest
-    checked(output)
+    assert_sound(output)
 
 
 def test_files_of_other_formats_stay_and_are_named() -> None:
@@ -80,7 +77,7 @@ def test_files_of_other_formats_stay_and_are_named() -> None:
     done = compacted(output)
     assert (done.left, done.unfit) == ({}, {"tables/flights/": "jsonl"})
     assert (listed_files(output), done.replaced) == (files, 3), "dead letters are Parquet in any case"
-    checked(output)
+    assert_sound(output)
     erased = erase(output, "default", b"k1", EVERY, new_id=lambda: "nonce-e")
     assert "tables/flights/: its files are jsonl; only Parquet files are searched" in erased.remains
     assert listed_files(output) == files
@@ -89,12 +86,12 @@ def test_files_of_other_formats_stay_and_are_named() -> None:
 def test_small_files_of_an_hour_become_one_with_the_same_rows() -> None:
     _, output = filled()
     rows, letters = table_rows(output), dead_letters(output)
-    before = checked(output)
+    before = assert_sound(output)
     done = compacted(output)
     assert (done.rewrites, done.replaced, done.files, done.removed, done.left) == ([1], 12, 3, 12, {})
     assert len(listed_files(output)) == 2
     assert (table_rows(output), dead_letters(output)) == (rows, letters)
-    after = checked(output)
+    after = assert_sound(output)
     assert (after.rows, after.dead_letters, after.leftovers) == (before.rows, before.dead_letters, 0)
     assert (after.rewrites, after.rewritten, after.replaced) == (1, 3, 12)
     assert compacted(output).rewrites == []
@@ -107,7 +104,7 @@ def test_runs_go_on_and_their_files_are_compacted_too() -> None:
     assert run_job(source, output).rows == 3
     assert compacted(output).replaced == 2
     assert len(listed_files(output)) == 2
-    assert checked(output).rows == 51
+    assert assert_sound(output).rows == 51
 
 
 def test_files_are_filled_up_to_the_target_and_large_ones_stay() -> None:
@@ -121,7 +118,7 @@ def test_files_are_filled_up_to_the_target_and_large_ones_stay() -> None:
     assert (done.rewrites, done.replaced, done.files) == ([1], 8, 3)
     assert all(len(output.objects[key]) <= 3 * size for key in listed_files(output))
     assert compacted(output, file_bytes=size).replaced == 0
-    checked(output)
+    assert_sound(output)
 
 
 def test_objects_that_are_no_rewrites_stay_and_hinder_nothing() -> None:
@@ -131,7 +128,7 @@ def test_objects_that_are_no_rewrites_stay_and_hinder_nothing() -> None:
     for key in foreign:
         output.put(key, b"by hand")
     assert compacted(output).rewrites == []
-    assert checked(output).rewrites == 1
+    assert assert_sound(output).rewrites == 1
     assert output.objects.keys() >= set(foreign)
 
 
@@ -141,7 +138,7 @@ def test_a_large_backlog_takes_several_rewrites() -> None:
     done = compacted(output, rewrite_bytes=1)
     assert (done.rewrites, done.files) == ([1, 2, 3], 3)
     assert table_rows(output) == rows
-    checked(output)
+    assert_sound(output)
 
 
 def test_young_hours_and_other_topics_stay() -> None:
@@ -153,7 +150,7 @@ def test_young_hours_and_other_topics_stay() -> None:
     run_job(source, output, topics="rides")
     assert compacted(output, topics=re.compile("rides")).replaced == 0
     assert compacted(output, older_ms=HOUR_MS).replaced == 4, "of 05:00 only"
-    checked(output)
+    assert_sound(output)
 
 
 def test_a_dry_run_changes_nothing() -> None:
@@ -171,12 +168,12 @@ def test_replaced_files_stay_for_the_time_of_grace() -> None:
     assert (done.removed, done.waiting) == (0, 12)
     assert len(listed_files(output)) > len(rule_files(output)) == 2
     assert read_rows(output, rule_files(output)) == read_rows(output, chain_files(output)) == rows
-    assert checked(output).leftovers == 12
+    assert assert_sound(output).leftovers == 12
     output.now_ms += 60_000
     TieredLog(source, ends={0: 28, 1: 24}).add(0, json_rows(1))
     run_job(source, output)
     assert compacted(output, grace_ms=60_000).removed == 12, "by the time of the newest commit"
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -201,7 +198,7 @@ def test_whatever_operation_it_ends_at_readers_see_old_or_new_files_and_the_next
         compacted(output)
         assert output.objects.keys() == done.keys(), at
         assert [output.objects[key] for key in new] == [done[key] for key in new], at
-    checked(output)
+    assert_sound(output)
 
 
 def test_a_run_between_a_killed_compaction_and_the_next_goes_on() -> None:
@@ -211,7 +208,7 @@ def test_a_run_between_a_killed_compaction_and_the_next_goes_on() -> None:
     TieredLog(source, ends={0: 28, 1: 24}).add(1, json_rows(3, first=900))
     assert run_job(source, output).rows == 3
     compacted(output)
-    assert checked(output).rows == len(table_rows(output)) == 51
+    assert assert_sound(output).rows == len(table_rows(output)) == 51
 
 
 def test_a_driver_that_another_one_overtook_takes_its_result() -> None:
@@ -230,7 +227,7 @@ def test_a_driver_that_another_one_overtook_takes_its_result() -> None:
     done = compacted(Overtaken(output))
     assert (done.rewrites, done.left) == ([1], {})
     assert table_rows(output) == rows
-    checked(output)
+    assert_sound(output)
 
 
 def test_files_that_a_late_driver_makes_are_removed() -> None:
@@ -238,7 +235,7 @@ def test_files_that_a_late_driver_makes_are_removed() -> None:
     compacted(output)
     [made] = [key for key in listed_files(output) if "hr=05" in key]
     output.objects[made.replace("+1.1.", "+1.9.")] = b"of a driver that was suspended"
-    assert checked(output).leftovers == 1
+    assert assert_sound(output).leftovers == 1
     assert compacted(output).removed == 1
 
 
@@ -254,7 +251,7 @@ def test_a_file_that_cannot_be_read_is_left_and_named_and_the_others_are_compact
     assert done.files == 2
     output.objects[damaged] = whole
     assert compacted(output).files == 1
-    checked(output)
+    assert_sound(output)
 
 
 def test_columns_that_came_later_and_wider_ones_are_in_the_new_file() -> None:
@@ -270,7 +267,7 @@ def test_columns_that_came_later_and_wider_ones_are_in_the_new_file() -> None:
     assert (str(old["amt"]), str(new["amt"])) == ("5.000000000000000000", "5.500000000000000000")
     assert (old["place"], new["place"]) == ({"x": 1, "y": None}, {"x": 1, "y": "n"})
     assert (old["tags"], new["tags"]) == (None, ["a"])
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("column", ["event", "_key"])
@@ -288,12 +285,12 @@ def test_the_newest_row_of_each_value_stays(column: str) -> None:
     rows = table_rows(output)
     assert done.dropped == {"flights": 14}
     assert places(rows) == [(0, 14), (0, 15), (0, 16), (0, 17), (1, 0), (1, 1), (1, 2)]
-    assert checked(output).dropped == {"tables/flights/": 14}
+    assert assert_sound(output).dropped == {"tables/flights/": 14}
     assert compacted(output, distinct=column).rewrites == []
     log.add(0, [row(b'{"event":"e1"}', 90, key=b"e1")])
     run_job(source, output)
     assert compacted(output, distinct=column).dropped == {"flights": 1}
-    checked(output)
+    assert_sound(output)
     assert compacted(output, distinct=column, file_bytes=10).left.keys() == {"tables/flights/dt=2013-11-21/hr=05/"}
 
 
@@ -301,13 +298,13 @@ def test_retained_and_archived_files_agree_with_rewrites() -> None:
     _, output = filled()
     compacted(output)
     clean(output, "default", keep_commits=1, keep_ms=0, archive_commits=2)
-    checked(output)
+    assert_sound(output)
     output.now_ms += 40 * 24 * HOUR_MS
     key = names.commit_key("default", 4)
     output.put(key, output.objects[key])
     assert retain(output, "default", EVERY, 30).left == []
     assert listed_files(output) == []
-    checked(output)
+    assert_sound(output)
     assert compacted(output).rewrites == []
 
 
@@ -321,7 +318,7 @@ def test_a_group_whose_files_were_retired_meanwhile_is_left() -> None:
     output.put(key, output.objects[key])
     retain(output, "default", EVERY, 30)
     assert len(compacted(output).left) in (2, 3)
-    checked(output)
+    assert_sound(output)
     assert compacted(output).left == {}
 
 
@@ -332,11 +329,11 @@ def test_old_rewrites_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     compacted(output, rewrite_bytes=1)
     assert [key for key in output.objects if "/rewrites/" in key] == [names.folded_rewrites_key("default", 3)]
     assert table_rows(output) == rows
-    checked(output)
+    assert_sound(output)
     TieredLog(source, ends={0: 28, 1: 24}).add(1, json_rows(3, first=900))
     run_job(source, output)
     assert compacted(output).rewrites == [4]
-    assert checked(output).rewrites == 4
+    assert assert_sound(output).rewrites == 4
 
 
 def test_a_kill_while_folding_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +348,7 @@ def test_a_kill_while_folding_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         output.objects = dict(objects)
         with pytest.raises(Killed):
             compacted(DyingStore(output, at, is_after=True))
-        assert checked(output).rewrites == 3, at
+        assert assert_sound(output).rewrites == 3, at
         compacted(output)
         assert output.objects.keys() == done.keys(), at
 
@@ -381,13 +378,13 @@ def lake(tmp_path: Path) -> ObjectStore:
 
 def test_the_command_reports_what_it_did(lake: ObjectStore) -> None:
     given = ["compact", "--output", lake.url]
-    dry = json.loads(CliRunner().invoke(ingest, [*given, "--dry-run", "--json"]).stdout)
+    dry = json.loads(invoke(*given, "--dry-run", "--json").stdout)
     assert (dry["files_replaced"], dry["files"], dry["rewrites"]) == (3, 1, [])
-    done = CliRunner().invoke(ingest, given)
+    done = invoke(*given)
     assert done.exit_code == 0
     assert re.search(r"3 files, [\d.]+ KiB, became 1\.\n3 replaced files removed\.", done.output)
-    verified = CliRunner().invoke(ingest, ["verify", "--deep", "--output", lake.url])
+    verified = invoke("verify", "--deep", "--output", lake.url)
     assert verified.exit_code == 0
     assert "1 rewrite made 1 file of 3" in verified.output
-    refused = CliRunner().invoke(ingest, [*given, "--to", "day"])
+    refused = invoke(*given, "--to", "day")
     assert "files of these tables are in directories of hours" in refused.output

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.testing.memory_store import MemoryStore
-from tests.spark_ingest.jobs import dead_letters, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, dead_letters, run_job, table_rows
 from tests.spark_ingest.tiered import TieredLog, row
-from tests.spark_ingest.upkeep.compacting import checked, compacted
+from tests.spark_ingest.upkeep.compacting import compacted
 
 
 def test_dead_letters_are_compacted_without_the_column() -> None:
@@ -18,7 +18,7 @@ def test_dead_letters_are_compacted_without_the_column() -> None:
         run_job(source, output, bad_percent_max=100)
     done = compacted(output, distinct="event")
     assert (len(table_rows(output)), len(dead_letters(output)), done.dropped) == (1, 3, {"flights": 2})
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("value", [b"7", b"7.5", b"true", b'"x"'])
@@ -30,7 +30,7 @@ def test_a_file_from_before_the_column_has_no_value_of_it(value: bytes) -> None:
         run_job(source, output)
     assert compacted(output, distinct="event").dropped == {"flights": 1}
     assert [one["_offset"] for one in table_rows(output)] == [0, 2]
-    checked(output)
+    assert_sound(output)
 
 
 def test_a_bigint_column_that_became_decimal_is_compared_by_value() -> None:
@@ -40,7 +40,7 @@ def test_a_bigint_column_that_became_decimal_is_compared_by_value() -> None:
         log.add(0, [row(text, at)])
         run_job(source, output, widens=True, misfit_max_percent=0)
     assert compacted(output, distinct="event").dropped == {"flights": 1}
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("text", [b'{"event":[1]}', b'{"event":{"a":1}}'])
@@ -53,7 +53,7 @@ def test_a_column_without_equality_is_left_and_named(text: bytes) -> None:
     [why] = compacted(output, distinct="event").left.values()
     assert "event" in why
     assert len(table_rows(output)) == 2
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("column", ["_offset", "_partition", "_event_time"])
@@ -64,4 +64,4 @@ def test_a_column_of_the_order_can_be_the_distinct_one(column: str) -> None:
         log.add(0, [row(b'{"event":1}', at)])
         run_job(source, output)
     compacted(output, distinct=column)
-    checked(output)
+    assert_sound(output)

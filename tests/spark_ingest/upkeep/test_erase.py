@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.protocol.history import History
 from spark_ingest.upkeep.erase import Erased, erase
-from tests.spark_ingest.jobs import dead_letters, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, dead_letters, invoke, listed_files, new_id, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
-from tests.spark_ingest.upkeep.compacting import checked, compacted
-
-_NONCES = count(1)
+from tests.spark_ingest.upkeep.compacting import compacted
 
 
 def filled() -> tuple[MemoryStore, MemoryStore, TieredLog]:
@@ -40,7 +35,7 @@ def filled() -> tuple[MemoryStore, MemoryStore, TieredLog]:
 
 def erased(output: ObjectStore, key: bytes = b"k1", **options: Any) -> Erased:
     topics = options.pop("topics", re.compile(".*"))
-    return erase(output, "default", key, topics, new_id=lambda: f"nonce-{next(_NONCES)}", **options)
+    return erase(output, "default", key, topics, new_id=new_id, **options)
 
 
 def keys_of(output: ObjectStore) -> set[bytes]:
@@ -55,7 +50,7 @@ def test_the_rows_and_dead_letters_of_a_key_go_and_all_others_stay() -> None:
     assert table_rows(output) == others
     assert b"k1" not in keys_of(output)
     assert not any(b"k1" in data for data in output.objects.values()), "no plan names the key"
-    assert checked(output).dropped == {"dead_letters/flights/": 1, "tables/flights/": 2}
+    assert assert_sound(output).dropped == {"dead_letters/flights/": 1, "tables/flights/": 2}
     assert erased(output).found == {}
 
 
@@ -63,10 +58,10 @@ def test_a_file_without_other_rows_has_no_successor() -> None:
     source, output, log = filled()
     assert erased(output, b"only").done.files == 0
     assert len(listed_files(output)) == 1
-    checked(output)
+    assert_sound(output)
     log.add(0, [row(b'{"id":1}', 90, key=b"only")])
     assert run_job(source, output).rows == 1, "the position is the same, and later records come"
-    checked(output)
+    assert_sound(output)
 
 
 def test_files_that_wait_for_their_removal_go_too() -> None:
@@ -74,7 +69,7 @@ def test_files_that_wait_for_their_removal_go_too() -> None:
     assert compacted(output, grace_ms=10**9).waiting == 2
     assert erased(output).done.removed == 4
     assert b"k1" not in keys_of(output)
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -88,7 +83,7 @@ def test_whatever_operation_it_ends_at_the_next_one_finishes(is_after: bool) -> 
         output.objects = dict(objects)
         with pytest.raises(Killed):
             erased(DyingStore(output, at, is_after=is_after))
-        checked(output)
+        assert_sound(output)
         erased(output)
         assert listed_files(output) == done, at
         assert b"k1" not in keys_of(output), at
@@ -133,7 +128,7 @@ def test_a_compaction_finishes_an_erasure_that_was_killed() -> None:
     assert Rewrites(output, "default").plan(1)
     compacted(output)
     assert b"k1" not in keys_of(output)
-    checked(output)
+    assert_sound(output)
 
 
 def test_the_command_names_rows_and_what_remains(tmp_path: Path) -> None:
@@ -141,12 +136,12 @@ def test_the_command_names_rows_and_what_remains(tmp_path: Path) -> None:
     TieredLog(source).add(0, json_rows(10))
     run_job(source, output)
     given = ["erase", "--output", output.url, "--key", "k1"]
-    assert json.loads(CliRunner().invoke(ingest, [*given, "--dry-run", "--json"]).stdout)["rows"] == {"flights": 2}
-    done = CliRunner().invoke(ingest, [*given, "--store", source.url])
+    assert json.loads(invoke(*given, "--dry-run", "--json").stdout)["rows"] == {"flights": 2}
+    done = invoke(*given, "--store", source.url)
     assert done.exit_code == 0
     assert "flights: 2 rows dropped." in done.output
     assert "not erased: flights partition 0: the store has offsets 0 to 9" in done.output
-    assert "No row has this key." in CliRunner().invoke(ingest, given).output
+    assert "No row has this key." in invoke(*given).output
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1PAR1", b"no Parquet", None])

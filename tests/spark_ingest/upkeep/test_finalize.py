@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.protocol.verify import verify
 from spark_ingest.upkeep.finalize import Finalized, finalize
 from spark_ingest.upkeep.retain import retain
-from tests.spark_ingest.jobs import run_job
+from tests.spark_ingest.jobs import invoke, run_job
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 from tests.spark_ingest.upkeep.compacting import compacted
@@ -123,7 +121,7 @@ def test_the_command_marks_and_reports(tmp_path: Path) -> None:
     TieredLog(source).add(0, [row(b'{"id":1}')])
     run_job(source, output)
     given = ["finalize", "--store", source.url, "--output", output.url]
-    assert len(json.loads(CliRunner().invoke(ingest, [*given, "--dry-run", "--json"]).stdout)["marked"]) == 1
-    assert "1 hours marked as complete" in CliRunner().invoke(ingest, given).output
+    assert len(json.loads(invoke(*given, "--dry-run", "--json").stdout)["marked"]) == 1
+    assert "1 hours marked as complete" in invoke(*given).output
     marker = json.loads(output.get("tables/flights/dt=2013-11-21/hr=05/_SUCCESS"))
     assert (marker["commit"], marker["rows"], marker["files"]) == (1, 1, 1)

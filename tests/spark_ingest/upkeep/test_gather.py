@@ -7,24 +7,19 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
 from spark_ingest.choices import TopicChoice
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.layout import JSONL, Layout
-from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.gather import gather
-from tests.spark_ingest.jobs import listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, invoke, listed_files, new_id, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 HOUR_MS = 3_600_000
-_NONCES = count(1)
 
 
 def run_and_gather(
@@ -32,13 +27,11 @@ def run_and_gather(
 ) -> dict[str, int]:
     done = run_job(source, output, recipe=recipe)
     choice = TopicChoice(small_files_max=most)
-    return gather(output, "default", done.commits, lambda _: choice, new_id=lambda: f"nonce-{next(_NONCES)}")
+    return gather(output, "default", done.commits, lambda _: choice, new_id=new_id)
 
 
 def assert_table_is_log(output: MemoryStore, log: TieredLog) -> None:
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert list(verify_deep(output, commits, effect=Rewrites(output, "default").effect())) == []
+    assert_sound(output)
     found = [(one["_partition"], one["_offset"], one["_key"]) for one in table_rows(output)]
     assert found == [(partition, offset, key) for partition, offset, key, _ in log.records()]
 
@@ -111,13 +104,13 @@ def test_the_setting_of_a_job_file_reaches_a_run(tmp_path: Path) -> None:
     gathered = []
     for at in range(3):
         log.add(0, json_rows(2, first=2 * at))
-        done = CliRunner().invoke(ingest, ["run", "--config", str(config), "--json"], catch_exceptions=False)
+        done = invoke("run", "--config", str(config), "--json", catch_exceptions=False)
         assert done.exit_code == 0
         gathered.append(json.loads(done.stdout)["gathered"]["files_replaced"])
     assert gathered == [0, 0, 3]
     assert len(list((tmp_path / "lake" / "tables").rglob("*.parquet"))) == 1
-    shown = CliRunner().invoke(ingest, ["run", "--config", str(config)], catch_exceptions=False)
+    shown = invoke("run", "--config", str(config), catch_exceptions=False)
     assert "0 rows" in shown.output
     config.write_text(config.read_text() + 'format = "csv"\n')
-    refused = CliRunner().invoke(ingest, ["check", str(config)])
+    refused = invoke("check", str(config))
     assert "small_files_max has no effect on format csv; remove it" in refused.output

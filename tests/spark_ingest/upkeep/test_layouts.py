@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from itertools import count
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CSV, ORC, POSITIONS, Field, Layout
 from spark_ingest.output import names
-from spark_ingest.output.retained import load_retained
-from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.runner import remove_files
 from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.finalize import finalize
 from spark_ingest.upkeep.retain import retain
-from tests.spark_ingest.jobs import dead_letters, listed_files, run_job
+from tests.spark_ingest.jobs import assert_sound, dead_letters, invoke, listed_files, new_id, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 EVERY = re.compile(".*")
 DAY_S, DAY_MS = 24 * 3600, 24 * 3_600_000  # the first day is Thursday 2013-11-21, 05:00 UTC
-_NONCES = count(1)
 
 
 def filled(layout: Layout) -> tuple[MemoryStore, MemoryStore]:
@@ -72,14 +65,11 @@ def test_a_table_of_any_layout_is_marked_compacted_and_retired(
     until_ms = START_MS + 13 * DAY_MS + 3_600_000
     done = finalize(source, output, "default", EVERY, now_ms=until_ms, delay_ms=0, idle_ms=0)
     assert len(done.marked) == marked
-    compact(output, "default", Compaction(EVERY), 0, new_id=lambda: f"rewrite-{next(_NONCES)}")
+    compact(output, "default", Compaction(EVERY), 0, new_id=new_id)
     assert len(data_files(output)) == files
     retain(output, "default", EVERY, keep_days=2)
     assert directories(output) == kept
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    effect = Rewrites(output, "default").effect()
-    assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect)) == []
+    assert_sound(output)
 
 
 def test_upkeep_works_with_names_of_a_template() -> None:
@@ -93,17 +83,14 @@ def test_upkeep_works_with_names_of_a_template() -> None:
         run_job(source, output, recipe=Recipe(layout=Layout(period="week")))
     run_job(source, output, recipe=Recipe(layout=layout))
     [erased] = erase(output, "default", b"k", EVERY, new_id=lambda: "n").done.rewrites
-    compact(output, "default", Compaction(EVERY), 0, new_id=lambda: f"rewrite-{next(_NONCES)}")
+    compact(output, "default", Compaction(EVERY), 0, new_id=new_id)
     names_of = [one.rpartition("/")[2] for one in data_files(output)]
     assert len(names_of) == 3
     made = re.compile(r"v1\.flights-0-\d{20}\+\d+\+(\d+)\.\d+\.parquet")
     assert all((found := made.fullmatch(one)) and int(found[1]) > erased for one in names_of), names_of
     log.add(0, [row(b'{"id":100}', 14 * DAY_S)])
     run_job(source, output, recipe=Recipe(layout=layout))
-    findings, commits = verify(output, "default")
-    effect = Rewrites(output, "default").effect()
-    assert (findings.problems, list(verify_deep(output, commits, lambda _: False, effect))) == ([], [])
-    newest = remove_files(output, commits[-1].number, ["tables/flights/"])
+    newest = remove_files(output, assert_sound(output).commits, ["tables/flights/"])
     assert [made.fullmatch(one) for one in newest] == [None], "a compacted file is of an earlier plan"
     [missing] = verify(output, "default")[0].problems
     assert missing == f"{newest[0]} is missing"
@@ -119,8 +106,7 @@ def test_a_time_that_orc_cannot_hold_counts_as_none(year: int) -> None:
     [result] = ran.commits[0].results
     assert (result.rows, result.fallbacks, result.reasons) == (2, 2, {"no_event_time": 1})
     assert [one["_value"] for one in dead_letters(output)] == [far]
-    findings, commits = verify(output, "default")
-    assert (findings.problems, list(verify_deep(output, commits))) == ([], [])
+    assert_sound(output)
 
 
 @pytest.fixture
@@ -138,16 +124,16 @@ def two_tables(tmp_path: Path) -> str:
 
 def test_erase_does_not_say_that_no_row_has_a_key_of_tables_that_it_does_not_search(two_tables: str) -> None:
     """The first file has the key."""
-    ran = CliRunner().invoke(ingest, ["erase", "--output", two_tables, "--key", "nobody"])
+    ran = invoke("erase", "--output", two_tables, "--key", "nobody")
     assert ran.exit_code == 1
     assert "No row of the searched files has this key." in ran.output
     assert "not searched, because only Parquet files are: tables/first/" in ran.output + str(ran.exception)
-    ran = CliRunner().invoke(ingest, ["erase", "--output", two_tables, "--key", "nobody", "--topics", "second"])
+    ran = invoke("erase", "--output", two_tables, "--key", "nobody", "--topics", "second")
     assert (ran.exit_code, "No row has this key." in ran.output) == (0, True)
 
 
 def test_ddl_goes_on_past_a_table_that_no_catalog_takes(two_tables: str) -> None:
-    ran = CliRunner().invoke(ingest, ["ddl", "--output", two_tables])
+    ran = invoke("ddl", "--output", two_tables)
     assert ran.exit_code == 1
     assert "left out: first has directories of the form" in ran.output
     assert "CREATE EXTERNAL TABLE IF NOT EXISTS `second`" in ran.output

@@ -14,25 +14,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.decode import value_costs
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
 from spark_ingest.output.rewrites import RewritePlan, Rewrites
-from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.types.json_types import Members, columns, evolve, infer, merge_all
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.lift import lifted
 from spark_ingest.upkeep.rewrite import Done
 from spark_ingest.upkeep.unified_columns import unified
-from tests.spark_ingest.jobs import listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
@@ -61,12 +57,6 @@ LIFTED = [
     (None, 7, '{"amt":"x"}'),
     (Decimal("3.5"), 8, None),
 ]
-
-
-def assert_sound(output: MemoryStore) -> None:
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert list(verify_deep(output, commits, effect=Rewrites(output, "default").effect())) == []
 
 
 @pytest.mark.parametrize("wanted", [{}, {"file_bytes": 1, "widens": True}])
@@ -108,8 +98,8 @@ def test_misfits_of_status_fall(tmp_path: Path) -> None:
     found = []
     for command in (None, ["compact", "--output", output.url, "--widen", "--file-bytes", "1024", "--json"]):
         if command:
-            assert CliRunner().invoke(ingest, command, catch_exceptions=False).exit_code == 0
-        found.append(json.loads(CliRunner().invoke(ingest, status).stdout)["misfits"])
+            assert invoke(*command, catch_exceptions=False).exit_code == 0
+        found.append(json.loads(invoke(*status).stdout)["misfits"])
     assert found == [{"flights": {"amt": 2}}, {"flights": {"amt": 1}}]
 
 

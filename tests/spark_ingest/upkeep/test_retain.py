@@ -7,22 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from spark_ingest.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.plan import UnreadablePlan
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.verify import Findings, verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.publish import publish
 from spark_ingest.upkeep.clean import clean
 from spark_ingest.upkeep.retain import Retired, retain
-from tests.spark_ingest.jobs import listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tables.test_publish import RememberedTables
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
@@ -49,13 +45,6 @@ def days(output: ObjectStore, topic: str = "flights") -> list[str]:
     return sorted({key.split("/")[2].removeprefix("dt=") for key in listed_files(output, topic)})
 
 
-def checked(output: ObjectStore) -> Findings:
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert list(verify_deep(output, commits, load_retained(output, "default").covers)) == []
-    return findings
-
-
 def retained(output: ObjectStore, keep_days: int = 2, topics: re.Pattern[str] = EVERY) -> Retired:
     return retain(output, "default", topics, keep_days)
 
@@ -70,7 +59,7 @@ def test_days_before_the_kept_ones_are_removed() -> None:
         "dt=2013-11-25",
         "dt=2013-11-26",
     }
-    findings = checked(output)
+    findings = assert_sound(output)
     assert (findings.retired, findings.leftovers) == (6, 0)
     assert retained(output, topics=re.compile("flights")).files == 0
     assert retained(output, 4).files == 2, "of the other topic; a cut never goes back"
@@ -84,10 +73,10 @@ def test_rows_that_come_late_for_a_retired_day_stay_until_the_next_call() -> Non
     TieredLog(source, ends={0: 12}).add(0, json_rows(3))
     run_job(source, output)
     assert days(output)[0] == "2013-11-21"
-    checked(output)
+    assert_sound(output)
     assert retained(output).files == 1
     assert days(output)[0] == "2013-11-24"
-    checked(output)
+    assert_sound(output)
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -104,7 +93,7 @@ def test_whatever_change_it_ends_at_the_next_one_finishes(error: BaseException, 
         output.objects = dict(objects)
         with pytest.raises(type(error)):
             retain(Faulty(output, at, error, is_after=is_after), "default", EVERY, 2)
-        checked(output)
+        assert_sound(output)
         retained(output)
         assert output.objects == done, at
 
@@ -151,7 +140,7 @@ def test_archives_and_retired_files_agree() -> None:
     rows = len(table_rows(output))
     retained(output)
     clean(output, "default", keep_commits=1, keep_ms=0, archive_commits=2)
-    assert (checked(output).retired, checked(output).rows) == (6, rows)
+    assert (assert_sound(output).retired, assert_sound(output).rows) == (6, rows)
     assert retain(MemoryStore(), "default", EVERY, 2).files == 0
 
 
@@ -160,10 +149,10 @@ def test_the_command_says_what_it_removed(tmp_path: Path) -> None:
     TieredLog(source).add(0, json_rows(3))  # of 2013, and the file store's clock is of today
     run_job(source, output)
     given = ["retain", "--output", output.url, "--topics", ".*", "--keep-days", "30"]
-    document = json.loads(CliRunner().invoke(ingest, [*given, "--dry-run", "--json"]).stdout)
+    document = json.loads(invoke(*given, "--dry-run", "--json").stdout)
     assert (document["files_removed"], document["is_dry_run"], document["left"]) == (1, True, [])
-    assert "1 files removed" in CliRunner().invoke(ingest, given).output
+    assert "1 files removed" in invoke(*given).output
     assert table_rows(output) == []
-    checked_output = CliRunner().invoke(ingest, ["verify", "--deep", "--output", output.url])
+    checked_output = invoke("verify", "--deep", "--output", output.url)
     assert checked_output.exit_code == 0
     assert "retired: 1 file of these" in checked_output.output

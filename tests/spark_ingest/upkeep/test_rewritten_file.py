@@ -11,9 +11,9 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.output.row_groups import parts_of
 from spark_ingest.upkeep import rewritten_file
-from tests.spark_ingest.jobs import listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import assert_sound, listed_files, run_job, table_rows
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
-from tests.spark_ingest.upkeep.compacting import checked, compacted
+from tests.spark_ingest.upkeep.compacting import compacted
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_large_row_groups_are_copied_and_small_ones_become_one(
     )
     assert are_copied == (len(groups) > 1)
     assert table_rows(output) == rows
-    checked(output)
+    assert_sound(output)

@@ -10,11 +10,8 @@ from itertools import count
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
-from spark_ingest.output.rewrites import Rewrites
-from spark_ingest.protocol.verify import verify
-from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.policy import Upkeep
-from tests.spark_ingest.jobs import listed_files, run_job
+from tests.spark_ingest.jobs import assert_sound, listed_files, run_job
 from tests.spark_ingest.killing_store import DyingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
@@ -44,10 +41,7 @@ def test_a_year_of_hourly_runs_stays_bounded() -> None:
             history.append(sum(key.startswith("_ingest/default/") for key in output.objects))
     files = listed_files(output)
     assert len(files) <= HOURS + 2 * 48, "one of each hour, and those of the last two days"
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert len(commits) == HOURS
-    assert list(verify_deep(output, commits, effect=Rewrites(output, "default").effect())) == []
+    assert assert_sound(output).commits == HOURS
     assert max(operations) <= operations[0] + 6
     assert max(history) <= 2 * (500 + 24 * 7 + 24) + 120, "plans and commits before the next archive, and rewrites"
     print(f"{HOURS} runs: {len(files)} files, {max(history)} objects of the job, {max(operations)} operations a run")
