@@ -94,7 +94,7 @@ class Layout(NamedTuple):
         parts += [f"of {self.positions}"] if self.positions else []
         parts += [f"in {self.zone}"] if self.zone != UTC_ZONE else []
         parts += [f"as {self.directories}"] if self.directories else []
-        parts += [f"and {one.name}" + (f" ({one.member})" if one.member else "") for one in self.fields]
+        parts += [f"and {field.name}" + (f" ({field.member})" if field.member else "") for field in self.fields]
         parts += [f"of {self.partitioner} {self.options}".rstrip()] if self.partitioner else []
         parts += [f"with {self.delimiter!r}"] if self.delimiter else []
         parts += [f"of the column {self.column}"] if self.column else []
@@ -107,7 +107,7 @@ class Layout(NamedTuple):
         found = {OFFSET: "BIGINT"} if self.period == POSITIONS else {}
         for name, value in _NAMED_PART.findall(self.pattern):
             found[name] = "DATE" if value == "%Y-%m-%d" else "INT" if re.fullmatch("%.", value) else "STRING"
-        return found | {one.name: "STRING" for one in self.fields}
+        return found | {field.name: "STRING" for field in self.fields}
 
 
 DEFAULT = Layout()

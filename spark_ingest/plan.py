@@ -83,7 +83,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def record_range(self) -> int:
-        return sum(one.end - one.start for one in self.slices)
+        return sum(piece.end - piece.start for piece in self.slices)
 
 
 class TopicPosition(msgspec.Struct, frozen=True):
@@ -270,15 +270,15 @@ def _spec(plan: Plan, task: Task) -> TaskSpec:
 
 def arrow_of(recipes: Iterable[Recipe]) -> str:
     """Returns the release of PyArrow that a plan is for; empty if its files end independently of it."""
-    return version("pyarrow") if any(one.layout.file_bytes for one in recipes) else ""
+    return version("pyarrow") if any(recipe.layout.file_bytes for recipe in recipes) else ""
 
 
 def starts_of(plan: Plan) -> Positions:
     """Returns the first offset that the plan reads of each partition."""
     starts = {topic: dict(position.ends) for topic, position in plan.positions.items()}
     for task in plan.tasks:
-        for one in task.ranges:
-            starts[task.topic][one.partition] = min(one.start, starts[task.topic].get(one.partition, one.start))
+        for span in task.ranges:
+            starts[task.topic][span.partition] = min(span.start, starts[task.topic].get(span.partition, span.start))
     return {topic: TopicPosition(plan.positions[topic].topic_id, ends) for topic, ends in starts.items()}
 
 
@@ -292,7 +292,7 @@ def plan_without(plan: Plan, topics: Container[str]) -> Plan:
         plan,
         **by_topic,
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
-        deleted=tuple(one for one in plan.deleted if one.topic not in topics),
+        deleted=tuple(loss for loss in plan.deleted if loss.topic not in topics),
     )
 
 

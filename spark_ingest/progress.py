@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
         `settled` are ids by topic that were deleted before the topic was first read.
         """
-        gone = {(one.topic, one.topic_id) for one in deleted}
+        gone = {(loss.topic, loss.topic_id) for loss in deleted}
         after, ended = dict(self.positions), {topic: dict(ids) for topic, ids in self.ended.items()}
         for topic, position in self.positions.items():
             is_replaced = topic in positions and positions[topic].topic_id != position.topic_id

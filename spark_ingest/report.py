@@ -39,7 +39,7 @@ class Report:
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self._plan = plan
         topics = len(plan.schemas)
-        size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
+        size_bytes = sum(piece.weight_bytes for task in plan.tasks for piece in task.slices)
         what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {format_bytes(size_bytes)}"
         how = "resuming plan" if is_resumed else "plan"
         self.note(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
@@ -49,8 +49,8 @@ class Report:
         for gone in lost_of(plan.unseen, plan.positions, UNSEEN):
             self.note(f"not ingested: {gone}")
         for topic, mixed in sorted(plan.mixed.items()):
-            for one in mixed:
-                self.note(f"{topic}: {one}")
+            for column in mixed:
+                self.note(f"{topic}: {column}")
         if is_resumed and any(plan.recipe_of(topic) != self._recipe_of(topic) for topic in plan.schemas):
             self.note("the plan was made with different options; they apply until it is committed")
 
@@ -92,7 +92,7 @@ class Report:
     def document(self, job: str, output_url: str, head: Commit | None) -> dict[str, Any]:
         """Returns the JSON document of the run."""
         topics = topic_totals(self.commits)
-        lost = [one for commit in self.commits for one in commit.lost]
+        lost = [loss for commit in self.commits for loss in commit.lost]
         unseen = [one for commit in self.commits for one in commit.unseen_ranges]
         return {
             "job": job,

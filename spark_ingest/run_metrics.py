@@ -47,35 +47,35 @@ class Metric(NamedTuple):
 def metrics_of(job: str, document: Mapping[str, Any], lag: Mapping[str, Any] | None, now_ms: int) -> list[Metric]:
     """Returns the metrics of a run's document (report.py), with its `error`, and of the lag after it (status.py)."""
     own = {"job": job}
-    found = [
+    metrics = [
         Metric("run_success", 0.0 if document.get("error") else 1.0, own),
         Metric("run_timestamp_seconds", now_ms / 1000, own),
     ]
     if "seconds" in document:
-        found.append(Metric("run_seconds", document["seconds"], own))
-        found.append(Metric("run_lost_records", document["lost_records"], own))
+        metrics.append(Metric("run_seconds", document["seconds"], own))
+        metrics.append(Metric("run_lost_records", document["lost_records"], own))
     for topic, one in sorted(document.get("topics", {}).items()):
         of_topic = own | {"topic": topic}
-        found += [Metric(f"run_{name}", one[name], of_topic) for name in ("rows", "bytes", "files")]
+        metrics += [Metric(f"run_{name}", one[name], of_topic) for name in ("rows", "bytes", "files")]
         reasons = one["reasons"].items()
-        found += [Metric("run_dead_letters", count, of_topic | {"reason": why}) for why, count in reasons]
-        found += [Metric("run_misfits", count, of_topic | {"column": name}) for name, count in one["misfits"].items()]
-    found += [Metric("topic_failed", 1.0, own | {"topic": topic}) for topic in sorted(document.get("failed", {}))]
-    return found + (_lag(own, lag, now_ms) if lag else [])
+        metrics += [Metric("run_dead_letters", count, of_topic | {"reason": why}) for why, count in reasons]
+        metrics += [Metric("run_misfits", count, of_topic | {"column": name}) for name, count in one["misfits"].items()]
+    metrics += [Metric("topic_failed", 1.0, own | {"topic": topic}) for topic in sorted(document.get("failed", {}))]
+    return metrics + (_lag(own, lag, now_ms) if lag else [])
 
 
 def _lag(own: dict[str, str], lag: Mapping[str, Any], now_ms: int) -> list[Metric]:
-    found = []
+    metrics = []
     if lag["head"] is not None:
-        found.append(Metric("commit", lag["head"], own))
-        found.append(Metric("commit_timestamp_seconds", lag["committed_ms"] / 1000, own))
+        metrics.append(Metric("commit", lag["head"], own))
+        metrics.append(Metric("commit_timestamp_seconds", lag["committed_ms"] / 1000, own))
     for topic, one in sorted(lag["topics"].items()):
         of_topic = own | {"topic": topic}
         oldest = one["oldest_ms"]
-        found.append(Metric("lag_records", one["lag_records"], of_topic))
-        found.append(Metric("lag_bytes", one["lag_bytes"], of_topic))
-        found.append(Metric("lag_seconds", 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000), of_topic))
-    return found
+        metrics.append(Metric("lag_records", one["lag_records"], of_topic))
+        metrics.append(Metric("lag_bytes", one["lag_bytes"], of_topic))
+        metrics.append(Metric("lag_seconds", 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000), of_topic))
+    return metrics
 
 
 def prometheus_text(metrics: Iterable[Metric]) -> str:
@@ -168,7 +168,7 @@ class MetricTargets(NamedTuple):
             problems.append(write_file(self.file, metrics))
         if self.statsd is not None:
             problems.append(send(self.statsd, metrics))
-        return [one for one in problems if one]
+        return [problem for problem in problems if problem]
 
 
 Run = Callable[[], tuple[dict[str, Any], EngineError | None]]

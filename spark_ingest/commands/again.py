@@ -142,12 +142,12 @@ def _ingest_again(
     def is_wanted(topic: str) -> bool:
         return topic in positions and bool(topics.fullmatch(topic))
 
-    found = discover(source, cluster, is_wanted)
+    partitions = discover(source, cluster, is_wanted)
 
     def bound(offset: int | None, at_ms: int | None) -> Any:
         if at_ms is not None:
             return positions_at(source, cluster, is_wanted, at_ms)[1]
-        return None if offset is None else positions_of(found, [offset] * len(found))
+        return None if offset is None else positions_of(partitions, [offset] * len(partitions))
 
     starts, ends = (bound(options[name], options[f"{name}_ms"]) for name in ("start", "end"))
     bounds = Bounds(starts, ends, frozenset(options["partitions"]))

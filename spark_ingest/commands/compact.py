@@ -112,12 +112,12 @@ def compact(
         raise IngestRefused(text)
     set_up_arrow()
     older_ms = None if older_s is None else int(older_s * 1000)
-    wanted = Compaction(topics, file_bytes, files_min, older_ms, distinct, widens=widens)
+    compaction = Compaction(topics, file_bytes, files_min, older_ms, distinct, widens=widens)
     grace_s = grace_s if grace_s is not None else _DAY_S * (tables_file is not None)
     done = compact_files(
         open_output_store(output, is_written=not is_dry),
         job_name,
-        wanted,
+        compaction,
         int(grace_s * 1000),
         new_id=secrets.token_hex,
         publish=JobTables(tables_file, output, job_name).publisher,

@@ -69,8 +69,8 @@ def print_held(held: Mapping[str, str]) -> None:
 
 
 def print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:
-    for one in ranges:
-        count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
-        why = _WHY[one["reason"]].format(topic_id=one["topic_id"])
-        place = f"{one['topic']} partition {one['partition']}"
-        click.echo(f"{word}: {place}: {count} records from offset {one['start']} on ({why})")
+    for span in ranges:
+        count = "an unknown number of" if span["records"] is None else f"{span['records']:,}"
+        why = _WHY[span["reason"]].format(topic_id=span["topic_id"])
+        place = f"{span['topic']} partition {span['partition']}"
+        click.echo(f"{word}: {place}: {count} records from offset {span['start']} on ({why})")

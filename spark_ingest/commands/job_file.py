@@ -31,9 +31,9 @@ def check(file: Path) -> None:
     """
     from spark_ingest.config.job_file import read_job_file
 
-    found = read_job_file(file)
-    sections = f"{len(found.topics)} sections of topics" if len(found.topics) != 1 else "1 section of topics"
-    click.echo(f"{file} is correct: topics {found.job['topics']!r}, {sections}")
+    checked = read_job_file(file)
+    sections = f"{len(checked.topics)} sections of topics" if len(checked.topics) != 1 else "1 section of topics"
+    click.echo(f"{file} is correct: topics {checked.job['topics']!r}, {sections}")
 
 
 def _read(context: click.Context, _: click.Parameter, path: Path | None) -> None:

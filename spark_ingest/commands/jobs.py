@@ -73,8 +73,8 @@ def unregister(store: str, cluster: str | None, job_name: str, job_id: str | Non
 
     source = open_source_store(store)
     cluster = resolve_cluster(source, cluster)
-    found = [one.registration for one in registrations(source, cluster) if one.registration]
-    ids = [one.job_id for one in found if one.job == job_name]
+    registered = [one.registration for one in registrations(source, cluster) if one.registration]
+    ids = [one.job_id for one in registered if one.job == job_name]
     if job_id is None and len(ids) > 1:
         raise Failure(f"{len(ids)} jobs are named {job_name}: use --id with one of {', '.join(ids)}", ExitCode.USAGE)
     removed = remove(source, cluster, job_name, job_id)

@@ -161,7 +161,7 @@ def set_(
     if as_json:
         head = History(target, job_name).head()
         document = {"job": job_name, "executed": execute, "head": head.number if head else None}
-        print_json({**document, "changes": [_row(one) for one in changes]})
+        print_json({**document, "changes": [_row(change) for change in changes]})
         return
     _print_changes(changes, execute=execute)
 
@@ -194,7 +194,7 @@ def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execut
     if execute and lost:
         target.probe()
         drop_topics(job_name, selection, _step_components(source, target))
-    names = sorted({one.topic for one in lost})
+    names = sorted({loss.topic for loss in lost})
     if as_json:
         print_json({"job": job_name, "executed": execute, "dropped": names})
     elif not names:
@@ -232,12 +232,12 @@ def _positions_in(path: Path) -> Positions:
 
 
 def _chosen(wanted: Positions, topics: re.Pattern[str], partitions: tuple[int, ...]) -> Positions:
-    found: Positions = {}
+    chosen: Positions = {}
     for topic, one in wanted.items():
         ends = {number: end for number, end in one.ends.items() if not partitions or number in partitions}
         if topics.fullmatch(topic) and ends:
-            found[topic] = msgspec.structs.replace(one, ends=ends)
-    return found
+            chosen[topic] = msgspec.structs.replace(one, ends=ends)
+    return chosen
 
 
 def _row(change: Change) -> dict[str, Any]:
@@ -258,15 +258,15 @@ def _print_changes(changes: list[Change], *, execute: bool) -> None:
         return
     columns = [Column("topic", is_text=True), Column("partition"), Column("before"), Column("after")]
     columns += [Column("skipped\nrecords"), Column("repeated\nrecords"), Column("recovered\nrecords")]
-    rows = [_row(one) for one in changes]
+    rows = [_row(change) for change in changes]
     print_table(
         columns,
         [
             (
-                *(one["topic"], one["partition"], one["before"], one["after"]),
-                *(one["gone_records"] + one["passed_records"], one["repeated_records"], one["recovered_records"]),
+                *(row["topic"], row["partition"], row["before"], row["after"]),
+                *(row["gone_records"] + row["passed_records"], row["repeated_records"], row["recovered_records"]),
             )
-            for one in rows
+            for row in rows
         ],
     )
     print_note("The positions are set." if execute else "Nothing is changed; --execute sets the positions.")

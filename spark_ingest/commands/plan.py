@@ -85,8 +85,8 @@ def document_of(job: str, plan: Plan | None, failures: Failures, *, is_pending: 
         "plan": plan.number if plan else None,
         "pending": is_pending,
         "partial": plan.is_partial if plan else False,
-        "offsets": sum(one.record_range for one in tasks),
-        "bytes": sum(piece.weight_bytes for one in tasks for piece in one.slices),
+        "offsets": sum(task.record_range for task in tasks),
+        "bytes": sum(piece.weight_bytes for task in tasks for piece in task.slices),
         "tasks": len(tasks),
         "topics": {topic: _topic(plan, topic, some) for topic, some in ranges.items()} if plan else {},
         "lost_records": counted(lost),
@@ -97,13 +97,13 @@ def document_of(job: str, plan: Plan | None, failures: Failures, *, is_pending: 
 
 def _ranges(plan: Plan) -> dict[str, dict[int, Range]]:
     """Returns the range of each partition, by topic."""
-    found: dict[str, dict[int, Range]] = {}
+    by_topic: dict[str, dict[int, Range]] = {}
     for task in plan.tasks:
-        for one in task.ranges:
-            known = found.setdefault(task.topic, {}).get(one.partition, one)
-            whole = Range(one.partition, min(known.start, one.start), max(known.end, one.end))
-            found[task.topic][one.partition] = whole
-    return found
+        for span in task.ranges:
+            known = by_topic.setdefault(task.topic, {}).get(span.partition, span)
+            whole = Range(span.partition, min(known.start, span.start), max(known.end, span.end))
+            by_topic[task.topic][span.partition] = whole
+    return by_topic
 
 
 def _topic(plan: Plan, topic: str, ranges: dict[int, Range]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _resume(**options: Any) -> None:
 
 plan_command = click.Command(
     "plan",
-    params=[one for one in run_command.params if one.name in _OF_PLAN],
+    params=[param for param in run_command.params if param.name in _OF_PLAN],
     callback=_show,
     help="""Show what the next run does: ranges, tasks, columns, losses. Writes nothing.
 
@@ -159,7 +159,7 @@ plan_command = click.Command(
 )
 resume_command = click.Command(
     "resume",
-    params=[one for one in run_command.params if one.name in _OF_RESUME],
+    params=[param for param in run_command.params if param.name in _OF_RESUME],
     callback=_resume,
     help="""Finish the plan of a run that was killed, without new records; 0 rows if there is none.
 

@@ -31,22 +31,22 @@ class TopicChoices:
     @property
     def may_widen(self) -> bool:
         """True if a column of any topic may become decimal."""
-        return any(one.widens for one in self._choices)
+        return any(choice.widens for choice in self._choices)
 
     def check(self) -> None:
         """Raises IngestRefused if the decoder of the options or of a section is not usable here."""
-        for one in self._choices:
-            converter_of(one.recipe)
+        for choice in self._choices:
+            converter_of(choice.recipe)
 
     @property
     def gathers(self) -> bool:
         """True if runs gather the small files of any topic."""
-        return any(one.small_files_max is not None for one in self._choices)
+        return any(choice.small_files_max is not None for choice in self._choices)
 
     @property
     def layouts(self) -> set[Layout]:
         """Returns the layouts of all topics."""
-        return {one.recipe.layout for one in self._choices}
+        return {choice.recipe.layout for choice in self._choices}
 
     @cached_property
     def _choices(self) -> list[TopicChoice]:

@@ -62,7 +62,7 @@ _SETTINGS = (
     Setting("message", TEXT, None, "The full name of the message type of `protobuf`: `shop.v1.Order`."),
     Setting("decoder_options", TABLE, None, "The options of a decoder that is an entry point."),
 )  # fmt: skip
-DECODER_SETTINGS = {one.name: one for one in _SETTINGS}
+DECODER_SETTINGS = {setting.name: setting for setting in _SETTINGS}
 _USERS = {
     "names": _LINES,
     "delimiter": _LINES,

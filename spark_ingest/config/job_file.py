@@ -69,15 +69,15 @@ class JobFile:
 def read_job_file(path: Path) -> JobFile:
     """Returns the settings of a file. Raises IngestRefused with every mistake."""
     text = read_text("--config", path)
-    found = parse_toml("--config", path, text)
-    mistakes = _mistakes(found, text)
+    document = parse_toml("--config", path, text)
+    mistakes = _mistakes(document, text)
     if mistakes:
         counted = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise IngestRefused(f"--config {path} has {counted}:\n" + "\n".join(f"  {one}" for one in mistakes))
-    return JobFile(found.get("job", {}), found.get("defaults", {}), found.get("topics", {}))
+    return JobFile(document.get("job", {}), document.get("defaults", {}), document.get("topics", {}))
 
 
-def _mistakes(found: Mapping[str, Any], text: str) -> list[str]:
+def _mistakes(document: Mapping[str, Any], text: str) -> list[str]:
     """Returns a line for each mistake, in the order of the file where a line is known."""
     lines = _Lines(text)
     mistakes: list[tuple[int, str]] = []
@@ -87,12 +87,12 @@ def _mistakes(found: Mapping[str, Any], text: str) -> list[str]:
         place = f"line {line}: " if line else ""
         mistakes.append((line, f"{place}{'.'.join(filter(None, (section, name)))} {problem}"))
 
-    for name in found:
+    for name in document:
         if name not in _SECTIONS:
             add("", name, f"is not a section; write [{'], ['.join(_SECTIONS[:2])}] or [topics.NAME]")
     parts: dict[str, dict[str, Any]] = {}
     for name in _SECTIONS:
-        value = found.get(name, {})
+        value = document.get(name, {})
         if not isinstance(value, dict):
             add("", name, f"is a value; write a section [{name}]")
         parts[name] = value if isinstance(value, dict) else {}
@@ -117,16 +117,16 @@ def _mistakes(found: Mapping[str, Any], text: str) -> list[str]:
 
 def problems_of(settings: Mapping[str, Any], known: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """Returns the names of wrong, unknown and missing settings of a section, each with what to do."""
-    found = []
+    problems = []
     for name, value in settings.items():
         setting = known.get(name)
         if setting is None:
             near = get_close_matches(name, known, 1)
-            found.append((name, "is unknown; " + (f"write {near[0]}" if near else f"there are: {', '.join(known)}")))
+            problems.append((name, "is unknown; " + (f"write {near[0]}" if near else f"there are: {', '.join(known)}")))
         elif problem := setting.problem(value):
-            found.append((name, problem))
+            problems.append((name, problem))
     missing = [one.name for one in known.values() if one.is_required and one.name not in settings]
-    return found + [(name, f"is missing; write {name} = …") for name in missing]
+    return problems + [(name, f"is missing; write {name} = …") for name in missing]
 
 
 class _Lines:

@@ -120,7 +120,7 @@ _SETTINGS = (
         maximum=YEAR_S,
     ),
 )
-JOB_SETTINGS = {one.name: one for one in _SETTINGS}
+JOB_SETTINGS = {setting.name: setting for setting in _SETTINGS}
 
 FILE_ONLY = ("run_records_max", "run_bytes_max", "run_max_s", "run_span_max_s")  # no options
 # The option of `run` that a setting gives, where its name differs.
@@ -129,9 +129,9 @@ _PARAMETERS = {"name": "job_name", "commit_bytes": "plan_bytes_max", "tables": "
 
 def parameters_of(job: dict[str, object]) -> dict[str, object]:
     """Returns the settings of a checked section as values of the options of `run`."""
-    found = {_PARAMETERS.get(name, name): value for name, value in job.items() if name not in FILE_ONLY}
-    if "register" in found:
-        found["no_register"] = not found.pop("register")
-    if "every_s" in found:
-        found["every_s"] = f"{found['every_s']:g}s"
-    return found
+    parameters = {_PARAMETERS.get(name, name): value for name, value in job.items() if name not in FILE_ONLY}
+    if "register" in parameters:
+        parameters["no_register"] = not parameters.pop("register")
+    if "every_s" in parameters:
+        parameters["every_s"] = f"{parameters['every_s']:g}s"
+    return parameters

@@ -117,7 +117,7 @@ _SETTINGS = (
             "instead of `partition_fields`."),
     Setting("partitioner_options", TABLE, None, "The options of the partitioner."),
 )  # fmt: skip
-LAYOUT_SETTINGS = {one.name: one for one in _SETTINGS}
+LAYOUT_SETTINGS = {setting.name: setting for setting in _SETTINGS}
 _NEEDS = {
     "text_column": ("format", (LINES,)),
     "file_bytes": ("format", (PARQUET,)),

@@ -37,8 +37,8 @@ def ingest_settings_page() -> str:
 
 def _rows(settings: Iterable[Setting]) -> Iterator[str]:
     yield from ("| setting | default | bounds | why |", "|---|---|---|---|")
-    for one in settings:
-        yield f"| `{one.name}` | {_default(one)} | {one.bounds} | {one.why} |"
+    for setting in settings:
+        yield f"| `{setting.name}` | {_default(setting)} | {setting.bounds} | {setting.why} |"
 
 
 def _default(one: Setting) -> str:

@@ -70,7 +70,7 @@ class Setting:
     def bounds(self) -> str:
         """Returns the allowed values as text."""
         if self.choices:
-            return ", ".join(f"`{one}`" for one in self.choices)
+            return ", ".join(f"`{choice}`" for choice in self.choices)
         if self.minimum is not None or self.maximum is not None:
             low = "" if self.minimum is None else f"from {self.minimum:,} "
             high = "" if self.maximum is None else f"to {self.maximum:,}"

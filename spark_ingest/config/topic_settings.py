@@ -85,7 +85,7 @@ _SETTINGS = (
     Setting("columns", TABLE, None, "Types of columns that do not follow from the first values: `amt = \"double\"`.",
             check=_columns),
 )  # fmt: skip
-TOPIC_SETTINGS = {one.name: one for one in _SETTINGS}
+TOPIC_SETTINGS = {setting.name: setting for setting in _SETTINGS}
 
 
 def choice_of(settings: Mapping[str, Any]) -> TopicChoice:

@@ -94,7 +94,7 @@ def table_schema(order: TaskSpec) -> pa.Schema:
 
     Texts that all rows share are dictionaries with one value.
     """
-    leading = [arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
+    leading = [arrow_field(column) for column in LEADING if order.topic_id or column != TOPIC_ID]
     if order.codes_constants:
         leading = [one.with_type(CODED) if one.name in _CONSTANTS else one for one in leading]
     if order.recipe.payload == RAW:
@@ -123,7 +123,7 @@ class BlockMaker:
         is_orc = order.recipe.layout.format == ORC and not order.rounds
         is_raw = order.recipe.payload == RAW
         self._json = None if is_raw else JsonRows(order.schema.members, rounds=order.rounds, is_orc=is_orc)
-        typed = [one for one in order.schema.members if refused([one], [[one[0], "json"]])]
+        typed = [member for member in order.schema.members if refused([member], [[member[0], "json"]])]
         self._refused = OfSame(partial(refused, typed)) if typed else None
         self._compiled = CompiledRows(order.schema.members)
         self._costs = ValueCosts(order.schema.members)
@@ -156,7 +156,7 @@ class BlockMaker:
         elif self._converter is None:
             yield from self._decoded(records, None)
         else:
-            for start, end in _runs_of_bytes(records.values, _CONVERTED_BYTES):
+            for start, end in runs_of_bytes(value_sizes(records.values), _CONVERTED_BYTES):
                 yield from self._converted(self._converter, records.part(start, end))
 
     def _converted(self, converter: Converter, records: RecordColumns) -> Iterator[_Payload]:
@@ -325,13 +325,18 @@ def microseconds(own: pa.Array) -> pa.Array:
 def _longest(values: pa.Array, texts: Sequence[bytes | None] | None) -> int:
     """Returns the bytes of the longest value."""
     if texts is not None:
-        return max((len(one) for one in texts if one is not None), default=0)
+        return max((len(text) for text in texts if text is not None), default=0)
     return pc.max(pc.binary_length(values)).as_py() or 0
 
 
-def _runs_of_bytes(values: pa.Array, run_bytes: int) -> Iterator[tuple[int, int]]:
+def value_sizes(values: pa.Array) -> np.ndarray:
+    """Returns the bytes of each value; 0 for null."""
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+
+
+def runs_of_bytes(sizes: np.ndarray, run_bytes: int) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of runs of values of about this size, at least one value each."""
-    ends = np.cumsum(np.asarray(pc.fill_null(pc.binary_length(values), 0)), dtype=np.int64)
+    ends = np.cumsum(sizes)
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0

@@ -42,7 +42,7 @@ def column_problem(name: str, kind: object, columns: Iterable[str]) -> str | Non
     """Returns why a column of `columns` cannot be declared, and what to write; None if it can."""
     if kind not in TYPES:
         return f"has the type {kind!r}; there are: {', '.join(TYPES)}"
-    names = [one.lower() for one in columns]
+    names = [column.lower() for column in columns]
     if not name or not can_be_column(name) or name.lower() in RESERVED or names.count(name.lower()) > 1:
         return "cannot be a column; names of standard columns are taken, in any case"
     return None

@@ -44,9 +44,9 @@ def reader_of(recipe: Recipe) -> Callable[[object], int | None] | None:
 
 
 def _by_format(text: str, formats: Sequence[str]) -> int | None:
-    for one in formats:
+    for pattern in formats:
         try:
-            moment = datetime.strptime(text, one)  # noqa: DTZ007 - the zone follows
+            moment = datetime.strptime(text, pattern)  # noqa: DTZ007 - the zone follows
         except (ValueError, OverflowError):
             continue
         found = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
@@ -83,11 +83,11 @@ def beyond_bounds(found: pa.Array, own: pa.Array, recipe: Recipe) -> pa.Array | 
 def format_problem(formats: Sequence[str]) -> str | None:
     """Returns why a list of patterns is wrong, and what to write; None if each can be read."""
     moment = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
-    for one in formats:
+    for pattern in formats:
         try:
-            datetime.strptime(moment.strftime(one), one)  # noqa: DTZ007 - only tried
+            datetime.strptime(moment.strftime(pattern), pattern)  # noqa: DTZ007 - only tried
         except (ValueError, re.error) as error:
-            return f"{one!r} is not a pattern of strptime: {error}; write one such as %d/%b/%Y:%H:%M:%S %z"
-        if not re.search(r"%(?:[YyGc]|x)", one):
-            return f"{one!r} has no year; write one such as %Y-%m-%d"
+            return f"{pattern!r} is not a pattern of strptime: {error}; write one such as %d/%b/%Y:%H:%M:%S %z"
+        if not re.search(r"%(?:[YyGc]|x)", pattern):
+            return f"{pattern!r} has no year; write one such as %Y-%m-%d"
     return None

@@ -32,10 +32,10 @@ class PenstockPartition(InputPartition):  # type: ignore[misc]
 class PenstockReader(DataSourceReader):  # type: ignore[misc]
     """Plans the partitions of a read and reads them."""
 
-    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Raises IngestRefused for a schema that records cannot be read with."""
-        self._wanted = wanted
-        self._schema = None if is_raw(wanted, schema) else schema
+        self._options = options
+        self._schema = None if is_raw(options, schema) else schema
         if self._schema is not None:
             typed_rows(self._schema)
 
@@ -45,16 +45,16 @@ class PenstockReader(DataSourceReader):  # type: ignore[misc]
 
     def narrow(self, filters: list[Filter]) -> None:
         """Reads less: only what can pass the filters."""
-        self._wanted = narrowed(self._wanted, filters, "" if self._schema is None else "_")
+        self._options = narrowed(self._options, filters, "" if self._schema is None else "_")
 
     def partitions(self) -> list[PenstockPartition]:
-        store = open_source_store(self._wanted.store)
-        parts = [PenstockPartition(topic, slices) for topic, slices in plan_partitions(store, self._wanted)]
+        store = open_source_store(self._options.store)
+        parts = [PenstockPartition(topic, slices) for topic, slices in plan_partitions(store, self._options)]
         return parts or [PenstockPartition("", ())]  # given an empty list, Spark calls read() with None
 
     def read(self, partition: PenstockPartition) -> Iterator[pa.RecordBatch]:
-        store, typed = open_source_store(self._wanted.store), typed_rows(self._schema)
-        return read_partition(store, self._wanted, partition.topic, partition.slices, typed)
+        store, typed = open_source_store(self._options.store), typed_rows(self._schema)
+        return read_partition(store, self._options, partition.topic, partition.slices, typed)
 
 
 class _PushFilters:
@@ -74,11 +74,11 @@ class _PushFilters:
         return filters
 
 
-def is_raw(wanted: ReadOptions, schema: StructType) -> bool:
+def is_raw(options: ReadOptions, schema: StructType) -> bool:
     """Returns whether no option makes a typed read and Spark itself was given no schema."""
-    if wanted.is_typed:
+    if options.is_typed:
         return False
-    return bool(_arrow(schema) == wanted.schema)
+    return bool(_arrow(schema) == options.schema)
 
 
 def typed_rows(schema: StructType | None) -> TypedRows | None:

@@ -25,67 +25,67 @@ from spark_ingest.source.slices import Slice, cut
 BLOCK_RECORDS = 16_384
 
 
-def plan_partitions(store: ObjectStore, wanted: ReadOptions) -> list[tuple[str, tuple[Slice, ...]]]:
+def plan_partitions(store: ObjectStore, options: ReadOptions) -> list[tuple[str, tuple[Slice, ...]]]:
     """Returns the topic and the slices of each Spark partition. Raises IngestRefused if no topic is there."""
-    topics = re.compile(wanted.topics)
-    found = discover(store, resolve_cluster(store, wanted.cluster), lambda topic: bool(topics.fullmatch(topic)))
-    if not found:
-        fault = f"no topic {wanted.topic!r}" if wanted.topic else f"no topic that matches {wanted.topics!r}"
+    topics = re.compile(options.topics)
+    discovered = discover(store, resolve_cluster(store, options.cluster), lambda topic: bool(topics.fullmatch(topic)))
+    if not discovered:
+        fault = f"no topic {options.topic!r}" if options.topic else f"no topic that matches {options.topics!r}"
         raise IngestRefused(
             f"{store.url} has {fault}", hint="check the name and the store; or no segment is tiered yet"
         )
-    partitions = [one for one in found if wanted.partitions is None or one.partition in wanted.partitions]
+    partitions = [one for one in discovered if options.partitions is None or one.partition in options.partitions]
     by_topic: dict[str, list[Slice]] = {}
-    folded = load_folded(store, [(one, *_range(one, wanted)) for one in partitions])
+    folded = load_folded(store, [(partition, *_range(partition, options)) for partition in partitions])
     for one in partitions:
-        slices = slices_between(one, *_range(one, wanted), folded, wanted.start_ms, wanted.end_ms)
+        slices = slices_between(one, *_range(one, options), folded, options.start_ms, options.end_ms)
         by_topic.setdefault(one.topic, []).extend(slices)
-    return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, wanted.partition_bytes)]
+    return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, options.partition_bytes)]
 
 
 def read_partition(
-    store: ObjectStore, wanted: ReadOptions, topic: str, slices: Sequence[Slice], typed: TypedRows | None = None
+    store: ObjectStore, options: ReadOptions, topic: str, slices: Sequence[Slice], typed: TypedRows | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of a Spark partition. Raises Corrupt; for undecodable batches unless the option skips them."""
     block: list[ScannedBatch] = []
     partition = -1
     count = 0
     for scanned in scan(store, slices):
-        if scanned.undecodable is not None and wanted.undecodable == FAIL:
+        if scanned.undecodable is not None and options.undecodable == FAIL:
             raise _undecodable(topic, scanned)
         if count and (scanned.source.partition != partition or count >= BLOCK_RECORDS):
-            yield from _record_batches(wanted, typed, topic, partition, block)
+            yield from _record_batches(options, typed, topic, partition, block)
             block, count = [], 0
         partition = scanned.source.partition
         if scanned.record_count:
             block.append(scanned)
         count += scanned.record_count
     if count:
-        yield from _record_batches(wanted, typed, topic, partition, block)
+        yield from _record_batches(options, typed, topic, partition, block)
 
 
-def _range(partition: TieredPartition, wanted: ReadOptions) -> tuple[int, int]:
-    start = max(partition.log_start, wanted.starts.of(partition.partition) or 0)
-    end = wanted.ends.of(partition.partition)
+def _range(partition: TieredPartition, options: ReadOptions) -> tuple[int, int]:
+    start = max(partition.log_start, options.starts.of(partition.partition) or 0)
+    end = options.ends.of(partition.partition)
     return start, max(start, partition.tiered_end if end is None else min(partition.tiered_end, end))
 
 
 def _record_batches(
-    wanted: ReadOptions, typed: TypedRows | None, topic: str, partition: int, block: Sequence[ScannedBatch]
+    options: ReadOptions, typed: TypedRows | None, topic: str, partition: int, block: Sequence[ScannedBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yields one record batch, none if no record has a time of the read."""
-    records = _in_time(wanted, columns_of(block))
+    records = _in_time(options, columns_of(block))
     if len(records) and typed is not None:
         yield typed.batch(topic, partition, records)
     elif len(records):
-        arrays = [record_array(name, topic, partition, records) for name in wanted.columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
+        arrays = [record_array(name, topic, partition, records) for name in options.columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=options.schema)
 
 
-def _in_time(wanted: ReadOptions, records: RecordColumns) -> RecordColumns:
-    if wanted.start_ms is None and wanted.end_ms is None:
+def _in_time(options: ReadOptions, records: RecordColumns) -> RecordColumns:
+    if options.start_ms is None and options.end_ms is None:
         return records
-    is_wanted = pa.array([wanted.has_time(one) for one in records.timestamps.to_pylist()], pa.bool_())
+    is_wanted = pa.array([options.has_time(one) for one in records.timestamps.to_pylist()], pa.bool_())
     return RecordColumns(*(column.filter(is_wanted) for column in records))
 
 

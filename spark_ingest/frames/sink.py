@@ -47,21 +47,21 @@ class _Task(NamedTuple):
 class _Writer:
     """Sends the rows of tasks. `write_id` names the write; a stream has the id of its query instead."""
 
-    def __init__(self, wanted: WriteOptions, write_id: str) -> None:
-        self._wanted = wanted
+    def __init__(self, options: WriteOptions, write_id: str) -> None:
+        self._options = options
         self._write_id = write_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stores the rows of a task. Raises ClientError, ValueError, RowsDiffer."""
-        wanted, task = self._wanted, self._task()
+        options, task = self._options, self._task()
         stored = repeated = 0
-        with client_of(wanted) as client:
-            partitions = wanted.partitions or client.partition_count(wanted.topic)
+        with client_of(options) as client:
+            partitions = options.partitions or client.partition_count(options.topic)
             lines = lines_by_partition(iterator, task.number, partitions)
             for partition, of_partition in sorted(lines.items()):
-                ordered = sorted(of_partition) if wanted.sorts_rows else of_partition
-                for request in requests(ordered, partition, task.epoch, wanted.request_bytes):
-                    if _send(client, wanted.topic, task.source, request):
+                ordered = sorted(of_partition) if options.sorts_rows else of_partition
+                for request in requests(ordered, partition, task.epoch, options.request_bytes):
+                    if _send(client, options.topic, task.source, request):
                         stored += request.rows
                     else:
                         repeated += request.rows
@@ -123,6 +123,6 @@ def _send(client: Client, topic: str, source: str, request: SinkRequest) -> bool
     return not result.get("duplicate", False)
 
 
-def client_of(wanted: WriteOptions) -> Client:
+def client_of(options: WriteOptions) -> Client:
     """Returns a client of the node."""
-    return Client(wanted.url, token=wanted.token, cacert=wanted.cacert)
+    return Client(options.url, token=options.token, cacert=options.cacert)

@@ -69,13 +69,13 @@ def admitted(unread: Sequence[Unread], records_max: int | None, bytes_max: int |
 
     Records are counted by their offsets, and bytes as if all records of a partition had one size.
     """
-    records, size_bytes = sum(one.records for one in unread), sum(one.size_bytes for one in unread)
+    records, size_bytes = sum(entry.records for entry in unread), sum(entry.size_bytes for entry in unread)
     share = Fraction(1)
     if records_max is not None and records:
         share = min(share, Fraction(records_max, records))
     if bytes_max is not None and size_bytes:
         share = min(share, Fraction(bytes_max, size_bytes))
-    taken = [one._replace(end=one.start + int(one.records * share)) for one in unread]
+    taken = [entry._replace(end=entry.start + int(entry.records * share)) for entry in unread]
     if records and not any(one.records for one in taken):
         at = max(range(len(unread)), key=lambda at: unread[at].records)
         taken[at] = unread[at]._replace(end=unread[at].start + 1)
@@ -86,10 +86,10 @@ def advanced(
     start: StreamOffset, taken: Iterable[Unread], lost: Sequence[Lost], settled: Mapping[str, Sequence[str]]
 ) -> StreamOffset:
     """Returns the offset after a batch, behind the lost records. `settled` as in Progress."""
-    behind = [(one.topic, one.topic_id, one.partition, one.end or 0) for one in lost if one.reason == RETENTION]
+    behind = [(loss.topic, loss.topic_id, loss.partition, loss.end or 0) for loss in lost if loss.reason == RETENTION]
     read = [(one.topic, one.topic_id, one.partition, one.end) for one in taken]
     after = start.progress.advanced(
-        positions_from([*behind, *read]), [one for one in lost if one.reason != RETENTION], settled
+        positions_from([*behind, *read]), [loss for loss in lost if loss.reason != RETENTION], settled
     )
     counts = Counter(start.lost)
     for one in lost:

@@ -31,11 +31,11 @@ class _Look(NamedTuple):
 class StreamPlan:
     """Answers Spark's questions about one stream. `clock` returns seconds."""
 
-    def __init__(self, wanted: StreamOptions, store: ObjectStore, clock: Callable[[], float]) -> None:
-        self._wanted = wanted
+    def __init__(self, options: StreamOptions, store: ObjectStore, clock: Callable[[], float]) -> None:
+        self._options = options
         self._store = store
         self._clock = clock
-        self._is_topic = re.compile(wanted.read.topics).fullmatch
+        self._is_topic = re.compile(options.read.topics).fullmatch
         self._look: _Look | None = None
         self._target: dict[tuple[str, str, int], int] | None = None
 
@@ -57,15 +57,15 @@ class StreamPlan:
         partitions = self._read_by(look)
         changed = changed_ids(self._store, look.cluster, living_ids(look.partitions), start.progress, self._reads)
         if not start.started:
-            return advanced(start, [self._first(one) for one in partitions], (), changed.settled)
-        numbers = self._wanted.read.partitions
+            return advanced(start, [self._first(partition) for partition in partitions], (), changed.settled)
+        numbers = self._options.read.partitions
         deleted = [one for one in changed.all_lost() if numbers is None or one.partition in numbers]
         lost = [*lost_to_retention(partitions, start.progress), *deleted]
-        if lost and not self._wanted.skips_lost:
+        if lost and not self._options.skips_lost:
             raise LostRecords("; ".join(map(str, lost)), hint=_HINT)
         unread = [one for one in self._unread(start, partitions) if one.records]
-        wanted = self._wanted
-        taken = admitted(unread, wanted.records_max, wanted.bytes_max) if is_limited else unread
+        options = self._options
+        taken = admitted(unread, options.records_max, options.bytes_max) if is_limited else unread
         return advanced(start, taken, lost, changed.settled)
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[str, tuple[Slice, ...]]]:
@@ -75,7 +75,7 @@ class StreamPlan:
         ranges = list(self._ranges(start, end))
         folded = load_folded(self._store, ranges)
         by_topic: dict[str, list[Slice]] = {}
-        read = self._wanted.read
+        read = self._options.read
         for one, first, last in ranges:
             by_topic.setdefault(one.topic, []).extend(
                 slices_between(one, first, last, folded, read.start_ms, read.end_ms)
@@ -83,7 +83,7 @@ class StreamPlan:
         return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, read.partition_bytes)]
 
     def _ranges(self, start: StreamOffset, end: StreamOffset) -> Iterator[tuple[TieredPartition, int, int]]:
-        found = {_id(one): one for one in (self._look or self._look_now()).partitions}
+        partitions = {_id(partition): partition for partition in (self._look or self._look_now()).partitions}
         for topic, position in sorted(end.topics.items()):
             for partition, last in sorted(position.ends.items()):
                 reached = start.progress.reached(topic, position.topic_id, partition)
@@ -92,12 +92,12 @@ class StreamPlan:
                 if reached is not None and last < reached:
                     text = f"{topic} partition {partition}: the checkpoint has offsets {last} to {reached - 1} as read"
                     raise RepeatedRecords(f"{text}, and a later batch with them", hint="use another checkpoint")
-                one = found.get((topic, position.topic_id, partition))
+                one = partitions.get((topic, position.topic_id, partition))
                 if one is None or one.tiered_end < last:  # tiered since, or gone
-                    found = {_id(one): one for one in self._look_now().partitions}
-                    one = found.get((topic, position.topic_id, partition))
+                    partitions = {_id(partition): partition for partition in self._look_now().partitions}
+                    one = partitions.get((topic, position.topic_id, partition))
                 is_cut = one is not None and reached is not None and reached < one.log_start
-                if (one is None or one.tiered_end < last or is_cut) and not self._wanted.skips_lost:
+                if (one is None or one.tiered_end < last or is_cut) and not self._options.skips_lost:
                     place = f"{topic} partition {partition}"
                     text = f"{place}: the store lacks some of offsets {reached or 0} to {last - 1}"
                     raise LostRecords(f"{text}, and the checkpoint has a batch with them", hint=_HINT)
@@ -118,7 +118,7 @@ class StreamPlan:
                 raise LostRecords(text, hint="the store was restored to an earlier time; use another checkpoint")
             first = max(reached or 0, one.log_start)
             ranges.append((one, first, max(first, end)))
-        needs_bytes = self._wanted.bytes_max is not None
+        needs_bytes = self._options.bytes_max is not None
         folded = load_folded(self._store, ranges) if needs_bytes else {}
         for one, first, end in ranges:
             slices = slices_between(one, first, end, folded, None, None) if needs_bytes else ()
@@ -126,9 +126,9 @@ class StreamPlan:
 
     def _first(self, one: TieredPartition) -> Unread:
         """Returns where a new query starts to read a partition, as the end of its empty first batch."""
-        wanted = one.log_start if (start := self._wanted.read.starts.of(one.partition)) is None else start
+        first = one.log_start if (start := self._options.read.starts.of(one.partition)) is None else start
         end = self._end(one)
-        at = end if self._wanted.starts_at_end else min(max(wanted, one.log_start), end)
+        at = end if self._options.starts_at_end else min(max(first, one.log_start), end)
         return _unread(one, at, at, 0)
 
     def _end(self, one: TieredPartition) -> int:
@@ -136,19 +136,19 @@ class StreamPlan:
 
     def _read_by(self, look: _Look) -> list[TieredPartition]:
         """Returns the partitions to read."""
-        numbers = self._wanted.read.partitions
-        found = [one for one in look.partitions if numbers is None or one.partition in numbers]
-        return found if self._target is None else [one for one in found if _id(one) in self._target]
+        numbers = self._options.read.partitions
+        partitions = [partition for partition in look.partitions if numbers is None or partition.partition in numbers]
+        return partitions if self._target is None else [one for one in partitions if _id(one) in self._target]
 
     def _look_if_due(self) -> _Look:
         look = self._look
-        is_old = look is None or self._clock() - look.at >= self._wanted.poll_ms / 1000
+        is_old = look is None or self._clock() - look.at >= self._options.poll_ms / 1000
         return self._look_now() if look is None or is_old else look
 
     def _look_now(self) -> _Look:
-        cluster = resolve_cluster(self._store, self._wanted.read.cluster)
-        found = discover(self._store, cluster, self._reads)
-        self._look = _Look(self._clock(), cluster, found)
+        cluster = resolve_cluster(self._store, self._options.read.cluster)
+        partitions = discover(self._store, cluster, self._reads)
+        self._look = _Look(self._clock(), cluster, partitions)
         return self._look
 
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Plans the batches of a stream and reads their partitions. `clock` returns seconds."""
 
-    def __init__(self, wanted: StreamOptions, schema: StructType, clock: Callable[[], float]) -> None:
+    def __init__(self, options: StreamOptions, schema: StructType, clock: Callable[[], float]) -> None:
         """Raises IngestRefused for a schema that records cannot be read with."""
-        self._wanted = wanted
+        self._options = options
         self._clock = clock
-        self._schema = None if is_raw(wanted.read, schema) else schema
+        self._schema = None if is_raw(options.read, schema) else schema
         typed_rows(self._schema)
         self._plan: StreamPlan | None = None
 
@@ -49,9 +49,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Returns one limit of the options; latestOffset applies both."""
-        if self._wanted.records_max is not None:
-            return ReadMaxRows(self._wanted.records_max)
-        return ReadAllAvailable() if self._wanted.bytes_max is None else ReadMaxBytes(self._wanted.bytes_max)
+        if self._options.records_max is not None:
+            return ReadMaxRows(self._options.records_max)
+        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -68,11 +68,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PenstockPartition(topic, slices) for topic, slices in tasks]
 
     def read(self, partition: PenstockPartition) -> Iterator[pa.RecordBatch]:
-        read = self._wanted.read
+        read = self._options.read
         store = open_source_store(read.store)
         return read_partition(store, read, partition.topic, partition.slices, typed_rows(self._schema))
 
     def _open_plan(self) -> StreamPlan:
         if self._plan is None:
-            self._plan = StreamPlan(self._wanted, open_source_store(self._wanted.read.store), self._clock)
+            self._plan = StreamPlan(self._options, open_source_store(self._options.read.store), self._clock)
         return self._plan

@@ -44,17 +44,17 @@ def audit(source: ObjectStore, commits: Sequence[Commit]) -> dict[str, TopicAudi
     if not commits:
         return {}
     topics = {result.topic for commit in commits for result in commit.results}
-    found: dict[tuple[str, str], list[TieredPartition]] = {}
+    by_id: dict[tuple[str, str], list[TieredPartition]] = {}
     for one in discover(source, commits[-1].cluster, lambda topic: topic in topics):
-        found.setdefault((one.topic, one.topic_id), []).append(one)
+        by_id.setdefault((one.topic, one.topic_id), []).append(one)
     audits = {topic: TopicAudit() for topic in sorted(topics)}
     for commit in commits:
         for topic in sorted({result.topic for result in commit.results}):
-            partitions = found.get((topic, commit.positions[topic].topic_id), [])
+            partitions = by_id.get((topic, commit.positions[topic].topic_id), [])
             _compare(source, commit, topic, partitions, audits[topic])
-    for (topic, topic_id), partitions in found.items():
-        done = [result for one in commits if _has(one, topic, topic_id) for result in one.results]
-        ranges = [Range(*one) for result in done if result.topic == topic for one in result.ranges]
+    for (topic, topic_id), partitions in by_id.items():
+        done = [result for commit in commits if _has(commit, topic, topic_id) for result in commit.results]
+        ranges = [Range(*span) for result in done if result.topic == topic for span in result.ranges]
         audits[topic].differences += _segments(source, partitions, ranges)
     return audits
 
@@ -66,8 +66,8 @@ def _has(commit: Commit, topic: str, topic_id: str) -> bool:
 def _compare(
     source: ObjectStore, commit: Commit, topic: str, partitions: Sequence[TieredPartition], done: TopicAudit
 ) -> None:
-    ranges = [Range(*one) for result in commit.results if result.topic == topic for one in result.ranges]
-    stored = [Range(one.partition, one.log_start, one.tiered_end) for one in partitions]
+    ranges = [Range(*span) for result in commit.results if result.topic == topic for span in result.ranges]
+    stored = [Range(partition.partition, partition.log_start, partition.tiered_end) for partition in partitions]
     counted = commit.audit.get(topic)
     if counted is None or offset_count(common(ranges, stored)) < offset_count(ranges):
         done.not_compared.append(commit.number)
@@ -95,21 +95,21 @@ def _compare(
 
 
 def _counts(source: ObjectStore, slices: Sequence[Slice]) -> Counter[int]:
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for batch in scan(source, slices):
         if batch.undecodable is not None:
             first = max(batch.header.base_offset, batch.source.start)
             last = min(batch.header.next_offset, batch.source.end)
-            found.update(counts_of(pa.array([batch.header.max_timestamp] * (last - first), pa.int64())))
+            counts.update(counts_of(pa.array([batch.header.max_timestamp] * (last - first), pa.int64())))
         elif batch.record_count:
-            found.update(counts_of(columns_of([batch]).timestamps))
-    return found
+            counts.update(counts_of(columns_of([batch]).timestamps))
+    return counts
 
 
 def _segments(source: ObjectStore, partitions: Sequence[TieredPartition], ingested: Sequence[Range]) -> list[str]:
     """Returns the segments that are ingested and have another number of records than the node counted."""
     wrong = []
-    folded = load_folded(source, [(one, one.log_start, one.tiered_end) for one in partitions])
+    folded = load_folded(source, [(partition, partition.log_start, partition.tiered_end) for partition in partitions])
     for one in partitions:
         for entry in unread_entries(one, one.log_start, folded):
             whole = Range(one.partition, entry.base_offset, entry.end_offset)

@@ -117,16 +117,16 @@ def completeness(
             ids.setdefault(topic, set()).add(topic_id)
     ids = {topic: ids[topic] for topic in sorted(ids) if is_topic_name(topic) and is_wanted(topic)}
     markers = list_deleted(source, head.cluster, ids)
-    lost = {(one.topic, one.topic_id) for commit in commits for one in commit.deleted}
-    found: dict[str, TopicCompleteness] = {}
+    lost = {(loss.topic, loss.topic_id) for commit in commits for loss in commit.deleted}
+    by_topic: dict[str, TopicCompleteness] = {}
     for topic in ids:
         is_deleted = bool(markers[topic]) and topic not in stored
-        done = found[topic] = TopicCompleteness(unreadable_counts=unreadable, is_deleted=is_deleted)
+        done = by_topic[topic] = TopicCompleteness(unreadable_counts=unreadable, is_deleted=is_deleted)
         settled_ms = min(head.committed_ms - SETTLED_MS, oldest_ms.get(topic) or head.committed_ms)
         for topic_id in sorted(ids[topic]):
             is_read = bool(head.progress.ends_of(topic, topic_id)) or (topic, topic_id) in lost
             is_gone = topic_id in markers[topic]
-            mine = [one for one in commits if _has(one, topic, topic_id)]
+            mine = [commit for commit in commits if _has(commit, topic, topic_id)]
             accepted = _accepted_of(hours, CountedTopic(topic, topic_id), _since_ms(topic, mine))
             if is_gone and not is_read and (topic_id in head.ended.get(topic, ()) or not head.progress.knows(topic)):
                 done.accepted += accepted.total()
@@ -134,7 +134,7 @@ def completeness(
             else:
                 until_ms = ALL_SETTLED_MS if is_gone else 0 if topic in head.held else settled_ms
                 done.add(accepted, _count_ingested(topic, mine), until_ms)
-    return found
+    return by_topic
 
 
 def _accepted_of(hours: Iterable[HourCounts], counted: CountedTopic, since_ms: int | None) -> Counter[int]:
@@ -156,8 +156,8 @@ def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     since_ms: int | None = None
     started: set[int] = set()
     for commit in commits:
-        results = [one for one in commit.results if one.topic == topic]
-        begins = {one.partition: one.start for result in reversed(results) for one in reversed(result.ranges)}
+        results = [result for result in commit.results if result.topic == topic]
+        begins = {span.partition: span.start for result in reversed(results) for span in reversed(result.ranges)}
         started |= {one.partition for one in commit.skipped.get(topic, ())}  # read from 0 on, and lost
         is_late = any(start > 0 for number, start in begins.items() if number not in started)
         started |= begins.keys()

@@ -71,30 +71,30 @@ def figures_of(output: ObjectStore, job: str, newest: int | None, lag: dict[str,
         return None
     head = commits[-1]
     chosen = commits[-newest:] if newest else commits
-    found = Figures(job, output.url, chosen[0].number, head.number, head.committed_ms, len(chosen), lag=lag)
+    figures = Figures(job, output.url, chosen[0].number, head.number, head.committed_ms, len(chosen), lag=lag)
     for commit in chosen:
-        _add(found, commit)
+        _add(figures, commit)
     effect = history.effect()
     for topic, lifted in effect.lifted.items():
-        remain = found.of(topic).misfits - Counter(lifted)  # rewrites do not name the commit of the values
-        found.of(topic).misfits = remain
+        remain = figures.of(topic).misfits - Counter(lifted)  # rewrites do not name the commit of the values
+        figures.of(topic).misfits = remain
     for lost in not_recovered(chosen):
-        found.of(lost.topic).counts["lost"] += lost.records or 0
+        figures.of(lost.topic).counts["lost"] += lost.records or 0
     for topic, one in (lag or {"topics": {}})["topics"].items():
-        found.of(topic).counts["not ingested yet"] += one["lag_records"]
+        figures.of(topic).counts["not ingested yet"] += one["lag_records"]
     for topic, held in head.held.items():
-        found.of(topic).held = held.detail
+        figures.of(topic).held = held.detail
     numbers = {commit.number for commit in chosen}
     for file in live_files(output, history, effect).files:
         topic = names.topic_of(file.key)
         if file.key.startswith(names.table_prefix(topic)) and names.plan_number_of(file.key) in numbers:
-            found.of(topic).files.append(file.size_bytes)
-    return found
+            figures.of(topic).files.append(file.size_bytes)
+    return figures
 
 
-def _add(found: Figures, commit: Commit) -> None:
+def _add(figures: Figures, commit: Commit) -> None:
     for result in commit.results:
-        one = found.of(result.topic)
+        one = figures.of(result.topic)
         one.counts["rows"] += result.rows
         one.counts["dead letters"] += result.bad
         one.counts["filtered"] += result.filtered
@@ -105,12 +105,12 @@ def _add(found: Figures, commit: Commit) -> None:
         for each in result.ranges:
             one.partitions[each.partition] += each.end - each.start
     if commit.results:
-        found.rows_of_commits.append((commit.number, commit.committed_ms, commit.rows))
+        figures.rows_of_commits.append((commit.number, commit.committed_ms, commit.rows))
     for times in commit.audit.values():
-        found.events.update({period: count for period, count in times.events.items() if period >= 0})
+        figures.events.update({period: count for period, count in times.events.items() if period >= 0})
     age = _age(commit, commit.audit.values())
     if age is not None:
-        found.ages.append(age)
+        figures.ages.append(age)
 
 
 def _age(commit: Commit, counts: Iterable[TimeCounts]) -> Age | None:

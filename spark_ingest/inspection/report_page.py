@@ -55,9 +55,9 @@ def _facts(figures: Figures) -> str:
     total: Counter[str] = Counter()
     for one in figures.topics.values():
         total.update(one.counts)
-    files = [size for one in figures.topics.values() for size in one.files]
-    misfits = sum(one.misfits.total() for one in figures.topics.values())
-    held = sum(bool(one.held) for one in figures.topics.values())
+    files = [size for topic in figures.topics.values() for size in topic.files]
+    misfits = sum(topic.misfits.total() for topic in figures.topics.values())
+    held = sum(bool(topic.held) for topic in figures.topics.values())
     facts = [
         ("rows", f"{total['rows']:,}", False),
         ("files", f"{len(files):,}", False),
@@ -104,10 +104,10 @@ def _freshness(figures: Figures) -> str:
     if not figures.ages:
         return _none("No commit has counts by time.")
     series = [
-        Series("half of the records are younger", [(one.committed_ms, one.median_s) for one in figures.ages]),
-        Series("oldest record", [(one.committed_ms, one.oldest_s) for one in figures.ages]),
+        Series("half of the records are younger", [(age.committed_ms, age.median_s) for age in figures.ages]),
+        Series("oldest record", [(age.committed_ms, age.oldest_s) for age in figures.ages]),
     ]
-    times = [one.committed_ms for one in figures.ages]
+    times = [age.committed_ms for age in figures.ages]
     span_ms = max(times) - min(times)
     text_of = _time if span_ms >= TICKS * 60_000 else _second if span_ms >= TICKS * 1000 else _millisecond
     return lines(series, lambda at: text_of(int(at)), _duration, [unit for unit, _ in _DURATIONS])
@@ -142,7 +142,7 @@ def _commits(figures: Figures) -> str:
 
 
 def _sizes(figures: Figures) -> str:
-    classes = size_classes(size for one in figures.topics.values() for size in one.files)
+    classes = size_classes(size for topic in figures.topics.values() for size in topic.files)
     if not classes:
         return _none("The tables have no files of these commits.")
     return bars([count for _, count in classes], [f"≤ {_binary(bound)}" for bound, _ in classes], _count, 4)
@@ -199,7 +199,7 @@ def _more(figures: Figures) -> str:
 
 
 def _table(texts: Sequence[str], numbers: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    head = "".join(f"<th>{one}</th>" for one in texts) + "".join(f"<th class='n'>{one}</th>" for one in numbers)
+    head = "".join(f"<th>{text}</th>" for text in texts) + "".join(f"<th class='n'>{one}</th>" for one in numbers)
     body = "".join(
         "<tr>"
         + "".join(f"<td>{one}</td>" for one in row)

@@ -63,7 +63,7 @@ def avro_bytes(table: pa.Table, codec: str) -> bytes:
 def avro_places(data: bytes) -> list[tuple[int, int, int, int]]:
     """Returns partition, offset, microseconds and commit of each row. Raises ValueError and others of fastavro."""
     rows: Any = fastavro.reader(BytesIO(data), reader_schema=_PLACES)
-    return [(one["_partition"], one["_offset"], one["_event_time"], one["_ingest_commit"]) for one in rows]
+    return [(row["_partition"], row["_offset"], row["_event_time"], row["_ingest_commit"]) for row in rows]
 
 
 def avro_name(name: str) -> str:

@@ -97,7 +97,7 @@ def _write_csv(table: pa.Table, sink: pa.NativeFile, delimiter: str) -> None:
     schema = pa.schema([pa.field(one.name, _csv_type(one.type)) for one in table.schema])
     with pa.csv.CSVWriter(sink, schema, write_options=pa.csv.WriteOptions(delimiter=delimiter)) as writer:
         for batch in table.to_batches(BATCH_ROWS):
-            writer.write_batch(pa.record_batch([_csv_column(one) for one in batch.columns], schema=schema))
+            writer.write_batch(pa.record_batch([_csv_column(column) for column in batch.columns], schema=schema))
 
 
 def _write_text(table: pa.Table, sink: pa.NativeFile, name: str) -> None:
@@ -178,7 +178,7 @@ class _Line(msgspec.Struct, rename={"partition": "_partition", "offset": "_offse
 
 def _places_of_lines(data: bytes) -> pa.Table:
     lines: Iterable[_Line] = msgspec.json.Decoder(_Line).decode_lines(data)
-    return _table_of([(one.partition, one.offset, one.time, one.commit) for one in lines], pa.string())
+    return _table_of([(line.partition, line.offset, line.time, line.commit) for line in lines], pa.string())
 
 
 def _table_of(rows: Sequence[tuple[Any, ...]], time_type: pa.DataType) -> pa.Table:

@@ -50,12 +50,12 @@ def layouts_of(output: ObjectStore) -> Layouts:
     def layout_of(topic: str) -> Layout:
         key = names.owner_key(topic)
         try:
-            found = _decode(output.get(key), key)
+            owner = _decode(output.get(key), key)
         except NoSuchObject:
             return DEFAULT
-        if found.whole is not None:
-            return found.whole
-        form, _, period = found.layout.partition(" by ")
+        if owner.whole is not None:
+            return owner.whole
+        form, _, period = owner.layout.partition(" by ")
         return Layout(form, next(iter(CODECS[form])), period)
 
     return layout_of

@@ -47,6 +47,6 @@ class Retained(msgspec.Struct, frozen=True):
 
 def load_retained(output: ObjectStore, job: str) -> Retained:
     """Returns the newest state; an empty one before the first. Raises UnreadablePlan."""
-    found = [(names.number_of(one.key) or 0, one.key) for one in output.list(names.retained_prefix(job))]
-    number, key = max(found, default=(0, ""))
+    states = [(names.number_of(info.key) or 0, info.key) for info in output.list(names.retained_prefix(job))]
+    number, key = max(states, default=(0, ""))
     return decode(output.get(key), key, Retained) if number else Retained(job, 0, {})

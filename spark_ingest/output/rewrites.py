@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.inputs)
+        return sum(file.size_bytes for file in self.inputs)
 
 
 class RewritePlan(msgspec.Struct, frozen=True):
@@ -197,8 +197,8 @@ class Rewrites:
 
     def folded(self) -> Effect:
         """Returns the effect of the folded rewrites. Raises NoSuchObject, UnreadablePlan."""
-        found = [(names.number_of(one.key) or 0, one.key) for one in self._output.list(self._folded_prefix)]
-        number, key = max(found, default=(0, ""))
+        states = [(names.number_of(info.key) or 0, info.key) for info in self._output.list(self._folded_prefix)]
+        number, key = max(states, default=(0, ""))
         return decode(self._output.get(key), key, Effect) if number else Effect(self.job)
 
     def plan(self, number: int) -> RewritePlan | None:
@@ -215,7 +215,7 @@ class Rewrites:
     def stored_ms(self) -> Mapping[int, int]:
         """Returns when each commit that is not folded was stored, by the store's clock."""
         listed = self._output.list(names.rewrite_commits_prefix(self.job))
-        return {number: one.modified_ms for one in listed if (number := names.number_of(one.key)) is not None}
+        return {number: info.modified_ms for info in listed if (number := names.number_of(info.key)) is not None}
 
     def fold(self, effect: Effect) -> None:
         """Stores the effect of rewrites up to `effect.number`, and removes their plans and commits."""

@@ -69,7 +69,7 @@ class RollingFiles:
         self._open_bytes = open_bytes
         self._group_bytes = min(max(self._layout.file_bytes // 2, _GROUP_BYTES_LEAST), ROW_GROUP_BYTES)
         self._open: dict[str, _Open] = {}
-        self._log_bytes = sum(one.weight_bytes for one in order.task.slices)
+        self._log_bytes = sum(piece.weight_bytes for piece in order.task.slices)
         self._read_bytes = self._chunks = 0
 
     def add(self, table: pa.Table, ranges: Sequence[Range], read_bytes: int) -> list[EndedFile]:

@@ -65,7 +65,7 @@ def parts_of(data: bytes) -> ParquetParts:
     footer, _ = _read_struct(data[end - footer_bytes : end], 0)
     schema = next(one.data for one in footer if one.number == _SCHEMA)
     groups = next((_structs(one.data) for one in footer if one.number == _ROW_GROUPS), [])
-    return ParquetParts(footer, schema, [_row_group(memoryview(data), one) for one in groups])
+    return ParquetParts(footer, schema, [_row_group(memoryview(data), group) for group in groups])
 
 
 def joined(own: bytes, copied: Sequence[tuple[int, RowGroup]]) -> bytes:
@@ -97,10 +97,10 @@ def _ordered(own: Sequence[RowGroup | None], copied: Sequence[tuple[int, RowGrou
 
 def _row_group(data: memoryview, fields: _Struct) -> RowGroup | None:
     """Returns None if there are no rows, or the columns are not one after the other."""
-    rows = next(_value(one.data) for one in fields if one.number == _GROUP_ROWS)
+    rows = next(_value(field.data) for field in fields if field.number == _GROUP_ROWS)
     if not rows:
         return None
-    columns = next(_structs(one.data) for one in fields if one.number == _COLUMNS)
+    columns = next(_structs(field.data) for field in fields if field.number == _COLUMNS)
     metas = [one for column in columns for one in column if one.number == _META]
     ranges = sorted(_range_of(_read_struct(one.data, 0)[0]) for one in metas)
     start, end = ranges[0][0], ranges[-1][1]
@@ -142,7 +142,7 @@ def _moved_group(group: RowGroup, start: int, ordinal: int) -> _Struct:
 
 
 def _changed(fields: _Struct, change: Callable[[_Field], _Field | None]) -> _Struct:
-    return [made for one in fields if (made := change(one)) is not None]
+    return [made for field in fields if (made := change(field)) is not None]
 
 
 def _structs(data: bytes) -> list[_Struct]:
@@ -235,9 +235,9 @@ def _list_head(count: int, kind: int) -> bytes:
 
 def _write_struct(fields: _Struct) -> bytes:
     made, last = bytearray(), 0
-    for one in fields:
-        step = one.number - last
-        made += bytes([step << 4 | one.kind]) if 0 < step < 16 else bytes([one.kind]) + _integer(one.number)
-        made += one.data
-        last = one.number
+    for field in fields:
+        step = field.number - last
+        made += bytes([step << 4 | field.kind]) if 0 < step < 16 else bytes([field.kind]) + _integer(field.number)
+        made += field.data
+        last = field.number
     return bytes(made) + b"\0"

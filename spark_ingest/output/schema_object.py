@@ -28,7 +28,7 @@ def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layou
 
 def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
-    leading = [one.ddl for one in LEADING]
+    leading = [column.ddl for column in LEADING]
     own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
     if layout.format == LINES:
         leading, own = [], [f"`{LINE_COLUMN}` STRING"]

@@ -52,7 +52,7 @@ def partitioner_of(name: str, options: Any) -> Partitioner:
         raise
     except Exception as error:  # of code that is not ours
         raise IngestRefused(f"partitioner {name} does not take its options: {error}") from error
-    if not names or not all(isinstance(one, str) for one in names):
+    if not names or not all(isinstance(name, str) for name in names):
         raise IngestRefused(f"partitioner {name} has no names of directories")
     return found
 
@@ -71,11 +71,11 @@ def split_rows(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table]
     if len(cuts) > table.num_rows // _RUN_ROWS_MIN:
         order = np.lexsort(keys[::-1])  # stable
         if np.any(order[1:] < order[:-1]):
-            table, keys = table.combine_chunks().take(pa.array(order)), [one[order] for one in keys]
+            table, keys = table.combine_chunks().take(pa.array(order)), [key[order] for key in keys]
             cuts = _cuts(keys)
     runs: dict[tuple[int, ...], list[pa.Table]] = {}
     for start, end in pairwise(cuts):
-        runs.setdefault(tuple(int(one[start]) for one in keys), []).append(table.slice(start, end - start))
+        runs.setdefault(tuple(int(key[start]) for key in keys), []).append(table.slice(start, end - start))
     for codes_of_run in sorted(runs):
         path = directory_of(layout, codes_of_run[0])
         for at, field in enumerate(layout.fields):
@@ -87,8 +87,8 @@ def split_rows(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table]
 def _cuts(keys: Sequence[np.ndarray]) -> list[int]:
     """Returns where runs of rows with the same keys begin, and the number of rows."""
     is_cut = np.zeros(len(keys[0]) - 1, dtype=bool)
-    for one in keys:
-        is_cut |= one[1:] != one[:-1]
+    for key in keys:
+        is_cut |= key[1:] != key[:-1]
     return [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(keys[0])]
 
 
@@ -152,7 +152,7 @@ def _bound(layout: Layout, codes: list[np.ndarray]) -> None:
     if len(counts) <= layout.values_max:
         return
     if layout.on_values == FAIL_ON_MORE:
-        names = ", ".join(one.name for one in layout.fields)
+        names = ", ".join(field.name for field in layout.fields)
         text = f"{names}: a task has {len(counts):,} values, and {layout.values_max:,} directories are allowed"
         hint = "abandon the plan; then use another member, a larger partition_values_max or partition_on_more = 'other'"
         raise IngestRefused(text, hint=hint)
@@ -168,14 +168,14 @@ def _value(texts: Sequence[str], code: int) -> str | None:
 
 def _values(table: pa.Table, layout: Layout) -> list[pa.ChunkedArray]:
     if not layout.partitioner:
-        return [_texts(_column(table, one.member), one.member) for one in layout.fields]
+        return [_texts(_column(table, field.member), field.member) for field in layout.fields]
     found = partitioner_of(layout.partitioner, msgspec.json.decode(layout.options or "{}"))
     try:
         rows = without_dictionaries(table)
         columns = [pa.chunked_array([pa.array(one, pa.string())]) for one in found.values(rows)]
     except Exception as error:  # of code that is not ours
         raise IngestRefused(f"partitioner {layout.partitioner}: {type(error).__name__}: {error}") from error
-    if [len(one) for one in columns] != [table.num_rows] * len(layout.fields):
+    if [len(column) for column in columns] != [table.num_rows] * len(layout.fields):
         raise IngestRefused(f"partitioner {layout.partitioner} does not give a value for each row and name")
     return columns
 

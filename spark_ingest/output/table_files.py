@@ -119,10 +119,10 @@ def incompressible_leaves(table: pa.Table, codec: str, repeating: Sequence[str])
     found = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
     columns = [found.column(at) for at in range(found.num_columns)]
     return [
-        one.path_in_schema
-        for one in columns
-        if one.compression != "UNCOMPRESSED"
-        and one.total_compressed_size > _COMPRESSED_MOST * one.total_uncompressed_size
+        column.path_in_schema
+        for column in columns
+        if column.compression != "UNCOMPRESSED"
+        and column.total_compressed_size > _COMPRESSED_MOST * column.total_uncompressed_size
     ]
 
 
@@ -136,13 +136,13 @@ def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
     except ObjectExists as error:
         if len(data) > _PIECES_FROM_BYTES and is_same(output, key, data):
             return data
-        found = output.get(key)
-        if found != data and not _has_same_rows(found, data):
+        existing = output.get(key)
+        if existing != data and not _has_same_rows(existing, data):
             raise OutputConflict(
                 f"{key} exists in {output.url} with different rows",
                 hint="another program or another release wrote it; remove it or abandon the plan",
             ) from error
-        return found
+        return existing
     return data
 
 
@@ -161,19 +161,19 @@ def is_same(output: ObjectStore, key: str, data: bytes) -> bool:
 
 def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Table:
     """Returns the rows; without `_topic_id` for a plan of an older release."""
-    own = [record_timestamp(one.timestamp) for one in letters]
+    own = [record_timestamp(letter.timestamp) for letter in letters]
     columns: list[Sequence[object]] = [
         [order.task.topic] * len(letters),
         [order.dead_letter_topic_id] * len(letters),
-        [one.partition for one in letters],
-        [one.offset for one in letters],
-        [one.last_offset for one in letters],
+        [letter.partition for letter in letters],
+        [letter.offset for letter in letters],
+        [letter.last_offset for letter in letters],
         [None if timestamp is None else timestamp * 1000 for timestamp in own],
-        [one.key for one in letters],
-        [one.value for one in letters],
-        [list(one.headers) for one in letters],
-        [one.reason for one in letters],
-        [one.message for one in letters],
+        [letter.key for letter in letters],
+        [letter.value for letter in letters],
+        [list(letter.headers) for letter in letters],
+        [letter.reason for letter in letters],
+        [letter.message for letter in letters],
         [order.number] * len(letters),
         [order.schema.schema_id] * len(letters),
     ]
@@ -215,7 +215,7 @@ def _null_leaves(table: pa.Table) -> list[str]:
 
 def _entries(column: pa.ChunkedArray) -> int:
     """Returns the number of entries of maps."""
-    return sum(len(one.keys) for one in column.chunks)
+    return sum(len(chunk.keys) for chunk in column.chunks)
 
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:

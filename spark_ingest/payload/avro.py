@@ -99,7 +99,7 @@ def _rabin(schema: Schema) -> str:
 class _Avro:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._schemas = {key: _parse(text) for key, text in options.get("schemas", {}).items()}
-        self._schemas |= {_rabin(one): one for one in list(self._schemas.values())}
+        self._schemas |= {_rabin(schema): schema for schema in list(self._schemas.values())}
         self._bare = next(iter(self._schemas.values()), None) if options.get("framing") == "bare" else None
         if options.get("framing") == "bare" and self._bare is None:
             raise ValueError("framing bare needs schema_file")

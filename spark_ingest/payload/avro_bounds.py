@@ -19,7 +19,7 @@ TEXT_FACTOR = 4  # the bytes of a character in memory
 def named_types(tree: Any) -> dict[str, Any]:
     """Returns the named types of a schema that fastavro has parsed. In a union each record carries them."""
     records = [one for one in (tree if isinstance(tree, list) else [tree]) if isinstance(one, dict)]
-    return {name: kind for one in records for name, kind in one.get("__named_schemas", {}).items()}
+    return {name: kind for record in records for name, kind in record.get("__named_schemas", {}).items()}
 
 
 class Shape:

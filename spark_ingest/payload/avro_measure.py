@@ -195,5 +195,5 @@ class _Record:
         return whole if len(self.parts) == 1 else self
 
     def pass_over(self, place: _Place) -> None:
-        for one in self.parts:
-            one.pass_over(place)
+        for part in self.parts:
+            part.pass_over(place)

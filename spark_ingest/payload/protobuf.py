@@ -127,8 +127,8 @@ class _Converters:
         return self._made[name]
 
     def _message(self, kind: Descriptor) -> Convert:
-        plain = [one for one in kind.fields if not one.has_presence]
-        present = [one for one in kind.fields if one.has_presence]
+        plain = [field for field in kind.fields if not field.has_presence]
+        present = [field for field in kind.fields if field.has_presence]
         always = [(one.name, self._field(one)) for one in plain]
         sometimes = [(one.name, self._field(one)) for one in present]
 
@@ -169,7 +169,7 @@ class _Types:
 
     def members(self, kind: Descriptor, depth: int = 0) -> Members:
         self._open.add(kind.full_name)
-        members = [[one.name, self._field(one, depth + 1)] for one in kind.fields]
+        members = [[field.name, self._field(field, depth + 1)] for field in kind.fields]
         self._open.discard(kind.full_name)
         return members
 

@@ -38,7 +38,7 @@ class MessageBounds:
     def _add(self, kind: Descriptor) -> None:
         if kind.full_name in self._costs:
             return
-        always = sum(not one.has_presence for one in kind.fields)
+        always = sum(not field.has_presence for field in kind.fields)
         self._costs[kind.full_name] = _MESSAGE_BYTES + _FIELD_BYTES * len(kind.fields) + _MEMBER_BYTES * always
         for one in kind.fields:
             if one.message_type is not None:

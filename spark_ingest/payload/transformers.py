@@ -77,55 +77,50 @@ def _retyped(declared: Types, path: Sequence[str], new: str, kind: Type | None) 
 
 
 def _transform(step: Mapping[str, Any]) -> Transform:
+    names = step.get("members", ())
     match step["do"]:
         case "rename":
-            return _renaming(step["members"])
+            paths = {path_of(old): path_of(new)[-1] for old, new in names.items()}
+            return _edit_each([(path, _rename_to(new)) for path, new in paths.items()])
         case "drop":
-            return _editing(step["members"], _remove)
+            edit: Edit = _remove
         case "redact":
-            text = msgspec.Raw(msgspec.json.encode(step.get("text", "***")))
-            return _editing(step["members"], lambda members, name: members.update({name: text}))
+            edit = _redact_with(step.get("text", "***"))
         case "hash":
-            return _editing(step["members"], _hashing(step.get("key_env")))
+            edit = _hash_with(step.get("key_env"))
         case "filter":
-            return _filtering(step)
-    return _load_installed(step)
+            return _filter(step)
+        case _:
+            return _load_installed(step)
+    return _edit_each([(path_of(name), edit) for name in names])
 
 
-def _renaming(names: Mapping[str, str]) -> Transform:
-    """Renames members where they are; a member that has the new name already is replaced."""
-    paths = {path_of(old): path_of(new)[-1] for old, new in names.items()}
+def _rename_to(new: str) -> Edit:
+    """Renames a member where it is; one that has the new name already is replaced."""
 
-    def transform(text: bytes) -> bytes:
-        members = _members_of(text)
-        if members is None:
-            return text
-        for path, new in paths.items():
-            _edit(members, path, _renamed_to(new))
-        return msgspec.json.encode(members)
-
-    return transform
-
-
-def _renamed_to(new: str) -> Edit:
     def edit(members: Members, name: str) -> None:
         members[new] = members.pop(name)
 
     return edit
 
 
+def _redact_with(text: str) -> Edit:
+    value = msgspec.Raw(msgspec.json.encode(text))
+    return lambda members, name: members.update({name: value})
+
+
 def _remove(members: Members, name: str) -> None:
     del members[name]
 
 
-def _editing(names: Sequence[str], edit: Edit) -> Transform:
-    paths = [path_of(name) for name in names]
+def _edit_each(edits: Sequence[tuple[Sequence[str], Edit]]) -> Transform:
+    """Edits the members of paths, in order."""
 
     def transform(text: bytes) -> bytes:
         members = _members_of(text)
         if members is None:
             return text
-        for path in paths:
+        for path, edit in edits:
             _edit(members, path, edit)
         return msgspec.json.encode(members)
 
@@ -153,7 +148,7 @@ def _members_of(text: bytes) -> Members | None:
         return None
 
 
-def _hashing(key_env: str | None) -> Edit:
+def _hash_with(key_env: str | None) -> Edit:
     """Returns an edit to SHA-256 in hexadecimal digits, or HMAC-SHA-256 with the key of an environment variable.
 
     Text is hashed as UTF-8, any other value as its JSON text; null stays. Raises IngestRefused without the variable.
@@ -176,7 +171,7 @@ def _hashing(key_env: str | None) -> Edit:
     return edit
 
 
-def _filtering(step: Mapping[str, Any]) -> Transform:
+def _filter(step: Mapping[str, Any]) -> Transform:
     """Keeps records whose member is there, or has one of the values; `keep = false` leaves these out instead."""
     path, wanted, keeps = path_of(step["member"]), step.get("values"), step.get("keep", True)
 

@@ -71,13 +71,13 @@ def chosen_ranges(
 
 def recipes_of(history: History, head: Commit, topics: Container[str]) -> dict[str, Recipe]:
     """Returns the recipe of each topic in its newest plan that is not archived."""
-    found: dict[str, Recipe] = {}
+    recipes: dict[str, Recipe] = {}
     for number in range(head.number, history.archived_end(), -1):
         plan = history.plan(number)
         for topic in plan.schemas if plan is not None and plan.step != MOVE else ():
             if plan is not None and topic in topics:
-                found.setdefault(topic, plan.recipe_of(topic))
-    return found
+                recipes.setdefault(topic, plan.recipe_of(topic))
+    return recipes
 
 
 def ingest_again(job: str, step: str, selection: Selection, bounds: Bounds, limits: Limits, parts: Components) -> None:
@@ -96,11 +96,11 @@ def ingest_again(job: str, step: str, selection: Selection, bounds: Bounds, limi
     def make(head: Commit | None, failed: Container[str]) -> Plan | None:
         assert head is not None
         commits = list(history.commits())
-        before = [one for one in commits if one.step != REPLAY or one.number <= since]
+        before = [commit for commit in commits if commit.step != REPLAY or commit.number <= since]
         known = ingested_by(before if step == REPLAY else commits)
         ranges = chosen_ranges(parts.source, head, selection.wants, bounds, known, step)
         if step == REPLAY:
-            done = ingested_by(one for one in commits if one.step == REPLAY and one.number > since)
+            done = ingested_by(commit for commit in commits if commit.step == REPLAY and commit.number > since)
             ranges = {place: without(some, done.ranges.get(place, [])) for place, some in ranges.items()}
         ranges = {place: some for place, some in ranges.items() if some and place[0] not in failed}
         return _plan(job, step, head, selection, ranges, ingested_by(commits), parts) if ranges else None
@@ -111,11 +111,11 @@ def ingest_again(job: str, step: str, selection: Selection, bounds: Bounds, limi
 def _plan(
     job: str, step: str, head: Commit, selection: Selection, chosen: Chosen, known: Ingested, parts: Components
 ) -> Plan:
-    found = {(one.topic, one.partition): one for one in discover(parts.source, head.cluster, selection.wants)}
+    partitions = {(one.topic, one.partition): one for one in discover(parts.source, head.cluster, selection.wants)}
     groups: list[tuple[str, tuple[Slice, ...]]] = []
     for (topic, _), ranges in chosen.items():
         for some in _apart(ranges):
-            pieces = _slices(parts.source, found, topic, some)
+            pieces = _slices(parts.source, partitions, topic, some)
             size_bytes = sum(one.weight_bytes for one in pieces)
             task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
             target = target_group_bytes(size_bytes, task_bytes, TASK_BYTES_LEAST, parts.parallelism())
@@ -124,7 +124,7 @@ def _plan(
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(groups))
     topics = sorted({topic for topic, _ in groups})
     ids = {topic: topic_id for topic, topic_id in chosen if topic in topics}
-    covered = {topic: union(one for task in tasks if task.topic == topic for one in task.ranges) for topic in topics}
+    covered = {topic: union(span for task in tasks if task.topic == topic for span in task.ranges) for topic in topics}
     recovered = {topic: common(covered[topic], known.lost_of(topic, ids[topic])) for topic in topics}
     recipes = {topic: selection.choice_of(topic, Recipe()).recipe for topic in topics}
     schemas: dict[str, TableSchema] = {}
@@ -154,21 +154,21 @@ def _plan(
 
 def _apart(ranges: Sequence[Range]) -> list[list[Range]]:
     """Returns the ranges in lists with one range of each partition at most: a task has no gaps."""
-    found: list[list[Range]] = []
+    lists: list[list[Range]] = []
     counts: dict[int, int] = {}
-    for one in ranges:
-        at = counts.get(one.partition, 0)
-        counts[one.partition] = at + 1
-        if at == len(found):
-            found.append([])
-        found[at].append(one)
-    return found
+    for span in ranges:
+        at = counts.get(span.partition, 0)
+        counts[span.partition] = at + 1
+        if at == len(lists):
+            lists.append([])
+        lists[at].append(span)
+    return lists
 
 
 def _slices(
-    source: ObjectStore, found: Mapping[tuple[str, int], TieredPartition], topic: str, ranges: Sequence[Range]
+    source: ObjectStore, partitions: Mapping[tuple[str, int], TieredPartition], topic: str, ranges: Sequence[Range]
 ) -> list[Slice]:
-    wanted = [(found[topic, one.partition], one.start, one.end) for one in ranges]
+    wanted = [(partitions[topic, span.partition], span.start, span.end) for span in ranges]
     folded = load_folded(source, wanted)
     return [piece for partition, start, end in wanted for piece in slices_of(partition, start, end, folded)]
 

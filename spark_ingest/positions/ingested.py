@@ -25,18 +25,18 @@ class Ingested:
 
     def lost_of(self, topic: str, topic_id: str) -> list[Range]:
         """Returns the lost ranges of a topic with a known end."""
-        mine = (one for one in self.lost if (one.topic, one.topic_id) == (topic, topic_id))
+        mine = (loss for loss in self.lost if (loss.topic, loss.topic_id) == (topic, topic_id))
         return union(Range(one.partition, one.start, one.end) for one in mine if one.end is not None)
 
 
 def ingested_by(commits: Iterable[Commit]) -> Ingested:
     """Returns the ranges of the results of commits."""
-    found: dict[TopicId, list[Range]] = {}
+    by_topic: dict[TopicId, list[Range]] = {}
     kept = []
     for commit in commits:
         if commit.lost or commit.recovered:
             kept.append(commit)
         for result in commit.results:
             place = (result.topic, commit.positions[result.topic].topic_id)
-            found.setdefault(place, []).extend(Range(*one) for one in result.ranges)
-    return Ingested({place: union(ranges) for place, ranges in found.items()}, not_recovered(kept))
+            by_topic.setdefault(place, []).extend(Range(*span) for span in result.ranges)
+    return Ingested({place: union(ranges) for place, ranges in by_topic.items()}, not_recovered(kept))

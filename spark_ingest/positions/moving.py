@@ -110,7 +110,7 @@ def _ranges(partition: int, start: int, end: int) -> tuple[Range, ...]:
 
 def check_no_repetition(changes: Sequence[Change]) -> None:
     """Raises IngestRefused if a move lets ingested records come twice."""
-    wrong = [one for one in changes if one.repeated]
+    wrong = [change for change in changes if change.repeated]
     if wrong:
         texts = [f"{one.place}: {one.repeated_records:,} from offset {one.repeated[0].start} on" for one in wrong]
         more = f"; and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
@@ -158,22 +158,22 @@ def move_plan(
         store=parts.source.url,
         cluster=selection.cluster,
         recipe=Recipe(),
-        positions=positions_from((one.topic, one.topic_id, one.partition, one.after) for one in changes),
+        positions=positions_from((change.topic, change.topic_id, change.partition, change.after) for change in changes),
         schemas={},
         tasks=(),
         step=MOVE,
-        skipped=_by_topic({one: one.gone for one in changes}),
-        passed=_by_topic({one: one.passed for one in changes}),
-        reopened=_by_topic({one: one.reopened for one in changes}),
-        repeated=_by_topic({one: one.repeated for one in changes}),
-        recovered=_by_topic({one: one.recovered for one in changes}),
+        skipped=_by_topic({change: change.gone for change in changes}),
+        passed=_by_topic({change: change.passed for change in changes}),
+        reopened=_by_topic({change: change.reopened for change in changes}),
+        repeated=_by_topic({change: change.repeated for change in changes}),
+        recovered=_by_topic({change: change.recovered for change in changes}),
         deleted=tuple(deleted),
     )
 
 
 def _by_topic(ranges: Mapping[Change, Sequence[Range]]) -> dict[str, list[Range]]:
-    found: dict[str, list[Range]] = {}
+    by_topic: dict[str, list[Range]] = {}
     for change, some in ranges.items():
         if some:
-            found.setdefault(change.topic, []).extend(some)
-    return found
+            by_topic.setdefault(change.topic, []).extend(some)
+    return by_topic

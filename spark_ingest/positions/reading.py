@@ -33,14 +33,14 @@ def positions_at(
 
     The end of the stored records if there is none. Reads at most one segment of each partition. Raises Corrupt.
     """
-    found = discover(source, cluster, is_wanted)
-    folded = load_folded(source, [(one, one.log_start, one.tiered_end) for one in found])
+    partitions = discover(source, cluster, is_wanted)
+    folded = load_folded(source, [(partition, partition.log_start, partition.tiered_end) for partition in partitions])
 
     def position(one: TieredPartition) -> int:
         return _first_at(source, one, unread_entries(one, one.log_start, folded), at_ms)
 
-    ends = [value_of(one) for one in request_all(position, found)]
-    return found, positions_of(found, ends)
+    ends = [value_of(one) for one in request_all(position, partitions)]
+    return partitions, positions_of(partitions, ends)
 
 
 def positions_of(found: Sequence[TieredPartition], ends: Sequence[int]) -> Positions:

@@ -40,7 +40,7 @@ def check_replayable(
 ) -> None:
     """Raises IngestRefused if rows of a topic cannot be dropped: its files are not Parquet, or a catalog has them."""
     history = History(output, job)
-    unfit = sorted({one.key for one in live_files(output, history, history.effect()).files if not is_fit(one.key)})
+    unfit = sorted({file.key for file in live_files(output, history, history.effect()).files if not is_fit(file.key)})
     found = sorted({names.topic_of(key) for key in unfit} & set(topics))
     if found:
         raise IngestRefused(f"files of {', '.join(found)} are not Parquet", hint="their rows cannot be replaced")
@@ -62,7 +62,7 @@ def drop_replayed(
     if head is None or head.replay <= complete:
         return done
     members = {topic: one.members for topic, one in head.schemas.items()}
-    for commit in [one for one in history.commits() if one.step == REPLAY and one.number > complete]:
+    for commit in [commit for commit in history.commits() if commit.step == REPLAY and commit.number > complete]:
         _drop(output, job, commit, members, done, new_id, publish or (lambda: None))
     if publish:
         publish()
@@ -90,11 +90,11 @@ def _drop(
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         if live.effect.replay >= commit.number:
             return None
-        groups = search_files((one for one in live.files if one.key not in failed), has_rows)
+        groups = search_files((file for file in live.files if file.key not in failed), has_rows)
         if failed:
             text = f"{len(failed)} files with replayed rows cannot be rewritten: {'; '.join(done.left.values())}"
             raise IngestRefused(text, hint="restore them, then run penstock ingest replay --resume")
-        used = {one.topic: members[one.topic] for one in groups if one.topic in members}
+        used = {group.topic: members[group.topic] for group in groups if group.topic in members}
         return RewritePlan(
             job, live.number, new_id(), REPLAY, used, groups, replay=commit.number, ranges=commit.repeated
         )
@@ -106,7 +106,7 @@ def _overlaps(file: StoredFile, ranges: Collection[Range]) -> bool:
     first, last = tuple(file.first), tuple(file.last)
     if file.key.startswith("dead_letters/"):
         last = (last[0], 2**63)  # the last letter may be a batch
-    return any((one.partition, one.start) <= last and first < (one.partition, one.end) for one in ranges)
+    return any((span.partition, span.start) <= last and first < (span.partition, span.end) for span in ranges)
 
 
 def _has_rows(output: ObjectStore, file: StoredFile, replay: int, ranges: Collection[Range]) -> bool:

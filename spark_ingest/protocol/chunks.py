@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.blocks import BlockMaker, DeadLetter
+from spark_ingest.decode.blocks import BlockMaker, DeadLetter, runs_of_bytes, value_sizes
 from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.decode.time_counts import PERIOD_MS, counts_of
 from spark_ingest.decode.value_costs import ValueCosts
@@ -151,21 +150,18 @@ def _split_large(order: TaskSpec, costs: ValueCosts, scanned: ScannedBatch) -> I
 
 def _parts(costs: ValueCosts, scanned: ScannedBatch) -> list[tuple[ScannedBatch, int]]:
     records, source = columns_of([scanned]), scanned.source
-    own = np.asarray(pc.fill_null(pc.binary_length(records.values), 0)).astype(np.int64)
+    own = value_sizes(records.values)
     shared = max(0, scanned.decoded_bytes - int(own.sum())) // len(records)  # keys, headers, lengths
-    columns = [costs.columns(one.as_py() or b"", 1) for one in records.values] if costs.counts_texts else []
-    ends = np.cumsum(np.maximum(own + shared, columns or costs.row_bytes))
-    offsets, first, parts = np.asarray(records.offsets), 0, []
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, side="right")))
+    columns = [costs.columns(value.as_py() or b"", 1) for value in records.values] if costs.counts_texts else []
+    sizes = np.maximum(own + shared, columns or costs.row_bytes)
+    offsets, parts = np.asarray(records.offsets), []
+    for first, last in runs_of_bytes(sizes, BLOCK_BYTES):
         start = source.start if not first else int(offsets[first])
-        end = source.end if last == len(ends) else int(offsets[last])
-        part = msgspec.structs.replace(source, start=start, end=end)
+        end = source.end if last == len(sizes) else int(offsets[last])
+        piece = msgspec.structs.replace(source, start=start, end=end)
         decoded = scanned.decoded[first:last]
-        one = replace(scanned, source=part, record_count=last - first, decoded=decoded)
-        parts.append((one, int(ends[last - 1]) - before))
-        first = last
+        part = replace(scanned, source=piece, record_count=last - first, decoded=decoded)
+        parts.append((part, int(sizes[first:last].sum())))
     return parts
 
 

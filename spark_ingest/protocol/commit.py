@@ -178,10 +178,10 @@ def _lengths(ranges: dict[str, list[Range]]) -> dict[str, int]:
 
 def _audit(results: Sequence[TaskResult]) -> dict[str, TimeCounts]:
     """Returns the sums of topics; without topics that a worker of an earlier release did not count."""
-    found: dict[str, TimeCounts | None] = {}
+    sums: dict[str, TimeCounts | None] = {}
     for one in results:
-        found[one.topic] = add_times(found.get(one.topic, TimeCounts(batches={})), one.times)
-    return {topic: one for topic, one in found.items() if one is not None}
+        sums[one.topic] = add_times(sums.get(one.topic, TimeCounts(batches={})), one.times)
+    return {topic: one for topic, one in sums.items() if one is not None}
 
 
 def _add_misfits(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
@@ -199,12 +199,12 @@ def no_progress() -> Progress:
 
 def ended_by(commits: Iterable[Commit]) -> Ended:
     """Returns the last ends of every id that commits have a position of."""
-    found: Ended = {}
+    ended: Ended = {}
     for commit in commits:
         for topic, position in commit.positions.items():
-            ends = found.setdefault(topic, {}).setdefault(position.topic_id, {})
-            found[topic][position.topic_id] = {**ends, **position.ends}
-    return found
+            ends = ended.setdefault(topic, {}).setdefault(position.topic_id, {})
+            ended[topic][position.topic_id] = {**ends, **position.ends}
+    return ended
 
 
 def not_recovered(commits: Iterable[Commit]) -> list[Lost]:

@@ -82,11 +82,11 @@ def failures_of(
     """Returns the error of each topic with a failed task, too many dead letters, or a column with too many misfits."""
     failures: dict[str, EngineError] = {}
     results: dict[str, list[TaskResult]] = {}
-    for one in outcomes:
-        if isinstance(one, FailedTask):
-            failures.setdefault(one.topic, one.error)
+    for outcome in outcomes:
+        if isinstance(outcome, FailedTask):
+            failures.setdefault(outcome.topic, outcome.error)
         else:
-            results.setdefault(one.topic, []).append(one)
+            results.setdefault(outcome.topic, []).append(outcome)
     for topic, done in results.items():
         mine = limits.of(topic)
         error = _bad_records(topic, done, mine) or _misfits(topic, done, schemas[topic], mine)
@@ -97,9 +97,9 @@ def failures_of(
 
 def held_topics(plan: int, failures: Failures, outcomes: Sequence[Outcome]) -> dict[str, Held]:
     letters: dict[str, tuple[StoredFile, ...]] = {}
-    for one in outcomes:
-        if isinstance(one, TaskResult):
-            letters[one.topic] = letters.get(one.topic, ()) + one.dead_letters
+    for outcome in outcomes:
+        if isinstance(outcome, TaskResult):
+            letters[outcome.topic] = letters.get(outcome.topic, ()) + outcome.dead_letters
     return {
         topic: Held(plan, error.code, error.detail, letters.get(topic, ())) for topic, error in sorted(failures.items())
     }

@@ -51,10 +51,10 @@ class History:
 
     def _ended_before(self, head: Commit) -> Ended:
         """Returns the ids of topics that earlier commits have a position of, and the newest one does not."""
-        found = ended_by(self.commits())
+        ended = ended_by(self.commits())
         for topic, position in head.positions.items():
-            found.get(topic, {}).pop(position.topic_id, None)
-        return {topic: ids for topic, ids in found.items() if ids}
+            ended.get(topic, {}).pop(position.topic_id, None)
+        return {topic: ids for topic, ids in ended.items() if ids}
 
     def commits(self) -> Iterator[Commit]:
         """Yields every commit, oldest first; those of archives have less, see archive.py. Raises HistoryDamaged."""
@@ -71,8 +71,8 @@ class History:
 
     def archives(self) -> list[tuple[int, int]]:
         """Returns the first and last commits of the archives, in order."""
-        found = filter(None, (names.bounds_of(one.key) for one in self.output.list(names.archives_prefix(self.job))))
-        return sorted(found)
+        bounds = filter(None, (names.bounds_of(info.key) for info in self.output.list(names.archives_prefix(self.job))))
+        return sorted(bounds)
 
     def archived_end(self) -> int:
         """Returns the number of the last archived commit, or 0."""
@@ -149,5 +149,5 @@ class History:
         return self.output.head(names.published_key(self.job)) is not None
 
     def _numbers(self, prefix: str) -> list[int]:
-        found = [names.number_of(one.key) for one in self.output.list(prefix)]
-        return [number for number in found if number is not None]
+        numbers = [names.number_of(info.key) for info in self.output.list(prefix)]
+        return [number for number in numbers if number is not None]

@@ -34,10 +34,10 @@ class Changed:
         return [one for found in self.lost.values() for one in value_of(found)]
 
 
-def lost_to_retention(found: Iterable[TieredPartition], progress: Progress) -> list[Lost]:
+def lost_to_retention(partitions: Iterable[TieredPartition], progress: Progress) -> list[Lost]:
     """Returns the ranges between a position and the first offset in the store."""
     lost = []
-    for one in found:
+    for one in partitions:
         reached = progress.reached(one.topic, one.topic_id, one.partition)
         if reached is not None and reached < one.log_start:
             lost.append(Lost(one.topic, one.topic_id, one.partition, reached, one.log_start, RETENTION))
@@ -101,15 +101,15 @@ def _lost_with(
         yield Lost(topic, topic_id, partition, start, end, NOT_TIERED)
 
 
-def living_ids(found: Iterable[TieredPartition]) -> dict[str, str]:
-    return {one.topic: one.topic_id for one in found}
+def living_ids(partitions: Iterable[TieredPartition]) -> dict[str, str]:
+    return {partition.topic: partition.topic_id for partition in partitions}
 
 
 def pending_losses(store: ObjectStore, cluster: str, progress: Progress) -> list[Lost]:
     """Returns the losses since the newest commit. Reads manifests. Raises IngestRefused, Corrupt."""
-    found = discover(store, resolve_cluster(store, None, cluster), progress.knows)
-    changed = changed_ids(store, cluster, living_ids(found), progress, lambda _: True)
-    return [*lost_to_retention(found, progress), *changed.all_lost()]
+    partitions = discover(store, resolve_cluster(store, None, cluster), progress.knows)
+    changed = changed_ids(store, cluster, living_ids(partitions), progress, lambda _: True)
+    return [*lost_to_retention(partitions, progress), *changed.all_lost()]
 
 
 def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = RETENTION) -> list[Lost]:
@@ -123,9 +123,9 @@ def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = 
 
 def counted(lost: Sequence[Lost]) -> int:
     """Returns the number of records in ranges with a known end."""
-    return sum(one.records or 0 for one in lost)
+    return sum(loss.records or 0 for loss in lost)
 
 
 def rows_of(lost: Sequence[Lost]) -> list[dict[str, object]]:
     """Converts lost ranges for JSON documents."""
-    return [{**msgspec.structs.asdict(one), "records": one.records} for one in lost]
+    return [{**msgspec.structs.asdict(loss), "records": loss.records} for loss in lost]

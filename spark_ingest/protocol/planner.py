@@ -151,14 +151,14 @@ def next_plan(
     """
     progress = head.progress if head else no_progress()
     of_job = {*progress.positions, *progress.ended}
-    found = topics_of(source, cluster, selection.wants)
-    if not found and not selection.allow_no_topics and not any(map(selection.wants, of_job)):
+    stored_topics = topics_of(source, cluster, selection.wants)
+    if not stored_topics and not selection.allow_no_topics and not any(map(selection.wants, of_job)):
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
-    stored = [topic for topic in found if topic not in left_out]
+    stored = [topic for topic in stored_topics if topic not in left_out]
     discovered = partitions_of(source, cluster, stored, known(cluster), partial(_is_committed, progress))
     gone: dict[str, list[TieredPartition] | EngineError] = {
-        topic: [] for topic in of_job.difference(found) if selection.wants(topic) and topic not in left_out
+        topic: [] for topic in of_job.difference(stored_topics) if selection.wants(topic) and topic not in left_out
     }
     topics = dict(sorted((gone | discovered.topics).items()))
     changes, failures, settled = _all_changes(source, cluster, progress, selection, topics, now_ms)
@@ -185,7 +185,7 @@ def next_plan(
         return Planned(None, failures, cluster, reading, discovered.known)
     kept = [task for task in tasks if task.topic in changes]
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
-    todos = [todo for one in changes.values() for todo in one.todos]
+    todos = [todo for change in changes.values() for todo in change.todos]
     recipes = _recipes(selection, recipe, by_topic.keys() & changes)
     positions = _positions(todos, tasks)
     plan = Plan(
@@ -200,10 +200,10 @@ def next_plan(
         schemas=schemas,
         tasks=tasks,
         skipped=_skipped(todos, progress),
-        deleted=tuple(lost for one in changes.values() for lost in one.deleted),
+        deleted=tuple(lost for change in changes.values() for lost in change.deleted),
         unseen=_unseen(todos, progress, selection),
         settled={topic: ids for topic, ids in settled.items() if topic in positions or progress.knows(topic)},
-        is_partial=len(taken) < len(groups) or any(one.is_cut for one in changes.values()),
+        is_partial=len(taken) < len(groups) or any(change.is_cut for change in changes.values()),
         recipes=recipes,
         arrow=arrow_of((recipe, *recipes.values())),
         mixed={topic: mixed[topic] for topic in sorted(by_topic.keys() & changes) if mixed[topic]},
@@ -239,7 +239,7 @@ def _all_changes(
     for topic, found in stored.items():
         with _failing_alone(topic, failures):
             changes[topic] = _changes(progress, selection, found, value_of(changed.lost.get(topic, [])))
-    todos = [todo for one in changes.values() for todo in one.todos]
+    todos = [todo for change in changes.values() for todo in change.todos]
     folded = load_folded(source, [(todo.partition, todo.start, todo.end) for todo in todos])
     complete: dict[str, _Changes] = {}
     for topic, one in changes.items():
@@ -265,15 +265,15 @@ def _bounded_in_time(todo: _Todo, progress: Progress, selection: Selection, fold
 
 
 def _changes(
-    progress: Progress, selection: Selection, found: Sequence[TieredPartition], deleted: list[Lost]
+    progress: Progress, selection: Selection, partitions: Sequence[TieredPartition], deleted: list[Lost]
 ) -> _Changes:
     """Returns the changes of a topic, still without its slices. Raises LostRecords."""
     if selection.on_lost == FAIL_ON_LOSS:
-        check_no_loss([*lost_to_retention(found, progress), *deleted])
-    todos = [_todo(one, progress, selection) for one in found]
-    reading = {one.partition.partition: one.start for one in todos}
-    todos = [one for one in todos if one.start != _committed(one.partition, progress) or one.start < one.end]
-    return _Changes(todos, deleted, TopicPosition(found[0].topic_id, reading) if found else None)
+        check_no_loss([*lost_to_retention(partitions, progress), *deleted])
+    todos = [_todo(partition, progress, selection) for partition in partitions]
+    reading = {todo.partition.partition: todo.start for todo in todos}
+    todos = [todo for todo in todos if todo.start != _committed(todo.partition, progress) or todo.start < todo.end]
+    return _Changes(todos, deleted, TopicPosition(partitions[0].topic_id, reading) if partitions else None)
 
 
 def check_no_loss(lost: Sequence[Lost]) -> None:
@@ -334,11 +334,11 @@ def _groups(
 def _log_bytes_of_file(head: Commit | None, selection: Selection, recipe: Recipe, topic: str) -> int:
     """Returns how much of the log a file of the topic's size takes, by the newest commit; 0 without a size."""
     file_bytes = selection.choice_of(topic, recipe).recipe.layout.file_bytes
-    results = [one for one in head.results if one.topic == topic] if head and file_bytes else []
-    written = sum(file.size_bytes for one in results for file in one.files)
+    results = [result for result in head.results if result.topic == topic] if head and file_bytes else []
+    written = sum(file.size_bytes for result in results for file in result.files)
     if written * 8 < file_bytes or not written:  # too little for an estimate
         return file_bytes * LOG_BYTES_OF_FILE_BYTE
-    return file_bytes * sum(one.read_bytes for one in results) // written
+    return file_bytes * sum(result.read_bytes for result in results) // written
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
@@ -346,9 +346,9 @@ def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
     found = [(todo.partition.topic, todo.partition.topic_id, todo.partition.partition, todo.start) for todo in todos]
     positions = positions_from(found)
     for task in tasks:
-        for one in task.ranges:
-            assert positions[task.topic].ends[one.partition] == one.start
-            positions[task.topic].ends[one.partition] = one.end
+        for span in task.ranges:
+            assert positions[task.topic].ends[span.partition] == span.start
+            positions[task.topic].ends[span.partition] = span.end
     return positions
 
 
@@ -373,5 +373,5 @@ def _unseen(todos: Sequence[_Todo], progress: Progress, selection: Selection) ->
 
 def _recipes(selection: Selection, recipe: Recipe, topics: Iterable[str]) -> dict[str, Recipe]:
     """Returns the recipes of topics that have another one than the plan."""
-    found = {topic: selection.choice_of(topic, recipe).recipe for topic in sorted(topics)}
-    return {topic: one for topic, one in found.items() if one != recipe}
+    recipes = {topic: selection.choice_of(topic, recipe).recipe for topic in sorted(topics)}
+    return {topic: one for topic, one in recipes.items() if one != recipe}

@@ -102,8 +102,8 @@ def unregister(source: ObjectStore, cluster: str, job: str, job_id: str | None) 
     """Removes the registrations of a job, of all outputs without `job_id`; returns them. Leaves unreadable ones."""
     removed = []
     for one in registrations(source, cluster):
-        found = one.registration
-        if found is not None and found.job == job and job_id in (None, found.job_id):
+        registration = one.registration
+        if registration is not None and registration.job == job and job_id in (None, registration.job_id):
             source.delete(one.key)
-            removed.append(found)
+            removed.append(registration)
     return removed

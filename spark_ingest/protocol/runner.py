@@ -103,11 +103,11 @@ def run(job: Job, parts: Components) -> None:
     _remove_held_files(parts.output, head)
     while True:
         _register(job, registrar, head)
-        found = history.plan(head.number + 1 if head else 1)
-        if found is None and budget.is_spent(parts.now_ms()):
+        pending = history.plan(head.number + 1 if head else 1)
+        if pending is None and budget.is_spent(parts.now_ms()):
             parts.listener.on_limit()
             break
-        plan = found or _new_plan(
+        plan = pending or _new_plan(
             replace(job, selection=within(job.selection, budget)), parts, history, head, failures, registrar
         )
         if plan is None:
@@ -115,10 +115,10 @@ def run(job: Job, parts: Components) -> None:
         check_generation(plan)
         check_not_committed(plan, head)
         budget = budget.after(plan)
-        if found and job.is_registered:
+        if pending and job.is_registered:
             registrar.update(plan.cluster, head.first_nonce if head else plan.nonce, starts_of(plan))
-        parts.listener.on_plan(plan, is_resumed=found is not None)
-        is_again = found is not None or plan.is_partial or job.step is not None
+        parts.listener.on_plan(plan, is_resumed=pending is not None)
+        is_again = pending is not None or plan.is_partial or job.step is not None
         if history.commit(plan.number) is None:
             outcome = _carry_out(job, parts, history, head, plan, failures)
             is_again = outcome is _Next.PLAN_AGAIN or (is_again and outcome is _Next.GO_ON)
@@ -221,7 +221,7 @@ def _carry_out(
     is_useless = failed and not widened and not rest.positions and not rest.deleted
     if is_useless and (job.step or _next_plan(job, parts, head, failures, _known_manifests(job, parts)).plan is None):
         return _Next.STOP
-    results = [one for one in outcomes if isinstance(one, TaskResult)]
+    results = [outcome for outcome in outcomes if isinstance(outcome, TaskResult)]
     done = sorted(result.task for result in results if result.topic not in failed)
     assert done == [task.task for task in rest.tasks]
     ours = commit_of(plan, head, results, held_topics(plan.number, failed, outcomes), parts.now_ms())
@@ -258,12 +258,12 @@ def check_not_committed(plan: Plan, head: Commit | None) -> None:
     progress = head.progress if head else no_progress()
     for task in plan.tasks if not plan.step else ():
         topic_id = plan.positions[task.topic].topic_id
-        for one in task.ranges:
-            reached = progress.reached(task.topic, topic_id, one.partition)
-            if reached is not None and one.start < reached:
+        for span in task.ranges:
+            reached = progress.reached(task.topic, topic_id, span.partition)
+            if reached is not None and span.start < reached:
                 raise RepeatedRecords(
-                    f"plan {plan.number} of job {plan.job} has offsets {one.start} to {min(one.end, reached) - 1} of "
-                    f"{task.topic} partition {one.partition}, which are committed",
+                    f"plan {plan.number} of job {plan.job} has offsets {span.start} to {min(span.end, reached) - 1} of "
+                    f"{task.topic} partition {span.partition}, which are committed",
                     hint="penstock ingest abandon drops the plan",
                 )
 
@@ -289,7 +289,7 @@ def abandon(output: ObjectStore, job: str, now_ms: int) -> tuple[Plan, list[str]
 
 def remove_files(output: ObjectStore, plan: int, prefixes: Sequence[str]) -> list[str]:
     """Removes the files of a plan, by the plan number in their names; returns their keys."""
-    keys = [one.key for prefix in prefixes for one in output.list(prefix)]
+    keys = [info.key for prefix in prefixes for info in output.list(prefix)]
     mine = [key for key in keys if names.plan_number_of(key) == plan]
     for key in mine:
         output.delete(key)

@@ -81,12 +81,12 @@ def table_schema(
     recipe, mixed = choice.recipe, list[MixedColumn]()
     if recipe.payload != RAW:
         published = with_declared(topic, published, choice.columns)
-        slices = [one for task in tasks for one in task.slices]
+        slices = [piece for task in tasks for piece in task.slices]
         sampled, mixed = sampled_members(source, slices, recipe, choice.misfit_max_percent, published)
         seen = seen_members(published, sampled, head.seen.get(topic, []) if head else [])
         before, reserved = published, recipe.layout.partition_columns
         published = evolve(published, seen, widens=choice.widens, reserved=reserved, names=names)
-        mixed = [one for one in mixed if is_new(one.path, before, published)]
+        mixed = [column for column in mixed if is_new(column.path, before, published)]
     return schema_of(published, recipe.payload), mixed
 
 
@@ -112,14 +112,14 @@ def sampled_members(
     mixed: list[Mixed] = []
     counts = counted(values if converter is None else _convert(values, converter, bigints, known))
     members = [[name, one.chosen((name,), limit_percent, mixed)] for name, one in counts.items()]
-    return prefer_members(members, [list(one) for one in known.items()]), [_mixed_column(one) for one in mixed]
+    return prefer_members(members, [list(one) for one in known.items()]), [_mixed_column(column) for column in mixed]
 
 
 def _convert(
     values: Iterable[_Sampled], converter: Converter, bigints: Container[str], known: dict[str, Type]
 ) -> Iterator[_Sampled]:
     """Yields the JSON of values with the types that they declare, and adds these types to `known`."""
-    without_bigints = OfSame(lambda members: [one for one in members if one[0] not in bigints])
+    without_bigints = OfSame(lambda members: [member for member in members if member[0] not in bigints])
     before: Members = []
     for value, place, _ in values:
         [text] = converter.convert([value]).texts
@@ -181,15 +181,15 @@ def _infer(counts: dict[str, TypeCounts], value: bytes, place: object, declared:
 
 def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:
     """Returns slices that start a segment if there are any: in others the reader must skip to the first record."""
-    beginnings = [one for one in slices if one.start == one.base_offset] or list(slices[:1])
+    beginnings = [piece for piece in slices if piece.start == piece.base_offset] or list(slices[:1])
     step = max(1, -(-len(beginnings) // READS_MAX))
     return beginnings[::step]
 
 
 def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[_Sampled]:
-    for one in slices:
+    for piece in slices:
         taken = taken_bytes = 0
-        for scanned in scan(store, [one], READ_BYTES):
+        for scanned in scan(store, [piece], READ_BYTES):
             for at, value in enumerate(scanned.values()[: READ_RECORDS_MAX - taken]):
                 yield value, _Place(scanned, at), []
             taken += scanned.record_count

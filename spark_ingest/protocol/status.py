@@ -37,9 +37,9 @@ def status(
     history = History(output, job)
     head = history.head()
     cluster, progress = _of_job(source, head, cluster)
-    found, failed = _read_partitions(source, cluster, is_wanted)
-    partitions = _partitions(source, found, progress, failed)
-    every = [one for some in found.values() for one in some]
+    by_topic, failed = _read_partitions(source, cluster, is_wanted)
+    partitions = _partitions(source, by_topic, progress, failed)
+    every = [one for some in by_topic.values() for one in some]
     changed = changed_ids(
         source, cluster, living_ids(every), progress, lambda topic: is_wanted(topic) and topic not in failed
     )
@@ -55,8 +55,8 @@ def status(
         "committed_ms": head.committed_ms if head else None,
         "pending_plan": pending.number if pending else None,
         "incomplete_replay": incomplete_replay(history, head),
-        "lag_records": sum(one["lag_records"] for one in partitions),
-        "lag_bytes": sum(one["lag_bytes"] for one in partitions),
+        "lag_records": sum(partition["lag_records"] for partition in partitions),
+        "lag_bytes": sum(partition["lag_bytes"] for partition in partitions),
         "partitions": partitions,
         "held": head.held_details if head else {},
         "misfits": remaining_misfits(history, head),
@@ -93,8 +93,8 @@ def lag(
     head = History(output, job).head()
     cluster, progress = _of_job(source, head, cluster)
     topics: dict[str, dict[str, Any]] = {}
-    found, failed = _read_partitions(source, cluster, is_wanted)
-    for one in _partitions(source, found, progress, failed):
+    by_topic, failed = _read_partitions(source, cluster, is_wanted)
+    for one in _partitions(source, by_topic, progress, failed):
         known = topics.setdefault(one["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0})
         known["lag_records"] += one["lag_records"]
         known["lag_bytes"] += one["lag_bytes"]
@@ -111,30 +111,30 @@ def lag(
 
 
 def _of_job(source: ObjectStore, head: Commit | None, cluster: str | None) -> tuple[str, Progress]:
-    found = resolve_cluster(source, cluster, head.cluster if head else None)
-    return found, head.progress if head else no_progress()
+    resolved = resolve_cluster(source, cluster, head.cluster if head else None)
+    return resolved, head.progress if head else no_progress()
 
 
 def _read_partitions(
     source: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]
 ) -> tuple[dict[str, list[TieredPartition]], dict[str, EngineError]]:
     """Returns the partitions of each topic, and the errors of the others."""
-    found = partitions_of(source, cluster, topics_of(source, cluster, is_wanted)).topics
-    failed = {topic: one for topic, one in found.items() if isinstance(one, EngineError)}
-    return {topic: one for topic, one in found.items() if not isinstance(one, EngineError)}, failed
+    by_topic = partitions_of(source, cluster, topics_of(source, cluster, is_wanted)).topics
+    failed = {topic: one for topic, one in by_topic.items() if isinstance(one, EngineError)}
+    return {topic: one for topic, one in by_topic.items() if not isinstance(one, EngineError)}, failed
 
 
 def _partitions(
     source: ObjectStore,
-    found: Mapping[str, Iterable[TieredPartition]],
+    by_topic: Mapping[str, Iterable[TieredPartition]],
     progress: Progress,
     failed: dict[str, EngineError],
 ) -> list[dict[str, Any]]:
     """Returns the documents of partitions. Adds topics to `failed` whose older entries cannot be read."""
-    every = [one for some in found.values() for one in some]
+    every = [one for some in by_topic.values() for one in some]
     folded = load_folded(source, [(one, _start(one, progress), one.tiered_end) for one in every])
     documents: list[dict[str, Any]] = []
-    for topic, some in found.items():
+    for topic, some in by_topic.items():
         try:
             documents += [_partition(one, progress, folded) for one in some]
         except EngineError as error:
@@ -154,8 +154,8 @@ def _partition(partition: TieredPartition, progress: Progress, folded: Folded) -
     committed_end = progress.reached(partition.topic, partition.topic_id, partition.partition)
     start = _start(partition, progress)
     unread = unread_entries(partition, start, folded)
-    oldest_ms = min((one.min_timestamp_ms for one in unread), default=None)
-    span_ms = 0 if oldest_ms is None else max(one.max_timestamp_ms for one in unread) - oldest_ms
+    oldest_ms = min((entry.min_timestamp_ms for entry in unread), default=None)
+    span_ms = 0 if oldest_ms is None else max(entry.max_timestamp_ms for entry in unread) - oldest_ms
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -163,7 +163,7 @@ def _partition(partition: TieredPartition, progress: Progress, folded: Folded) -
         "committed_end": committed_end,
         "tiered_end": partition.tiered_end,
         "lag_records": max(0, partition.tiered_end - start),
-        "lag_bytes": sum(one.size_bytes for one in unread),
+        "lag_bytes": sum(entry.size_bytes for entry in unread),
         "lag_ms": span_ms,
         "oldest_ms": oldest_ms,
     }

@@ -142,7 +142,7 @@ class _RollingOutput:
         ended = self._files.add(table, chunk.ranges, chunk.read_bytes)
         self._letters += chunk.dead
         self._end = (chunk.ranges[-1].partition, chunk.ranges[-1].end)
-        held = sum(512 + len(one.value or b"") for one in self._letters)
+        held = sum(512 + len(letter.value or b"") for letter in self._letters)
         return [_grown(one) for one in ended], self._dead_letters() if held >= _LETTERS_BYTES else []
 
     def finish(self) -> tuple[list[_File], list[_File]]:
@@ -174,7 +174,7 @@ def _result(
         topic=order.task.topic,
         ranges=tuple(order.task.ranges),
         rows=table.num_rows,
-        bad=sum(one.last_offset - one.offset + 1 for one in chunk.dead),
+        bad=sum(letter.last_offset - letter.offset + 1 for letter in chunk.dead),
         absent=0,
         fallbacks=chunk.fallbacks,
         reasons=_counted(chunk.dead),
@@ -247,7 +247,7 @@ def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -
 
 def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -> list[StoredFile]:
     if len(files) < 2 or puts_at_once < 2:
-        return [_store(output, one) for one in files]
+        return [_store(output, file) for file in files]
     with ThreadPoolExecutor(puts_at_once) as pool:
         try:
             return list(pool.map(lambda one: _store(output, one), files))

@@ -95,15 +95,15 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
         if commit.step in (BACKFILL, REPLAY):
             _check_step(commit, done, findings)
         for result in commit.results if commit.step not in (BACKFILL, REPLAY) else ():
-            for one in result.ranges:
-                place = (result.topic, commit.positions[result.topic].topic_id, one.partition)
-                if reached.setdefault(place, one.start) != one.start:
-                    what = "are missing" if reached[place] < one.start else "come twice"
-                    between = f"{min(reached[place], one.start)} to {max(reached[place], one.start) - 1}"
+            for span in result.ranges:
+                place = (result.topic, commit.positions[result.topic].topic_id, span.partition)
+                if reached.setdefault(place, span.start) != span.start:
+                    what = "are missing" if reached[place] < span.start else "come twice"
+                    between = f"{min(reached[place], span.start)} to {max(reached[place], span.start) - 1}"
                     findings.problems.append(
-                        f"commit {commit.number}: {result.topic} partition {one.partition} offsets {between} {what}"
+                        f"commit {commit.number}: {result.topic} partition {span.partition} offsets {between} {what}"
                     )
-                reached[place] = one.end
+                reached[place] = span.end
         done.append(commit)
         for topic, position in commit.positions.items():
             for partition, end in position.ends.items():
@@ -122,7 +122,7 @@ def _check_step(commit: Commit, before: Iterable[Commit], findings: Findings) ->
             known.setdefault((result.topic, earlier.positions[result.topic].topic_id), []).extend(result.ranges)
     for result in commit.results:
         ingested = known.get((result.topic, commit.positions[result.topic].topic_id), [])
-        ranges = [Range(*one) for one in result.ranges]
+        ranges = [Range(*span) for span in result.ranges]
         wrong = without(ranges, ingested) if commit.step == REPLAY else common(ranges, ingested)
         what = "were not ingested before" if commit.step == REPLAY else "come twice"
         for one in wrong:
@@ -142,7 +142,7 @@ def against_plan(commit: Commit, plan: Plan | None) -> list[str]:
 
 
 def _of_result(result: TaskResult) -> list[str]:
-    offsets = sum(one.end - one.start for one in result.ranges)
+    offsets = sum(span.end - span.start for span in result.ranges)
     problems = []
     if result.rows + result.bad + result.absent != offsets:
         problems.append(
@@ -199,8 +199,8 @@ def _check_listing(
     topics = {topic for commit in commits for topic in (*commit.positions, *commit.held)}
     held = {(commit.number, topic) for commit in commits for topic in commit.held_here}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
-    found = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}
-    listed = {key: size for key, size in found.items() if not (names.is_marker(key) or names.is_of_delta(key))}
+    sizes = {info.key: info.size_bytes for prefix in prefixes for info in output.list(prefix)}
+    listed = {key: size for key, size in sizes.items() if not (names.is_marker(key) or names.is_of_delta(key))}
     retired = {key for key in committed if retained.covers(key)}
     findings.retired = len(retired)
     findings.leftovers += len(retired & listed.keys())

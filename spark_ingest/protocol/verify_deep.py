@@ -63,7 +63,7 @@ def verify_deep(
             rewritten.add(made)
         for commit in commits:
             for result in commit.results:
-                live = [one for one in result.every_file if one.key not in effect.replaced]
+                live = [file for file in result.every_file if file.key not in effect.replaced]
                 found = _not_retired(live, is_retired)
                 data, letters = set(result.files), set(result.dead_letters)
                 rows = pool.map(
@@ -75,7 +75,7 @@ def verify_deep(
                 yield from (problem for read in reads for problem in read.problems)
                 places = [place for read in reads for place in read.places]
                 places += rewritten.take(commit.number, result)
-                if len(found) < len(live) or any(map(is_retired, (one.key for one in result.every_file))):
+                if len(found) < len(live) or any(map(is_retired, (file.key for file in result.every_file))):
                     rewritten.has_gaps = True
                 elif not any(read.problems for read in reads) and layouts(result.topic).format != LINES:
                     is_changed = len(live) < len(result.every_file)
@@ -84,7 +84,7 @@ def verify_deep(
 
 
 def _not_retired(files: Iterable[StoredFile], is_retired: Callable[[str], bool]) -> list[StoredFile]:
-    return [one for one in files if not is_retired(one.key)]
+    return [file for file in files if not is_retired(file.key)]
 
 
 class _Rewritten:
@@ -105,8 +105,8 @@ class _Rewritten:
         taken, rest = [], []
         for places in self._places.pop((result.topic, number), ()):
             is_mine = np.zeros(len(places), dtype=bool)
-            for one in result.ranges:
-                is_mine |= (places[:, 0] == one.partition) & (places[:, 1] >= one.start) & (places[:, 1] < one.end)
+            for span in result.ranges:
+                is_mine |= (places[:, 0] == span.partition) & (places[:, 1] >= span.start) & (places[:, 1] < span.end)
             taken += [(partition, first, last) for partition, first, last in places[is_mine].tolist()]
             rest.append(places[~is_mine])
         if any(map(len, rest)):
@@ -212,7 +212,7 @@ def _of_places(
                     + ("comes twice" if first < reached else "is outside the range")
                 )
             reached = last + 1
-    offsets = sum(one.end - one.start for one in result.ranges)
+    offsets = sum(span.end - span.start for span in result.ranges)
     if rewritten is not None and found <= offsets - result.absent:
         rewritten.missing += offsets - result.absent - found
     elif found != offsets - result.absent:

@@ -75,8 +75,8 @@ def resolve_cluster(store: ObjectStore, given: str | None, of_job: str | None = 
 
 def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[TieredPartition]:
     """Returns every partition with a manifest of the selected topics, by topic and number. Raises the first error."""
-    found = partitions_of(store, cluster, topics_of(store, cluster, is_wanted)).topics
-    return [one for result in found.values() for one in value_of(result)]
+    by_topic = partitions_of(store, cluster, topics_of(store, cluster, is_wanted)).topics
+    return [one for result in by_topic.values() for one in value_of(result)]
 
 
 def topics_of(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[str]:
@@ -145,12 +145,12 @@ def partitions_of(
     changed = [place for place in roots if place not in same]
     loaded = request_all(lambda place: _load(store, cluster, place, roots[place]), changed)
     manifests = dict(zip(changed, loaded, strict=True))
-    found: dict[str, list[TieredPartition] | EngineError] = {}
+    by_topic: dict[str, list[TieredPartition] | EngineError] = {}
     for topic, listing in listings.items():
         partitions = [_partition(place, same.get(place), manifests.get(place)) for place in listing.newest]
-        errors = [one for one in partitions if isinstance(one, EngineError)]
-        found[topic] = errors[0] if errors else [one for one in partitions if isinstance(one, TieredPartition)]
-    return Discovered(found, {topic: _remember(one, found[topic]) for topic, one in listings.items()})
+        errors = [partition for partition in partitions if isinstance(partition, EngineError)]
+        by_topic[topic] = errors[0] if errors else [one for one in partitions if isinstance(one, TieredPartition)]
+    return Discovered(by_topic, {topic: _remember(one, by_topic[topic]) for topic, one in listings.items()})
 
 
 def _find_known(known: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
@@ -202,7 +202,7 @@ def _entries(partition: TieredPartition, start: int, folded: Folded) -> Iterator
 def _is_cluster(store: ObjectStore, name: str) -> bool:
     """True if nodes have written below the name; registrations of jobs do not count."""
     jobs = store_registrations_prefix(name)
-    return any(not one.key.startswith(jobs) for one in store.list(f"{name}/"))
+    return any(not info.key.startswith(jobs) for info in store.list(f"{name}/"))
 
 
 def _holds_topics(store: ObjectStore, cluster: str) -> bool:

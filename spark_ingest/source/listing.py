@@ -64,7 +64,7 @@ def _keys_max(topic: KnownTopic) -> int:
 def _all_at_once(store: ObjectStore, cluster: str, topic: str, keys_max: int) -> TopicListing:
     """Lists up to `keys_max` keys; the listing is complete if there are fewer."""
     prefix = f"{cluster}/{topic}/"
-    found: dict[Place, NewestRoot] = {}
+    roots: dict[Place, NewestRoot] = {}
     keys = 0
     for one in islice(store.list(prefix), keys_max):
         keys += 1
@@ -72,8 +72,8 @@ def _all_at_once(store: ObjectStore, cluster: str, topic: str, keys_max: int) ->
         if match:
             place = Place(topic, match[1], int(match[2]))
             root = NewestRoot(int(match[3]), one.size_bytes, one.modified_ms)
-            found[place] = max(root, found.get(place, root))
-    return TopicListing(keys, found)
+            roots[place] = max(root, roots.get(place, root))
+    return TopicListing(keys, roots)
 
 
 def _one_by_one(

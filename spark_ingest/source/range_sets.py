@@ -9,37 +9,37 @@ from spark_ingest.source.slices import Range
 
 def union(ranges: Iterable[Range]) -> list[Range]:
     """Returns the offsets of any range, in the order of (partition, start)."""
-    found: list[Range] = []
-    for one in sorted(ranges):
-        if one.start >= one.end:
+    merged: list[Range] = []
+    for span in sorted(ranges):
+        if span.start >= span.end:
             continue
-        if found and found[-1].partition == one.partition and one.start <= found[-1].end:
-            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
+        if merged and merged[-1].partition == span.partition and span.start <= merged[-1].end:
+            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, span.end))
         else:
-            found.append(one)
-    return found
+            merged.append(span)
+    return merged
 
 
 def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     """Returns the offsets that are in both sets."""
     left, right = union(ranges), union(others)
-    found: list[Range] = []
+    shared: list[Range] = []
     at = other_at = 0
     while at < len(left) and other_at < len(right):
         one, other = left[at], right[other_at]
         if one.partition == other.partition and max(one.start, other.start) < min(one.end, other.end):
-            found.append(Range(one.partition, max(one.start, other.start), min(one.end, other.end)))
+            shared.append(Range(one.partition, max(one.start, other.start), min(one.end, other.end)))
         if (one.partition, one.end) <= (other.partition, other.end):
             at += 1
         else:
             other_at += 1
-    return found
+    return shared
 
 
 def without(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     """Returns the offsets of `ranges` that are not in `others`."""
     removed = union(others)
-    found: list[Range] = []
+    rest: list[Range] = []
     at = 0
     for one in union(ranges):
         start = one.start
@@ -49,12 +49,12 @@ def without(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
             if other.partition != one.partition or other.start >= one.end:
                 break
             if start < other.start:
-                found.append(Range(one.partition, start, other.start))
+                rest.append(Range(one.partition, start, other.start))
             start = max(start, other.end)
         if start < one.end:
-            found.append(Range(one.partition, start, one.end))
-    return found
+            rest.append(Range(one.partition, start, one.end))
+    return rest
 
 
 def offset_count(ranges: Iterable[Range]) -> int:
-    return sum(one.end - one.start for one in ranges)
+    return sum(span.end - span.start for span in ranges)

@@ -68,18 +68,18 @@ def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_B
     An object that is gone is read from the one that has replaced it; what it yields is the same.
     """
     replacements = Replacements(store)
-    for one in slices:
-        reached = one.start
+    for piece in slices:
+        reached = piece.start
         try:
-            for header, raw in _batches(store, one, piece_bytes):
-                if header.next_offset > one.start and header.base_offset < one.end:
-                    yield _decoded(one, header, raw)
+            for header, raw in _batches(store, piece, piece_bytes):
+                if header.next_offset > piece.start and header.base_offset < piece.end:
+                    yield _decoded(piece, header, raw)
                     reached = header.next_offset
         except NoSuchObject:
-            other = replacements.slice_of(one, reached)
+            other = replacements.slice_of(piece, reached)
             for header, raw in _batches(store, other, min(piece_bytes, REPLACED_PIECE_BYTES)):
-                if header.next_offset > reached and header.base_offset < one.end:
-                    yield _decoded(one, header, raw)
+                if header.next_offset > reached and header.base_offset < piece.end:
+                    yield _decoded(piece, header, raw)
 
 
 def _decoded(one: Slice, header: Header, raw: memoryview) -> ScannedBatch:

@@ -50,23 +50,23 @@ PartitionOffset = tuple[int, int]  # a partition and an offset in it
 def ranges_of(slices: Iterable[Slice]) -> list[Range]:
     """Returns the ranges of slices. The slices of a partition must be contiguous."""
     ranges: list[Range] = []
-    for one in slices:
-        if ranges and ranges[-1].partition == one.partition:
-            assert ranges[-1].end == one.start
-            ranges[-1] = ranges[-1]._replace(end=one.end)
+    for piece in slices:
+        if ranges and ranges[-1].partition == piece.partition:
+            assert ranges[-1].end == piece.start
+            ranges[-1] = ranges[-1]._replace(end=piece.end)
         else:
-            ranges.append(Range(one.partition, one.start, one.end))
+            ranges.append(Range(piece.partition, piece.start, piece.end))
     return ranges
 
 
 def between(ranges: Iterable[Range], begin: PartitionOffset, end: PartitionOffset) -> list[Range]:
     """Clips ranges to `begin` to `end` (exclusive), in the order of (partition, offset)."""
     found = []
-    for one in ranges:
-        start = max(begin, (one.partition, one.start))
-        stop = min(end, (one.partition, one.end))
+    for span in ranges:
+        start = max(begin, (span.partition, span.start))
+        stop = min(end, (span.partition, span.end))
         if start < stop and start[0] == stop[0]:
-            found.append(Range(one.partition, start[1], stop[1]))
+            found.append(Range(span.partition, start[1], stop[1]))
     return found
 
 

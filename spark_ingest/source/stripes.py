@@ -60,7 +60,7 @@ def _share(slices: Sequence[Slice], at: int, count: int) -> Iterator[Slice]:
     """Yields the part `at` of `count` equal parts of one partition's slices."""
     base, records = slices[0].start, slices[-1].end - slices[0].start
     start, end = base + records * at // count, base + records * (at + 1) // count
-    for one in slices:
-        first, last = max(one.start, start), min(one.end, end)
+    for piece in slices:
+        first, last = max(piece.start, start), min(piece.end, end)
         if first < last:
-            yield msgspec.structs.replace(one, start=first, end=last)
+            yield msgspec.structs.replace(piece, start=first, end=last)

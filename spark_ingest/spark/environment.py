@@ -46,8 +46,8 @@ def find_java(environment: Mapping[str, str]) -> Path | None:
     if home:
         java = Path(home, "bin", "java")
         return java if os.access(java, os.X_OK) else None
-    found = shutil.which("java", path=environment.get("PATH", ""))
-    return Path(found) if found else None
+    path = shutil.which("java", path=environment.get("PATH", ""))
+    return Path(path) if path else None
 
 
 def java_major(java: Path) -> int | None:

@@ -123,7 +123,7 @@ class SparkExecutor:
                 if one.text not in self._noted:
                     self._noted.add(one.text)
                     self._note(f"{one.text}; its tasks take longer")
-        return [one for one in reports if isinstance(one, Report)]
+        return [report for report in reports if isinstance(report, Report)]
 
 
 def _start_context(open_context: Callable[[str | None], Any], master: str | None) -> Any:

@@ -62,15 +62,15 @@ def compare(
     rows = sum(run.rows for run in runs if run.commit <= table.after)
     is_behind = (table.state.rewrite if table.state else 0) < effect.latest.get(table.topic, 0)
     if is_behind:  # it may still have what was replaced
-        listed = [one for one in listed if one.key not in effect.replaced]
+        listed = [file for file in listed if file.key not in effect.replaced]
     wanted = {key: run for key, run in wanted.items() if key not in effect.replaced}
     made = set() if is_behind else {one.key for one in effect.files_of(table.topic) if not is_retired(one.key)}
-    times = Counter(one.key for one in listed)
+    times = Counter(file.key for file in listed)
     problems = [f"{table.table} lists {key} {count} times" for key, count in sorted(times.items()) if count > 1]
     problems += [f"{table.table} lists {key}, whose commit it does not have" for key in sorted(times.keys() & ahead)]
     missing, foreign = (wanted.keys() | made) - times.keys(), times.keys() - wanted.keys() - ahead - made
     rows -= effect.dropped_of(table.topic)
-    if (missing or foreign) and not problems and sum(one.rows for one in listed) == rows:
+    if (missing or foreign) and not problems and sum(file.rows for file in listed) == rows:
         return Compared(len(listed), len(missing))
     problems += [f"{table.table} does not list {key} of {_origin(key, wanted)}" for key in sorted(missing)]
     problems += [f"{table.table} lists {key}, which no commit has" for key in sorted(foreign)]

@@ -127,7 +127,7 @@ class DeltaTables:
             raise ValueError(f"another program has replaced {gone[0]}")
         names_of = list(files.partitions.names)
         actions: list[Any] = [self._add_action(prefix, one, names_of) for one in add]
-        modified_ms = max((one.modification_time for one in actions), default=0)
+        modified_ms = max((action.modification_time for action in actions), default=0)
         columns = [pq.read_schema(self._file(prefix + one)) for one in dict.fromkeys((*add[:1], *add[-1:]))]
         properties = self._properties(files.last)
         if table is None:
@@ -274,7 +274,7 @@ def _union(types: list[Any]) -> Any:
     Raises ValueError.
     """
     if all(map(pa.types.is_list, types)):
-        return pa.list_(types[0].value_field.with_type(_union([one.value_type for one in types])))
+        return pa.list_(types[0].value_field.with_type(_union([kind.value_type for kind in types])))
     if not all(map(pa.types.is_struct, types)):
         known, *others = types
         if any(_plain(one) != _plain(known) for one in others):

@@ -49,8 +49,8 @@ class GlueTables:
         table = self._load(topic)
         if table is None:
             return None
-        found = table.get("Parameters", {})
-        return TableState(_number(found, COMMIT), None, _number(found, REWRITE))
+        parameters = table.get("Parameters", {})
+        return TableState(_number(parameters, COMMIT), None, _number(parameters, REWRITE))
 
     def add(self, run: RunFiles) -> bool:
         """Adds the partitions of the files; False if the table has this commit. Raises IngestRefused, NotPublished."""
@@ -77,10 +77,10 @@ class GlueTables:
             return []
         pages = self._calls(topic, lambda: list(self._pages(topic)))
         known = {tuple(one["Values"]) for page in pages for one in page["Partitions"]}
-        found = files_of_table(self._history, topic)
+        named = files_of_table(self._history, topic)
         return [
             TableFile(one.key, one.rows)
-            for one in found
+            for one in named
             if not table.partitions or tuple(partition_values(table, one.directory)) in known
         ]
 
@@ -118,20 +118,20 @@ class GlueTables:
             ),
         )
         errors = [one["ErrorDetail"] for one in done.get("Errors") or ()]
-        if bad := [one for one in errors if one.get("ErrorCode") != "AlreadyExistsException"]:
+        if bad := [error for error in errors if error.get("ErrorCode") != "AlreadyExistsException"]:
             raise NotPublished(f"{self.name(topic)} did not take a partition: {bad[0].get('ErrorMessage')}")
 
     def _update(self, topic: str, table: HiveTable, location: str, last: Mapping[str, int]) -> None:
         """Adds columns, and raises the numbers of the last commit and rewrite."""
         for _ in range(_UPDATES_MAX):
-            found = self._load(topic)
-            if found is None:
+            loaded = self._load(topic)
+            if loaded is None:
                 raise NotPublished(f"{self.name(topic)} was removed by another program")
-            before = {one["Name"]: one["Type"] for one in found["StorageDescriptor"]["Columns"]}
-            parameters = found.get("Parameters", {}) | self._parameters(topic, table)
+            before = {one["Name"]: one["Type"] for one in loaded["StorageDescriptor"]["Columns"]}
+            parameters = loaded.get("Parameters", {}) | self._parameters(topic, table)
             parameters |= {name: str(max(one, _number(parameters, name))) for name, one in last.items()}
             given = _table_input(table, location, parameters, before)
-            version = {"VersionId": found["VersionId"]} if found.get("VersionId") else {}
+            version = {"VersionId": loaded["VersionId"]} if loaded.get("VersionId") else {}
             try:
                 self._calls(
                     topic,
@@ -149,12 +149,12 @@ class GlueTables:
     def _load(self, topic: str) -> dict[str, Any] | None:
         """Returns the table, None without one. Raises NotPublished, IngestRefused for a table of another program."""
         try:
-            found = self._calls(topic, lambda: self._client.get_table(Name=self._name(topic), **self._place("", "")))
+            answer = self._calls(topic, lambda: self._client.get_table(Name=self._name(topic), **self._place("", "")))
         except NotPublished as error:
             if _code(error.__cause__) == "EntityNotFoundException":
                 return None
             raise
-        table: dict[str, Any] = found["Table"]
+        table: dict[str, Any] = answer["Table"]
         owner = table.get("Parameters", {})
         if (owner.get(JOB), owner.get(TOPIC)) != (self._history.job, topic):
             hint = "name another table in the file of --tables; this one is left as it is"
@@ -192,8 +192,8 @@ def _code(error: BaseException | None) -> str:
 
 
 def _number(parameters: Mapping[str, str], name: str) -> int:
-    found = parameters.get(name, "")
-    return int(found) if found.isdecimal() else 0
+    text = parameters.get(name, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _storage(table: HiveTable, location: str) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def hive_table(topic: str, payload: str, schema: TableSchema, layout: Layout, na
     if layout.period != NONE and not layout.partition_columns:
         text = f"{topic} has directories of the form {layout.pattern}, and a catalog takes partitions from name=value"
         raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
-    standard = [(one.name, one.spark_type.lower().replace(", ", ",")) for one in LEADING]
+    standard = [(column.name, column.spark_type.lower().replace(", ", ",")) for column in LEADING]
     own: list[tuple[str, str | None]] = [(VALUE.name, "binary")]
     if payload != RAW:
         own = [(member, _type_of(kind)) for member, kind in columns(schema.members)] + [(EXTRA.name, "string")]

@@ -133,7 +133,7 @@ class IcebergTables:
             listed = [task.file for task in table.scan().plan_files()]
         except Exception as error:
             raise NotPublished(f"{self._place(topic)} cannot be read: {first_line(error)}") from error
-        return [TableFile(one.file_path.removeprefix(f"{self._location}/"), one.record_count) for one in listed]
+        return [TableFile(file.file_path.removeprefix(f"{self._location}/"), file.record_count) for file in listed]
 
     @cached_property
     def _catalog(self) -> Any:
@@ -240,7 +240,7 @@ class IcebergTables:
 
 def _add_columns(transaction: Any, schemas: Sequence[pa.Schema]) -> None:
     """Adds the columns that a table lacks, and the names that they have in files."""
-    fields = [one.name for one in transaction.table_metadata.schema().fields]
+    fields = [field.name for field in transaction.table_metadata.schema().fields]
     if RESERVED & {*fields}:  # a table of an earlier release, or of a user: its columns have the names of files
         for name in sorted(fields, key=lambda one: one in RESERVED):  # the new name of one may be the old of another
             if table_name(name) != name:
@@ -251,7 +251,7 @@ def _add_columns(transaction: Any, schemas: Sequence[pa.Schema]) -> None:
             columns.union_by_name(schema)
     metadata = transaction.table_metadata
     before = metadata.name_mapping()
-    names = {one.field_id: one.name for one in metadata.schema().fields}
+    names = {field.field_id: field.name for field in metadata.schema().fields}
     mapping = mapping_of_files(before or metadata.schema().name_mapping, names)
     if mapping != before:
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
@@ -275,7 +275,7 @@ def _append(transaction: Any, paths: Sequence[str], properties: dict[str, str]) 
 def _as_in_files(metadata: Any) -> Any:
     """Returns the metadata of a table with the names that its columns have in files."""
     schema = metadata.schema()
-    fields = [one.model_copy(update={"name": file_name(one.name)}) for one in schema.fields]
+    fields = [field.model_copy(update={"name": file_name(field.name)}) for field in schema.fields]
     view = Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
     others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
     return metadata.model_copy(update={"schemas": [*others, view]})
@@ -335,12 +335,12 @@ def io_properties(url: str) -> dict[str, str]:
 
 def _last_of(table: Table, name: str) -> int:
     """Returns the last commit, or the last rewrite, whose files the table has had."""
-    summaries = [one.summary for one in table.metadata.snapshots if one.summary is not None]
+    summaries = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary is not None]
     return max(int(one.get(name) or 0) for one in ({**table.properties}, *summaries))
 
 
 def _check_required(columns: Any, files: pa.Schema) -> None:
     """Raises ValueError for a required column that the files do not have."""
-    missing = [one.name for one in columns.fields if one.required and one.name not in files.names]
+    missing = [field.name for field in columns.fields if field.required and field.name not in files.names]
     if missing:
         raise ValueError(f"the files do not have its required columns {', '.join(missing)}")

@@ -52,8 +52,8 @@ class JobTables:
 
     def publish(self) -> tuple[list[dict[str, Any]], EngineError | None]:
         """Adds what the tables do not have; returns the document, and the error of tables that are not up to date."""
-        found = publish(self._history, self._tables) if self._tables else []
-        return [_document(one, "added") for one in found], _failure(found)
+        publications = publish(self._history, self._tables) if self._tables else []
+        return [_document(publication, "added") for publication in publications], _failure(publications)
 
     def require(self) -> None:
         """Adds what the tables do not have. Raises the error of tables that are not up to date."""
@@ -68,20 +68,20 @@ class JobTables:
 
     def status(self) -> list[dict[str, Any]]:
         """Returns the state of each table, and the commits that it does not have."""
-        found = pending(self._history, self._tables) if self._tables else []
-        return [_document(one, "not_published") for one in found]
+        publications = pending(self._history, self._tables) if self._tables else []
+        return [_document(publication, "not_published") for publication in publications]
 
     def verify(self, commits: Sequence[Commit]) -> tuple[list[dict[str, Any]], list[str]]:
         """Returns the state of each table with its number of files, and the problems of all of them."""
         if self._tables is None:
             return [], []
-        found = pending(self._history, self._tables)
+        publications = pending(self._history, self._tables)
         covers = load_retained(self._history.output, self._history.job).covers
-        compared = compare_tables(found, commits, self._tables, self._history.effect(), covers)
+        compared = compare_tables(publications, commits, self._tables, self._history.effect(), covers)
         rows = [
-            _document(one, "not_published")
-            | {"files": compared[one.topic].files, "rewritten_files": compared[one.topic].rewritten}
-            for one in found
+            _document(publication, "not_published")
+            | {"files": compared[publication.topic].files, "rewritten_files": compared[publication.topic].rewritten}
+            for publication in publications
         ]
         return rows, [problem for one in compared.values() for problem in one.problems]
 

@@ -49,13 +49,13 @@ class Publication:
 def publish(history: History, tables: Tables) -> list[Publication]:
     """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
     head = history.head()
-    found, layouts = publications(history, tables, head), layouts_of(history.output)
-    for one in found.values():
+    by_topic, layouts = publications(history, tables, head), layouts_of(history.output)
+    for one in by_topic.values():
         with _noting_error(one):
             check_layouts([layouts(one.topic)], tables.kind)
-    if head and any(not one.error for one in found.values()):
-        _exchange(history, tables, history.effect(), found, layouts)
-    for at, (one, run) in enumerate(unpublished(history, found, head)):
+    if head and any(not one.error for one in by_topic.values()):
+        _exchange(history, tables, history.effect(), by_topic, layouts)
+    for at, (one, run) in enumerate(unpublished(history, by_topic, head)):
         if at == 0 and tables.lists_files:
             history.mark_published()
         with _noting_error(one):
@@ -63,7 +63,7 @@ def publish(history: History, tables: Tables) -> list[Publication]:
                 one.commits.append(run.commit)
                 one.rows += run.rows
             one.after = run.commit
-    for one in found.values():
+    for one in by_topic.values():
         if one.error:
             continue
         with _noting_error(one):
@@ -71,7 +71,7 @@ def publish(history: History, tables: Tables) -> list[Publication]:
                 one.state = tables.state(one.topic)
             if head and one.state and head.number - one.after >= MARK_AFTER:
                 tables.mark(one.topic, head.number)
-    return list(found.values())
+    return list(by_topic.values())
 
 
 @contextmanager
@@ -84,10 +84,10 @@ def _noting_error(table: Publication) -> Iterator[None]:
 
 
 def _exchange(
-    history: History, tables: Tables, effect: Effect, found: Mapping[str, Publication], layouts: Layouts
+    history: History, tables: Tables, effect: Effect, by_topic: Mapping[str, Publication], layouts: Layouts
 ) -> None:
     """Gives tables the files of rewrites that they do not have."""
-    for one in found.values():
+    for one in by_topic.values():
         for _ in range(_LOOKS_MAX):
             since = one.state.rewrite if one.state else 0
             if one.error or effect.latest.get(one.topic, 0) <= since:
@@ -132,35 +132,35 @@ def _has(key: str, *, after: int, since: int) -> bool:
 def pending(history: History, tables: Tables) -> list[Publication]:
     """Returns what `publish` would add, and adds nothing."""
     head = history.head()
-    found = publications(history, tables, head)
-    for one, run in unpublished(history, found, head):
+    by_topic = publications(history, tables, head)
+    for one, run in unpublished(history, by_topic, head):
         one.commits.append(run.commit)
         one.rows += run.rows
-    return list(found.values())
+    return list(by_topic.values())
 
 
 def publications(history: History, tables: Tables, head: Commit | None) -> dict[str, Publication]:
     """Returns the state of each topic's table, or the error of reading it."""
-    found = {topic: Publication(topic, tables.name(topic)) for topic in sorted(head.schemas if head else ())}
-    for topic, one in found.items():
+    by_topic = {topic: Publication(topic, tables.name(topic)) for topic in sorted(head.schemas if head else ())}
+    for topic, one in by_topic.items():
         assert head is not None
         with _noting_error(one):
             one.state = tables.state(topic)
             one.after = one.state.commit if one.state else _before_first(history, topic, head)
-    return found
+    return by_topic
 
 
 def unpublished(
-    history: History, found: Mapping[str, Publication], head: Commit | None
+    history: History, by_topic: Mapping[str, Publication], head: Commit | None
 ) -> Iterator[tuple[Publication, RunFiles]]:
     """Yields the runs that tables do not have, oldest first, without topics that have failed meanwhile."""
     if head is None:
         return
-    first = min((one.after for one in found.values() if not one.error), default=head.number) + 1
+    first = min((one.after for one in by_topic.values() if not one.error), default=head.number) + 1
     covers = load_retained(history.output, history.job).covers if first <= head.number else _nothing
     for number in range(first, head.number + 1):
         commit = head if number == head.number else history.any_commit(number)
-        for one in found.values():
+        for one in by_topic.values():
             if one.error or one.after >= number:
                 continue
             if commit is None:
@@ -171,12 +171,12 @@ def unpublished(
 
 def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
     """Raises IngestRefused for files that tables of a catalog cannot have."""
-    for one in layouts:
-        if kind in (DELTA, GLUE) and one.period != NONE and not one.partition_columns:
-            text = f"{kind} tables take their partitions from directories, and a topic has {one.fixed}"
+    for layout in layouts:
+        if kind in (DELTA, GLUE) and layout.period != NONE and not layout.partition_columns:
+            text = f"{kind} tables take their partitions from directories, and a topic has {layout.fixed}"
             raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
-        if kind != GLUE and (one.format != PARQUET or one.fields):
-            text = f"{kind} tables take Parquet files in directories of periods, and a topic has {one.fixed}"
+        if kind != GLUE and (layout.format != PARQUET or layout.fields):
+            text = f"{kind} tables take Parquet files in directories of periods, and a topic has {layout.fixed}"
             raise IngestRefused(text, hint="use two jobs: one with such tables, one without")
 
 

@@ -88,11 +88,11 @@ class GlueSettings:
 
 def read_tables(path: Path) -> TableSettings | GlueSettings | None:
     """Returns the settings of a TOML file; None for Delta tables, which need none. Raises IngestRefused."""
-    found = read_toml("--tables", path)
-    if found == {DELTA: {}}:
+    sections = read_toml("--tables", path)
+    if sections == {DELTA: {}}:
         return None
     try:
-        return _glue(found) if set(found) == {GLUE} else _settings(found)
+        return _glue(sections) if set(sections) == {GLUE} else _settings(sections)
     except ValueError as error:
         raise IngestRefused(f"--tables {path}: {error}") from error
 
@@ -105,12 +105,12 @@ def name_rules(path: Path | None) -> NameRules:
     return NAME_RULES[DELTA if settings is None else GLUE if isinstance(settings, GlueSettings) else ICEBERG]
 
 
-def _settings(found: dict[str, Any]) -> TableSettings:
-    section = found.pop(ICEBERG, None)
-    if found or not isinstance(section, dict):
+def _settings(sections: dict[str, Any]) -> TableSettings:
+    section = sections.pop(ICEBERG, None)
+    if sections or not isinstance(section, dict):
         raise ValueError(
             f"write one section [{ICEBERG}] or [{GLUE}], or an empty [{DELTA}]"
-            + (f", not {', '.join(sorted(found))}" if found else "")
+            + (f", not {', '.join(sorted(sections))}" if sections else "")
         )
     texts = {name: section.pop(name) for name in _TEXTS if name in section}
     maps = {name: section.pop(name) for name in ("tables", "properties") if name in section}
@@ -132,8 +132,8 @@ def _settings(found: dict[str, Any]) -> TableSettings:
     return TableSettings(**texts, **maps)
 
 
-def _glue(found: dict[str, Any]) -> GlueSettings:
-    section = found[GLUE]
+def _glue(sections: dict[str, Any]) -> GlueSettings:
+    section = sections[GLUE]
     known = ("database", "region", "endpoint", "catalog_id", "tables")
     if not isinstance(section, dict) or (unknown := sorted(section.keys() - set(known))):
         raise ValueError(f"unknown settings: {', '.join(unknown)}" if isinstance(section, dict) else "write [glue]")

@@ -185,8 +185,8 @@ def is_decodable(name: str) -> bool:
 
 def merge_all(types: Iterable[Type]) -> Type:
     merged: Type = "null"
-    for one in types:
-        merged = merge(merged, one)
+    for kind in types:
+        merged = merge(merged, kind)
     return merged
 
 

@@ -97,7 +97,7 @@ def are_rounded(texts: Iterable[bytes | None]) -> bool:
     """
     if has_held_numbers(texts if isinstance(texts, list) else list(texts)):
         return False
-    whole = b" %b " % b" ".join([one for one in texts if one is not None])
+    whole = b" %b " % b" ".join([text for text in texts if text is not None])
     marks = whole.translate(_MARKS)
     is_far = (b"e-" in whole or b"E-" in whole) and _FAR.search(whole)
     if not is_far and not any(run in marks for run in _LONG_RUNS):

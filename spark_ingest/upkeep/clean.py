@@ -121,10 +121,10 @@ def _why_left(
     try:
         archive = archives[within[0]] or history.archive(within[0])
         is_plan = prefix == names.plans_prefix(history.job)
-        found = history.plan(number) if is_plan else history.commit(number)
+        stored = history.plan(number) if is_plan else history.commit(number)
     except UnreadablePlan as error:
         return error.detail
-    if found is None:
+    if stored is None:
         return None  # another clean has removed it
-    nonce = found.plan_nonce if isinstance(found, Commit) else found.nonce
+    nonce = stored.plan_nonce if isinstance(stored, Commit) else stored.nonce
     return None if nonce == archive.commit(number).plan_nonce else "not the one that was archived"

@@ -59,7 +59,7 @@ class Compaction:
 def compact(
     output: ObjectStore,
     job: str,
-    wanted: Compaction,
+    compaction: Compaction,
     grace_ms: int,
     *,
     new_id: Callable[[], str],
@@ -77,7 +77,7 @@ def compact(
     if not is_dry:
         check_published(history, publish)
     info = output.head(names.commit_key(job, head.number))
-    until_ms = None if wanted.older_ms is None else (info.modified_ms if info else 0) - wanted.older_ms
+    until_ms = None if compaction.older_ms is None else (info.modified_ms if info else 0) - compaction.older_ms
     members = {topic: one.members for topic, one in head.schemas.items()}
     layouts = layouts_of(output)
 
@@ -94,36 +94,40 @@ def compact(
                 checked.add(file.key)
 
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
-        fit = [one for one in live.files if one.key not in failed and is_fit(one.key)]
-        files = [one for one in fit if wanted.topics.fullmatch(names.topic_of(one.key))]
-        groups = tuple(_take_bytes(groups_of(files, live, wanted, until_ms, layouts), wanted.rewrite_bytes))
-        if not groups and wanted.widens:
-            groups = tuple(_take_bytes(older_files(files), wanted.rewrite_bytes))
+        fit = [file for file in live.files if file.key not in failed and is_fit(file.key)]
+        files = [one for one in fit if compaction.topics.fullmatch(names.topic_of(one.key))]
+        groups = tuple(_take_bytes(groups_of(files, live, compaction, until_ms, layouts), compaction.rewrite_bytes))
+        if not groups and compaction.widens:
+            groups = tuple(_take_bytes(older_files(files), compaction.rewrite_bytes))
         if not groups:
             return None
-        used = {one.topic: members[one.topic] for one in groups if one.topic in members}
-        return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, wanted.distinct, lifts=True)
+        used = {group.topic: members[group.topic] for group in groups if group.topic in members}
+        return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, compaction.distinct, lifts=True)
 
     rewrites = None
     if is_dry:
         plan = choose(live_files(output, history, Rewrites(output, job).effect()), set())
-        done.replaced = sum(len(one.inputs) for one in plan.groups) if plan else 0
-        done.replaced_bytes = sum(one.size_bytes for one in plan.groups) if plan else 0
+        done.replaced = sum(len(group.inputs) for group in plan.groups) if plan else 0
+        done.replaced_bytes = sum(group.size_bytes for group in plan.groups) if plan else 0
         done.files = len(plan.groups) if plan else 0
     else:
-        rewrites = carry_out(output, job, choose, done, publish or (lambda: None), wanted.commits)
+        rewrites = carry_out(output, job, choose, done, publish or (lambda: None), compaction.commits)
         if publish:
             publish()  # also what an earlier call committed
-    if wanted.commits is None:
-        done.unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
-    if wanted.distinct:
-        done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), wanted)
+    if compaction.commits is None:
+        done.unfit = unfit_tables(live_files(output, history, history.effect()), compaction.topics)
+    if compaction.distinct:
+        done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), compaction)
     remove_replaced(output, job, grace_ms, done, is_dry=is_dry, rewrites=rewrites)
     return done
 
 
 def groups_of(
-    files: list[StoredFile], live: Live, wanted: Compaction, until_ms: int | None, layouts: Layouts = lambda _: DEFAULT
+    files: list[StoredFile],
+    live: Live,
+    compaction: Compaction,
+    until_ms: int | None,
+    layouts: Layouts = lambda _: DEFAULT,
 ) -> Iterator[Group]:
     """Yields the groups of each directory, in the order of their keys. `until_ms` leaves out directories that end later
     or have no period.
@@ -138,33 +142,33 @@ def groups_of(
             end_ms = end_ms_of(layouts(topic) if is_table else DEAD_LETTERS, directory)
             if end_ms is None or end_ms > until_ms:
                 continue
-        if wanted.distinct and is_table:
-            if not is_too_large(here, wanted) and (len(here) > 1 or _is_new(here[0], live, wanted)):
+        if compaction.distinct and is_table:
+            if not is_too_large(here, compaction) and (len(here) > 1 or _is_new(here[0], live, compaction)):
                 yield Group(topic, here)
             continue
-        small = [one for one in here if one.size_bytes * 2 < wanted.file_bytes]
-        if wanted.small_max is not None and len(small) <= wanted.small_max.get(directory, len(small)):
+        small = [one for one in here if one.size_bytes * 2 < compaction.file_bytes]
+        if compaction.small_max is not None and len(small) <= compaction.small_max.get(directory, len(small)):
             continue
-        for group in _fill(small, wanted.file_bytes):
-            if len(group) >= wanted.files_min:
+        for group in _fill(small, compaction.file_bytes):
+            if len(group) >= compaction.files_min:
                 yield Group(topic, group)
 
 
-def is_too_large(here: Sequence[StoredFile], wanted: Compaction) -> bool:
+def is_too_large(here: Sequence[StoredFile], compaction: Compaction) -> bool:
     """True if a directory cannot be deduplicated, because one file is made of it."""
-    return sum(one.size_bytes for one in here) > _DISTINCT_FILES * wanted.file_bytes
+    return sum(one.size_bytes for one in here) > _DISTINCT_FILES * compaction.file_bytes
 
 
-def _is_new(file: StoredFile, live: Live, wanted: Compaction) -> bool:
-    return live.effect.distinct.get(file.key) != wanted.distinct
+def _is_new(file: StoredFile, live: Live, compaction: Compaction) -> bool:
+    return live.effect.distinct.get(file.key) != compaction.distinct
 
 
-def _too_large(live: Live, wanted: Compaction) -> dict[str, str]:
-    tables = [one for one in live.files if one.directory.startswith(names.table_prefix(names.topic_of(one.key)))]
-    mine = sorted((one for one in tables if wanted.topics.fullmatch(names.topic_of(one.key))), key=_directory)
-    found = {directory: list(files) for directory, files in groupby(mine, _directory)}
+def _too_large(live: Live, compaction: Compaction) -> dict[str, str]:
+    tables = [file for file in live.files if file.directory.startswith(names.table_prefix(names.topic_of(file.key)))]
+    mine = sorted((one for one in tables if compaction.topics.fullmatch(names.topic_of(one.key))), key=_directory)
+    directories = {directory: list(files) for directory, files in groupby(mine, _directory)}
     text = "too large to remove duplicates; raise --file-bytes"
-    return {directory: text for directory, files in found.items() if is_too_large(files, wanted)}
+    return {directory: text for directory, files in directories.items() if is_too_large(files, compaction)}
 
 
 def _directory(file: StoredFile) -> str:
@@ -175,9 +179,9 @@ def _fill(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFile
     """Cuts files into groups of about `file_bytes`."""
     group: list[StoredFile] = []
     size_bytes = 0
-    for one in files:
-        group.append(one)
-        size_bytes += one.size_bytes
+    for file in files:
+        group.append(file)
+        size_bytes += file.size_bytes
         if size_bytes >= file_bytes:
             yield tuple(group)
             group, size_bytes = [], 0
@@ -187,8 +191,8 @@ def _fill(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFile
 
 def _take_bytes(groups: Iterator[Group], rewrite_bytes: int) -> Iterator[Group]:
     taken = 0
-    for one in groups:
-        if taken and taken + one.size_bytes > rewrite_bytes:
+    for group in groups:
+        if taken and taken + group.size_bytes > rewrite_bytes:
             return
-        taken += one.size_bytes
-        yield one
+        taken += group.size_bytes
+        yield group

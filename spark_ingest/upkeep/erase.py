@@ -86,11 +86,11 @@ def erase(
         return searched[file.key]
 
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
-        files = [one for one in live.files if one.key not in failed and is_fit(one.key)]
-        groups = search_files((one for one in files if topics.fullmatch(names.topic_of(one.key))), count_rows)
+        files = [file for file in live.files if file.key not in failed and is_fit(file.key)]
+        groups = search_files((file for file in files if topics.fullmatch(names.topic_of(file.key))), count_rows)
         if not groups:
             return None
-        used = {one.topic: members[one.topic] for one in groups if one.topic in members}
+        used = {group.topic: members[group.topic] for group in groups if group.topic in members}
         return RewritePlan(job, live.number, new_id(), ERASE, used, groups, key_sha256=key_sha256)
 
     if is_dry:
@@ -137,7 +137,7 @@ def _remains(
         )
     if any(topic in wanted for topic in head.held):
         remains.append("topics that the last run held back have dead letters: erase again after they are committed")
-    if any("undecodable_batch" in one.reasons for commit in history.commits() for one in commit.results):
+    if any("undecodable_batch" in result.reasons for commit in history.commits() for result in commit.results):
         remains.append(_UNDECODABLE)
     if is_published:
         remains.append(_SNAPSHOTS)

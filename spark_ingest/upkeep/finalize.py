@@ -73,15 +73,15 @@ def finalize(
     if head is None:
         return done
     cluster = resolve_cluster(source, None, head.cluster)
-    found = discover(source, cluster, lambda topic: bool(topics.fullmatch(topic)) and topic in head.positions)
-    done.watermarks = watermarks(source, found, head.positions, now_ms - idle_ms)
+    partitions = discover(source, cluster, lambda topic: bool(topics.fullmatch(topic)) and topic in head.positions)
+    done.watermarks = watermarks(source, partitions, head.positions, now_ms - idle_ms)
     hours: dict[str, list[StoredFile]] = {}
     for file in live_files(output, history, history.effect()).files:
         hours.setdefault(file.directory, []).append(file)
     layouts = layouts_of(output)
     for topic, watermark_ms in done.watermarks.items():
         prefix, layout = names.table_prefix(topic), layouts(topic)
-        known = {one.key for one in output.list(prefix) if names.is_marker(one.key)}
+        known = {info.key for info in output.list(prefix) if names.is_marker(info.key)}
         done.complete += len(known)
         for directory, files in sorted(hours.items()):
             end_ms = end_ms_of(layout, directory) if directory.startswith(prefix) else None
@@ -89,7 +89,7 @@ def finalize(
                 continue
             key = names.marker_key(directory)
             if key in known:
-                if any((names.plan_number_of(one.key) or 0) > head.number - LATE_COMMITS for one in files):
+                if any((names.plan_number_of(file.key) or 0) > head.number - LATE_COMMITS for file in files):
                     _count_late(output, key, files, done)
                 continue
             done.marked.append(directory)
@@ -99,10 +99,10 @@ def finalize(
 
 
 def watermarks(
-    source: ObjectStore, found: Sequence[TieredPartition], positions: Positions, idle_since_ms: int
+    source: ObjectStore, partitions: Sequence[TieredPartition], positions: Positions, idle_since_ms: int
 ) -> dict[str, int]:
     """Returns the least watermark of each topic's partitions."""
-    starts = [(one, _committed(one, positions)) for one in found]
+    starts = [(partition, _committed(partition, positions)) for partition in partitions]
     folded = load_folded(source, [(one, start, one.tiered_end) for one, start in starts])
     least: dict[str, int] = {}
     for one, start in starts:
@@ -123,13 +123,13 @@ def _committed(partition: TieredPartition, positions: Positions) -> int:
 
 
 def _mark(output: ObjectStore, key: str, head: Commit, watermark_ms: int, files: Sequence[StoredFile]) -> None:
-    marker = Marker(head.job, head.number, watermark_ms, len(files), sum(one.rows for one in files))
+    marker = Marker(head.job, head.number, watermark_ms, len(files), sum(file.rows for file in files))
     put_if_absent(output, key, msgspec.json.encode(marker))  # another call may have made it
 
 
 def _count_late(output: ObjectStore, key: str, files: Sequence[StoredFile], done: Finalized) -> None:
     """Counts the rows that the hour has more than its marker says. A marker of another program says nothing."""
-    rows = sum(one.rows for one in files)
+    rows = sum(file.rows for file in files)
     try:
         marker = msgspec.json.decode(output.get(key), type=Marker)
     except (NoSuchObject, msgspec.DecodeError, UnicodeDecodeError):

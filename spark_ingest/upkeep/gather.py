@@ -40,8 +40,8 @@ def gather(
             crowded[directory] = most
             numbers.update(small)
     if crowded:
-        wanted = Compaction(re.compile(".*"), small_max=crowded, commits=numbers)
-        done = compact(output, job, wanted, GRACE_MS if publish else 0, new_id=new_id, publish=publish)
+        compaction = Compaction(re.compile(".*"), small_max=crowded, commits=numbers)
+        done = compact(output, job, compaction, GRACE_MS if publish else 0, new_id=new_id, publish=publish)
     return {"files_replaced": done.replaced, "files": done.files}
 
 
@@ -49,9 +49,9 @@ def _small_files(output: ObjectStore, directory: str) -> list[int]:
     """Returns the number of the plan in the name of each small file of a directory."""
     return [
         number
-        for one in output.list(directory)
-        if one.size_bytes * 2 < FILE_BYTES
-        and (number := names.plan_number_of(one.key)) is not None
-        and one.key.rpartition("/")[0] + "/" == directory
-        and is_fit(one.key)
+        for info in output.list(directory)
+        if info.size_bytes * 2 < FILE_BYTES
+        and (number := names.plan_number_of(info.key)) is not None
+        and info.key.rpartition("/")[0] + "/" == directory
+        and is_fit(info.key)
     ]

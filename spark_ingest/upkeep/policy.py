@@ -42,10 +42,10 @@ class Upkeep:
         if self._last is not None and now - self._last < self._every_s:
             return None, None
         self._last = now
-        wanted = Compaction(re.compile(".*"), older_ms=OLDER_MS)
+        compaction = Compaction(re.compile(".*"), older_ms=OLDER_MS)
         grace_ms = GRACE_MS if self._publish else 0
         try:
-            done = compact(self._output, self._job, wanted, grace_ms, new_id=self._new_id, publish=self._publish)
+            done = compact(self._output, self._job, compaction, grace_ms, new_id=self._new_id, publish=self._publish)
             cleaned = clean(self._output, self._job)
         except EngineError as error:
             return None, error

@@ -75,11 +75,11 @@ def _later(known: Cut | None, cut: Cut) -> Cut:
 def _remove(output: ObjectStore, history: History, state: Retained, *, is_dry: bool) -> Retired:
     retired = Retired(cuts=state.cuts)
     effect = Rewrites(output, history.job).effect()
-    named = {file.key for one in history.commits() for result in one.results for file in result.every_file}
+    named = {file.key for commit in history.commits() for result in commit.results for file in result.every_file}
     named |= effect.files.keys()
     for topic in sorted(state.cuts):
         for prefix in (names.table_prefix(topic), names.dead_letters_prefix(topic)):
-            for info in [one for one in output.list(prefix) if state.covers(one.key)]:
+            for info in [info for info in output.list(prefix) if state.covers(info.key)]:
                 is_known = info.key in named or effect.is_leftover(info.key) or names.is_marker(info.key)
                 if not is_known:
                     retired.left.append(info.key)

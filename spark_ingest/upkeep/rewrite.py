@@ -51,14 +51,14 @@ class Done:
 
     def add(self, commit: RewriteCommit) -> None:
         self.rewrites.append(commit.number)
-        for one in commit.results:
-            self.replaced += len(one.replaced)
-            self.replaced_bytes += sum(file.size_bytes for file in one.replaced)
-            self.files += one.file is not None
-            self.size_bytes += one.file.size_bytes if one.file else 0
-            self.rows += one.file.rows if one.file else 0
-            if one.dropped:
-                self.dropped[one.topic] = self.dropped.get(one.topic, 0) + one.dropped
+        for result in commit.results:
+            self.replaced += len(result.replaced)
+            self.replaced_bytes += sum(file.size_bytes for file in result.replaced)
+            self.files += result.file is not None
+            self.size_bytes += result.file.size_bytes if result.file else 0
+            self.rows += result.file.rows if result.file else 0
+            if result.dropped:
+                self.dropped[result.topic] = self.dropped.get(result.topic, 0) + result.dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,15 @@ def live_files(output: ObjectStore, history: History, effect: Effect, numbers: C
         commits = list(history.commits())
     else:
         commits = [one for number in sorted(numbers) if (one := history.any_commit(number)) is not None]
-    named = [file for one in commits for result in one.results for file in result.every_file]
+    named = [file for commit in commits for result in commit.results for file in result.every_file]
     kept = [one for one in (*named, *effect.files.values()) if one.key not in effect.replaced]
     return Live(effect.number + 1, tuple(one for one in kept if not retained.covers(one.key)), effect)
 
 
 def unfit_tables(live: Live, topics: re.Pattern[str]) -> dict[str, str]:
     """Returns the tables with files that no rewrite can read, each with the format of its files."""
-    found = {names.topic_of(one.key): layout_of_key(one.key).format for one in live.files if not is_fit(one.key)}
-    return {names.table_prefix(topic): form for topic, form in found.items() if topics.fullmatch(topic)}
+    formats = {names.topic_of(file.key): layout_of_key(file.key).format for file in live.files if not is_fit(file.key)}
+    return {names.table_prefix(topic): form for topic, form in formats.items() if topics.fullmatch(topic)}
 
 
 def is_fit(key: str) -> bool:
@@ -104,9 +104,9 @@ def check_published(history: History, publish: Callable[[], None] | None) -> Non
 
 def search_files(files: Iterable[StoredFile], has_rows: Callable[[StoredFile], object]) -> tuple[Group, ...]:
     """Returns a group for each file with rows to drop, up to REWRITE_BYTES. `has_rows` is asked for every file."""
-    found = [Group(names.topic_of(one.key), (one,)) for one in files if has_rows(one)]
-    sizes = accumulate((one.size_bytes for one in found), initial=0)
-    return tuple(one for one, before in zip(found, sizes, strict=False) if before < REWRITE_BYTES)
+    groups = [Group(names.topic_of(file.key), (file,)) for file in files if has_rows(file)]
+    sizes = accumulate((group.size_bytes for group in groups), initial=0)
+    return tuple(one for one, before in zip(groups, sizes, strict=False) if before < REWRITE_BYTES)
 
 
 def carry_out(
@@ -138,7 +138,7 @@ def carry_out(
             done.rewrites += [one for one in range(plan.number, now.number + 1) if one not in done.rewrites]
             continue  # by another driver, which may have removed what this one was reading
         for at, error in errors.items():
-            failed |= {one.key for one in plan.groups[at].inputs}
+            failed |= {file.key for file in plan.groups[at].inputs}
             done.left[plan.groups[at].directory] = str(error)
         complete = 0 if plan.groups else plan.replay
         commit = RewriteCommit(job, plan.number, plan.nonce, plan.kind, results, plan.distinct, complete)
@@ -171,7 +171,7 @@ def remove_replaced(
     due = {number for number, at in stored_ms.items() if at + grace_ms <= now_ms}
     topics = sorted(effect.latest)
     for prefix in [make(topic) for topic in topics for make in (names.table_prefix, names.dead_letters_prefix)]:
-        for info in [one for one in output.list(prefix) if effect.is_leftover(one.key)]:
+        for info in [info for info in output.list(prefix) if effect.is_leftover(info.key)]:
             number = effect.replaced.get(info.key, 0)
             if number in stored_ms and number not in due:
                 done.waiting += 1
@@ -189,4 +189,4 @@ def remove_replaced(
 
 def _newest_commit_ms(output: ObjectStore, job: str) -> int:
     """Returns the store's time of the newest commit, so that no clock of a driver removes anything."""
-    return max((one.modified_ms for one in output.list(names.commits_prefix(job))), default=0)
+    return max((info.modified_ms for info in output.list(names.commits_prefix(job))), default=0)

@@ -41,7 +41,7 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     group, moved = plan.groups[at], Counter[str]()
     inputs = _Inputs(output, group)
     try:
-        schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
+        schema = unified_schema([inputs.schema(file) for file in group.inputs], plan.members.get(group.topic, []))
         has_distinct = {plan.distinct, *_ORDER} <= set(schema.names)  # dead letters and other tables do not
         kept = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
         made = RewrittenFile(group, schema, inputs.codec(), inputs.row_group_count())
@@ -106,8 +106,8 @@ def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Arra
     commits, partitions, offsets = (np.asarray(rows[name].cast(pa.int64())) for name in names_of)
     lasts = np.asarray(rows["_last_offset"]) if "_last_offset" in rows.schema.names else offsets
     found = np.zeros(rows.num_rows, dtype=bool)
-    for one in ranges:
-        found |= (partitions == one.partition) & (offsets >= one.start) & (lasts < one.end)
+    for span in ranges:
+        found |= (partitions == span.partition) & (offsets >= span.start) & (lasts < span.end)
     return pa.array(found & (commits < replay))
 
 
@@ -115,10 +115,10 @@ def _store_file(
     output: ObjectStore, plan: RewritePlan, at: int, made: RewrittenFile, moved: dict[str, int]
 ) -> Rewritten:
     group = plan.groups[at]
-    dropped = sum(one.rows for one in group.inputs) - made.rows
+    dropped = sum(file.rows for file in group.inputs) - made.rows
     if not made.rows:
         return Rewritten(at, group.topic, group.inputs, None, dropped, moved)
-    number = max(names.plan_number_of(one.key) or 0 for one in group.inputs)
+    number = max(names.plan_number_of(file.key) or 0 for file in group.inputs)
     is_table = group.directory.startswith(names.table_prefix(group.topic))
     template = layouts_of(output)(group.topic).file_name if is_table else ""
     name = names.rewritten_file_name(group.topic, made.first, made.last, number, plan.number, at, template)
@@ -151,10 +151,10 @@ class _Inputs:
 
     def row_groups(self) -> Iterator[tuple[StoredFile, OpenedFile, int]]:
         """Yields the row groups of all files by their numbers, in the order of the plan."""
-        for one in self._group.inputs:
-            opened = self._open(one)
+        for file in self._group.inputs:
+            opened = self._open(file)
             for at in range(opened.parquet.num_row_groups):
-                yield one, opened, at
+                yield file, opened, at
 
     def tables(self) -> Iterator[pa.Table]:
         return (opened.parquet.read_row_group(at) for _, opened, at in self.row_groups())

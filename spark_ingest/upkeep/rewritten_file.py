@@ -47,8 +47,8 @@ class RewrittenFile:
 
     def __init__(self, group: Group, schema: pa.Schema, codec: str, row_groups: int) -> None:
         """`row_groups` is the number of those of all inputs."""
-        rows = sum(one.rows for one in group.inputs)
-        replaced = [one.key.rpartition("/")[2] for one in group.inputs]
+        rows = sum(file.rows for file in group.inputs)
+        replaced = [file.key.rpartition("/")[2] for file in group.inputs]
         self._schema = schema
         self._codec = codec
         self._copied_bytes = COPIED_BYTES if row_groups > FEW_ROW_GROUPS else min(COPIED_BYTES_OF_FEW, COPIED_BYTES)
@@ -63,13 +63,13 @@ class RewrittenFile:
 
     def copyable(self, opened: OpenedFile, at: int, *, lifts: bool) -> RowGroup | None:
         """Returns a row group if it can be copied."""
-        found = opened.parquet.metadata.row_group(at)
-        columns = [found.column(one) for one in range(found.num_columns)]
-        if sum(one.total_compressed_size for one in columns) < self._copied_bytes:
+        metadata = opened.parquet.metadata.row_group(at)
+        columns = [metadata.column(one) for one in range(metadata.num_columns)]
+        if sum(column.total_compressed_size for column in columns) < self._copied_bytes:
             return None
-        if codec_of(found) != self._codec:
+        if codec_of(metadata) != self._codec:
             return None
-        if lifts and any(one.path_in_schema == EXTRA.name and not _is_null(one) for one in columns):
+        if lifts and any(column.path_in_schema == EXTRA.name and not _is_null(column) for column in columns):
             return None
         return opened.parts.row_groups[at] if opened.parts.schema == self._written_schema else None
 
@@ -101,7 +101,7 @@ class RewrittenFile:
 def codec_of(row_group: pq.RowGroupMetaData) -> str:
     """Returns the codec of the column `_offset`: columns of one value are not compressed."""
     columns = (row_group.column(at) for at in range(row_group.num_columns))
-    found = next(str(one.compression).lower() for one in columns if one.path_in_schema == "_offset")
+    found = next(str(column.compression).lower() for column in columns if column.path_in_schema == "_offset")
     return "none" if found == "uncompressed" else found
 
 

@@ -26,13 +26,13 @@ def unified_schema(files: Sequence[pa.Schema], members: Members) -> pa.Schema:
 
     Files of dead letters have other columns, all the same: then it returns those of the file with the most.
     """
-    found = {name for one in files for name in one.names}
-    if "_event_time" not in found:
+    names = {name for file in files for name in file.names}
+    if "_event_time" not in names:
         return max(files, key=len)
-    last = [one for one in (EXTRA, VALUE) if one.name in found]
-    payload = arrow_fields(members) if EXTRA.name in found else []
+    last = [one for one in (EXTRA, VALUE) if one.name in names]
+    payload = arrow_fields(members) if EXTRA.name in names else []
     schema = pa.schema([*map(arrow_field, LEADING), *payload, *map(arrow_field, last)])
-    if missing := sorted(found - set(schema.names)):
+    if missing := sorted(names - set(schema.names)):
         raise Unfit(f"the table has no column {', '.join(missing)}")
     return schema
 
@@ -48,7 +48,7 @@ def unified(table: pa.Table, schema: pa.Schema) -> pa.Table:
             continue
         try:
             columns.append(
-                pa.chunked_array([_fitted(one, field.type) for one in table[field.name].chunks], type=field.type)
+                pa.chunked_array([_fitted(chunk, field.type) for chunk in table[field.name].chunks], type=field.type)
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise Unfit(f"column {field.name}: {error}") from error

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from engine.testing.memory_store import MemoryStore
+from engine.tiering.store.store import open_store
+from tests.spark_ingest.jobs import Stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +25,12 @@ def source() -> MemoryStore:
 @pytest.fixture
 def output() -> MemoryStore:
     return MemoryStore()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    """Return a store and an output in files, for commands."""
+    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -29,6 +30,7 @@ from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.run_limits import RunLimits
 
 NOW_MS = 1_700_000_000_000
+Stores = tuple[ObjectStore, ObjectStore]  # of segments, and the output
 _NONCES = count(1)  # of all runs and rewrites: no two have the same
 
 
@@ -148,3 +150,18 @@ def assert_sound(output: ObjectStore) -> Findings:
     covers, effect = load_retained(output, "default").covers, Rewrites(output, "default").effect()
     assert [*findings.problems, *verify_deep(output, commits, covers, effect)] == []
     return findings
+
+
+def drive_at_once(drive: Callable[[], object]) -> None:
+    """Call a function in two threads that start together."""
+    barrier = threading.Barrier(2)
+
+    def start() -> None:
+        barrier.wait(60)
+        drive()
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)

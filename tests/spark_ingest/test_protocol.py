@@ -21,9 +21,11 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from tests.spark_ingest.jobs import (
     NOW_MS,
+    Remembering,
     assert_sound,
     committed_files,
     dead_letters,
+    drive_at_once,
     listed_files,
     run_job,
     table_rows,
@@ -129,18 +131,8 @@ def test_a_resumed_plan_makes_the_same_files_though_more_was_tiered_and_options_
 
 
 def test_two_drivers_at_once_make_one_table(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
-    barrier = threading.Barrier(2)
-    watchers = []
-
-    def drive() -> None:
-        barrier.wait()
-        watchers.append(run_job(source, output))
-
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    watchers: list[Remembering] = []
+    drive_at_once(lambda: watchers.append(run_job(source, output)))
     assert sum(listener.rows for listener in watchers) == 115
     assert_table_is_log(output, log)
 
@@ -164,15 +156,8 @@ def test_drivers_that_race_for_the_same_object_agree(
     source: MemoryStore, output: MemoryStore, log: TieredLog, part: str
 ) -> None:
     barrier = threading.Barrier(2)
-    watchers = []
-    threads = [
-        threading.Thread(target=lambda: watchers.append(run_job(source, Meeting(output, part, barrier))))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    watchers: list[Remembering] = []
+    drive_at_once(lambda: watchers.append(run_job(source, Meeting(output, part, barrier))))
     assert len(watchers) == 2
     assert sorted(listener.rows for listener in watchers) == [0, 115]
     assert sum(len(listener.others) for listener in watchers) == 1

@@ -18,6 +18,8 @@ from engine.tiering.manifest.manifest import ManifestEntry, append, raise_log_st
 from engine.tiering.shipping.merge_plan import MergeRules
 from engine.tiering.shipping.merging import MergeLane, PartitionMerger
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.source.discovery import discover, slices_of
+from spark_ingest.source.slices import Slice
 from tests.engine.tiering.making import local_log
 
 CLUSTER = "c" * 32
@@ -133,3 +135,8 @@ class TieredLog:
                     if one.offset >= manifest.log_start:
                         found.append((partition, one.offset, one.key, one.value))
         return found
+
+    def slices(self, start: int, end: int) -> list[Slice]:
+        """Return the segments of a range of offsets of the only partition."""
+        [partition] = discover(self.store, self.cluster, lambda topic: topic == self.topic)
+        return list(slices_of(partition, start, end, {}))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.testing.memory_store import MemoryStore
-from engine.tiering.store.store import ObjectStore, open_store
+from engine.tiering.store.store import ObjectStore
 from spark_ingest.choices import TopicChoice
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output.rewrites import Rewrites
@@ -26,17 +26,12 @@ from spark_ingest.protocol.task import run_task
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.settings import DELTA, NAME_RULES
-from tests.spark_ingest.jobs import NOW_MS, Remembering, invoke, run_job, table_rows
+from tests.spark_ingest.jobs import NOW_MS, Remembering, Stores, invoke, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 
-@pytest.fixture
-def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
-    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
-
-
-def call(command: str, stores: tuple[ObjectStore, ObjectStore], *more: str) -> dict[str, Any]:
+def call(command: str, stores: Stores, *more: str) -> dict[str, Any]:
     given = [command, "--store", stores[0].url, "--output", stores[1].url, "--topics", "flights", "--json", *more]
     done = invoke(*given)
     assert done.exit_code == 0, done.output
@@ -52,7 +47,7 @@ def problems(output: ObjectStore) -> list[str]:
     return [*findings.problems, *verify_deep(output, commits, effect=Rewrites(output, "default").effect())]
 
 
-def test_a_backfill_ingests_what_no_commit_has(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_backfill_ingests_what_no_commit_has(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(30))
@@ -75,7 +70,7 @@ def test_a_backfill_ingests_what_no_commit_has(stores: tuple[ObjectStore, Object
     assert (status["skipped_records"], status["skipped"], status["lag_records"]) == (0, [], 0)
 
 
-def test_a_replay_replaces_rows_and_dead_letters(stores: tuple[ObjectStore, ObjectStore], tmp_path: Path) -> None:
+def test_a_replay_replaces_rows_and_dead_letters(stores: Stores, tmp_path: Path) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, [row(b'{"id":%d,"at":"2013-11-21T09:00:00Z"}' % at, at) for at in range(20)] + [row(b"7,x", 20)])
@@ -173,7 +168,7 @@ def test_a_replay_that_is_killed_at_any_put_is_completed(is_after: bool) -> None
     assert kill_at > 5
 
 
-def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: Stores) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(10))
     run_job(source, output)
@@ -194,9 +189,7 @@ def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: tuple[Obj
 
 
 @pytest.mark.parametrize("command", ["backfill", "replay"])
-def test_members_that_the_tables_cannot_name_stay_in_extra(
-    stores: tuple[ObjectStore, ObjectStore], tmp_path: Path, command: str
-) -> None:
+def test_members_that_the_tables_cannot_name_stay_in_extra(stores: Stores, tmp_path: Path, command: str) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, [row(b'{"a b":1}', at) for at in range(3)])

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.tiering.store.store import ObjectStore, open_store
 from penstock.cli.failures import ExitCode
-from tests.spark_ingest.jobs import assert_sound, invoke, run_job, table_rows
+from tests.spark_ingest.jobs import Stores, assert_sound, invoke, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows
-
-
-@pytest.fixture
-def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
-    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
 
 
 def call(*arguments: str, code: int = 0) -> dict[str, Any]:
@@ -26,7 +19,7 @@ def call(*arguments: str, code: int = 0) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_positions_are_shown_found_by_time_and_moved(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -66,7 +59,7 @@ def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, 
     assert "the positions cannot be read" in invoke(*back, input='{"topics":1}').output
 
 
-def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: Stores) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(30))
     given = ("--store", source.url, "--output", output.url)
@@ -85,7 +78,7 @@ def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[O
     assert "repeated: flights partition 0: 20 records from offset 10 on" in text
 
 
-def test_a_position_that_the_store_does_not_have_is_refused(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_position_that_the_store_does_not_have_is_refused(stores: Stores) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(30))
     given = ["offsets", "set", "--store", source.url, "--output", output.url]
@@ -100,7 +93,7 @@ def test_a_position_that_the_store_does_not_have_is_refused(stores: tuple[Object
         assert text in f"{done.exception}{done.output}", more
 
 
-def test_a_killed_move_is_finished_by_the_next_run(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_killed_move_is_finished_by_the_next_run(stores: Stores) -> None:
     import re
 
     from spark_ingest.plan import TopicPosition

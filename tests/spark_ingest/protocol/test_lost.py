@@ -5,7 +5,6 @@ code.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,13 @@ from click.testing import Result
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.garbage_collection import remove_topic
-from engine.tiering.store.store import ObjectStore, open_store
+from engine.tiering.store.store import ObjectStore
 from penstock.cli.failures import ExitCode
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.output.names import commit_key
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.verify import verify
-from tests.spark_ingest.jobs import Remembering, invoke, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, Stores, invoke, run_job, table_rows
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
-
-
-@pytest.fixture
-def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
-    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
 
 
 def run(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple[Result, dict[str, Any]]:
@@ -49,9 +42,7 @@ def forget_ended(output: ObjectStore) -> None:
     output.put(commit_key("default", head.number), json.dumps(document).encode())
 
 
-def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
-    stores: tuple[ObjectStore, ObjectStore],
-) -> None:
+def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -87,20 +78,21 @@ def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
     assert len(table_rows(output)) == 20
 
 
-def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
+@pytest.mark.parametrize("log_ends", [None, {0: (0, 20), 1: (0, 0)}])
+def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(
+    stores: Stores, log_ends: dict[int, tuple[int, int]] | None
+) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(20))
     TieredLog(source, topic="other").add(0, json_rows(3))
     run_job(source, output)
-    delete(source)
+    remove_topic(source, CLUSTER, "flights", TOPIC_ID, 2, log_ends)
     assert run_job(source, output).commits == []
     assert run("status", output, source)[0].exit_code == 0
     assert run("verify", output, source)[0].exit_code == 0
 
 
-def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_so(
-    stores: tuple[ObjectStore, ObjectStore],
-) -> None:
+def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_so(stores: Stores) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(20))
     TieredLog(source, topic="other").add(0, json_rows(3))
@@ -125,7 +117,7 @@ def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_s
     assert run_job(source, output).rows == 4, "it goes on where it was"
 
 
-def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_what_retention_took_is_in_status_and_verify(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -141,9 +133,7 @@ def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, 
     assert "what was ingested is sound" in invoke("verify", "--output", output.url).output
 
 
-def test_status_names_the_losses_of_all_commits_and_reads_few(
-    stores: tuple[ObjectStore, ObjectStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_names_the_losses_of_all_commits_and_reads_few(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     source, output = stores
     log = TieredLog(source)
     lost_at = (20, 90)  # of 16 runs with 10 records each
@@ -161,22 +151,7 @@ def test_status_names_the_losses_of_all_commits_and_reads_few(
     assert len(read) < 12, "of 16 commits"
 
 
-def test_an_abandoned_plan_forgets_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
-    source, output = stores
-    log = TieredLog(source)
-    log.add(0, json_rows(20))
-    run_job(source, output)
-    log.add(0, json_rows(20, first=20))
-    log.raise_log_start(0, 33)
-    run_job(source, output, on_lost="skip")
-    head = History(output, "default").head()
-    assert head is not None
-    assert head.lost_records == 13
-    findings, _ = verify(output, "default")
-    assert [one.records for one in findings.lost] == [13]
-
-
-def test_the_marker_of_a_deleted_topic_is_written_once(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_the_marker_of_a_deleted_topic_is_written_once(stores: Stores) -> None:
     source, _ = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -194,9 +169,7 @@ def test_topics_that_match_nothing_are_refused_unless_allowed() -> None:
     assert run_job(source, MemoryStore(), topics="flihgts", allow_no_topics=True).commits == []
 
 
-def test_what_had_not_reached_the_store_when_its_topic_was_deleted_is_counted(
-    stores: tuple[ObjectStore, ObjectStore],
-) -> None:
+def test_what_had_not_reached_the_store_when_its_topic_was_deleted_is_counted(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -216,16 +189,7 @@ def test_what_had_not_reached_the_store_when_its_topic_was_deleted_is_counted(
     assert "partition 1: 2 records from offset 4 on (not in the store yet when topic" in text
 
 
-def test_a_deleted_topic_whose_log_was_in_the_store_is_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
-    source, output = stores
-    TieredLog(source).add(0, json_rows(20))
-    TieredLog(source, topic="other").add(0, json_rows(3))
-    run_job(source, output)
-    remove_topic(source, CLUSTER, "flights", TOPIC_ID, 2, {0: (0, 20), 1: (0, 0)})
-    assert run_job(source, output).commits == []
-
-
-def test_what_retention_removed_before_it_was_tiered_is_counted(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_what_retention_removed_before_it_was_tiered_is_counted(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -239,7 +203,7 @@ def test_what_retention_removed_before_it_was_tiered_is_counted(stores: tuple[Ob
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
 
 
-def test_what_was_gone_before_the_job_began_is_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_what_was_gone_before_the_job_began_is_named(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     for partition in (0, 1):
@@ -266,9 +230,7 @@ def test_what_was_gone_before_the_job_began_is_named(stores: tuple[ObjectStore, 
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_partition_that_came_after_the_first_run_is_read_from_its_first_offset(
-    stores: tuple[ObjectStore, ObjectStore], start: str
-) -> None:
+def test_a_partition_that_came_after_the_first_run_is_read_from_its_first_offset(stores: Stores, start: str) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))
@@ -286,9 +248,7 @@ def test_a_partition_that_came_after_the_first_run_is_read_from_its_first_offset
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 10, [])
 
 
-def test_a_topic_that_came_and_went_between_two_runs_is_lost_with_its_count(
-    stores: tuple[ObjectStore, ObjectStore],
-) -> None:
+def test_a_topic_that_came_and_went_between_two_runs_is_lost_with_its_count(stores: Stores) -> None:
     source, output = stores
     TieredLog(source, topic_id="0" * 32).add(0, json_rows(9))
     delete(source, topic_id="0" * 32)  # before the job began: no loss of the job
@@ -315,7 +275,7 @@ def test_a_topic_that_came_and_went_between_two_runs_is_lost_with_its_count(
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 28, [])
 
 
-def test_a_job_of_an_earlier_release_takes_old_markers_for_settled(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_job_of_an_earlier_release_takes_old_markers_for_settled(stores: Stores) -> None:
     source, output = stores
     TieredLog(source, topic_id="0" * 32).add(0, json_rows(9))
     delete(source, topic_id="0" * 32)
@@ -330,7 +290,7 @@ def test_a_job_of_an_earlier_release_takes_old_markers_for_settled(stores: tuple
     assert run_job(source, output).commits == []
 
 
-def test_a_start_at_the_end_misses_nothing(stores: tuple[ObjectStore, ObjectStore]) -> None:
+def test_a_start_at_the_end_misses_nothing(stores: Stores) -> None:
     source, output = stores
     log = TieredLog(source)
     log.add(0, json_rows(20))

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from engine.format.paths import store_registrations_prefix
 from engine.testing.memory_store import MemoryStore
@@ -36,11 +35,17 @@ def held(store: ObjectStore, partition: int = 0, topic: str = "flights") -> int 
     return held_from(JobHolds(store, CLUSTER, HandClock()).of(topic, TOPIC_ID, partition), 0, 60_000)
 
 
-def test_a_job_holds_what_it_has_not_committed() -> None:
+def ingested() -> tuple[MemoryStore, MemoryStore, TieredLog]:
+    """Return a store with 20 records, the output of a run, and the log."""
     source, output = MemoryStore(), MemoryStore()
     log = TieredLog(source)
     log.add(0, json_rows(20))
     run_job(source, output)
+    return source, output, log
+
+
+def test_a_job_holds_what_it_has_not_committed() -> None:
+    source, output, log = ingested()
     assert registered(source) == {"flights": {0: 20}}
     log.add(0, json_rows(5, first=20))
     log.add(1, json_rows(7))
@@ -54,10 +59,7 @@ def test_a_job_holds_what_it_has_not_committed() -> None:
 @pytest.mark.parametrize("kill_at", range(1, 7))
 @pytest.mark.parametrize("is_after", [False, True])
 def test_whenever_a_run_is_killed_the_store_keeps_what_is_not_committed(kill_at: int, is_after: bool) -> None:
-    source, output = MemoryStore(), MemoryStore()
-    log = TieredLog(source)
-    log.add(0, json_rows(20))
-    run_job(source, output)
+    source, output, log = ingested()
     log.add(0, json_rows(5, first=20))
     for store in (source, output):
         killing = KillingStore(store, kill_at, is_after=is_after)
@@ -88,10 +90,7 @@ def test_the_first_plan_holds_before_its_commit() -> None:
 
 
 def test_a_topic_that_fails_stays_held() -> None:
-    source, output = MemoryStore(), MemoryStore()
-    log = TieredLog(source)
-    log.add(0, json_rows(20))
-    run_job(source, output)
+    source, output, log = ingested()
     log.add(0, [row(b"no JSON")])
     with pytest.raises(TooManyBadRecords):
         run_job(source, output)
@@ -152,10 +151,7 @@ def test_a_store_that_cannot_be_written_is_reported_and_ingested_all_the_same() 
 
 @pytest.mark.parametrize("data", [b'{"format":2}', b"damaged"])
 def test_a_registration_that_is_not_understood_is_not_overwritten(data: bytes) -> None:
-    source, output = MemoryStore(), MemoryStore()
-    log = TieredLog(source)
-    log.add(0, json_rows(20))
-    run_job(source, output)
+    source, output, log = ingested()
     [key] = [one.key for one in source.list(PREFIX)]
     source.put(key, data)
     log.add(0, json_rows(5, first=20))
@@ -166,10 +162,7 @@ def test_a_registration_that_is_not_understood_is_not_overwritten(data: bytes) -
 
 
 def test_a_history_of_an_older_release_keeps_its_registration() -> None:
-    source, output = MemoryStore(), MemoryStore()
-    log = TieredLog(source)
-    log.add(0, json_rows(20))
-    run_job(source, output)
+    source, output, log = ingested()
     before = registered_of(source)
     for one in list(output.list("_ingest/default/commits/")):
         document = json.loads(output.get(one.key))
@@ -188,30 +181,26 @@ def registered_of(store: ObjectStore) -> Registration:
     return decode_registration(store.get(key), key)
 
 
-def penstock(command: str, *arguments: str) -> Result:
-    return invoke(command, *arguments)
-
-
 def test_registrations_are_listed_and_removed(tmp_path: Path) -> None:
     source = open_store((tmp_path / "store").as_uri())
     TieredLog(source).add(0, json_rows(20))
     run_job(source, open_store((tmp_path / "lake").as_uri()))
     source.put(PREFIX + "README.txt", b"foreign")
-    listed = penstock("jobs", "--store", source.url)
+    listed = invoke("jobs", "--store", source.url)
     assert listed.exit_code == 0
     assert "default" in listed.output
     assert "README.txt: not a registration; it holds nothing" in listed.output
-    document = json.loads(penstock("jobs", "--store", source.url, "--json").stdout)
+    document = json.loads(invoke("jobs", "--store", source.url, "--json").stdout)
     [job] = document["jobs"]
     assert job["topics"] == {"flights": {"topic_id": TOPIC_ID, "ends": {"0": 20}}}
     assert [one["key"] for one in document["not_understood"]] == [PREFIX + "README.txt"]
 
     run_job(source, open_store((tmp_path / "other").as_uri()))
-    both = penstock("unregister", "--store", source.url, "--job", "default")
+    both = invoke("unregister", "--store", source.url, "--job", "default")
     assert "use --id" in both.output
-    done = penstock("unregister", "--store", source.url, "--job", "default", "--id", job["job_id"], "--json")
+    done = invoke("unregister", "--store", source.url, "--job", "default", "--id", job["job_id"], "--json")
     assert json.loads(done.stdout)["unregistered"] == [job["job_id"]]
-    assert penstock("unregister", "--store", source.url, "--job", "default").exit_code == 0
-    missing = penstock("unregister", "--store", source.url, "--job", "default")
+    assert invoke("unregister", "--store", source.url, "--job", "default").exit_code == 0
+    missing = invoke("unregister", "--store", source.url, "--job", "default")
     assert "no job default is registered" in missing.output
     assert [one.key for one in source.list(PREFIX)] == [PREFIX + "README.txt"]

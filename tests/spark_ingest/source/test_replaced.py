@@ -7,10 +7,9 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import NoSuchObject
-from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
-from tests.spark_ingest.tiered import CLUSTER, TieredLog, json_rows
+from tests.spark_ingest.tiered import TieredLog, json_rows
 
 COUNT = 600
 
@@ -22,11 +21,6 @@ def log_of(segments: int = 3) -> TieredLog:
     return log
 
 
-def slices(log: TieredLog, start: int, end: int) -> list[Slice]:
-    [partition] = discover(log.store, CLUSTER, lambda topic: True)
-    return list(slices_of(partition, start, end, {}))
-
-
 def read(store: MemoryStore | StoreProxy, wanted: list[Slice], piece_bytes: int = 1 << 20) -> list[tuple[int, bytes]]:
     return [(one.header.base_offset, bytes(one.raw)) for one in scan(store, wanted, piece_bytes)]
 
@@ -35,7 +29,7 @@ def read(store: MemoryStore | StoreProxy, wanted: list[Slice], piece_bytes: int 
 @pytest.mark.parametrize(("start", "end"), [(0, 1800), (3, 599), (590, 1210), (1199, 1201), (1795, 1800)])
 def test_the_batches_are_the_same(start: int, end: int, piece_bytes: int) -> None:
     log = log_of()
-    wanted = slices(log, start, end)
+    wanted = log.slices(start, end)
     before = read(log.store, wanted)
     log.merge(0)
     assert read(log.store, wanted, piece_bytes) == before
@@ -43,7 +37,7 @@ def test_the_batches_are_the_same(start: int, end: int, piece_bytes: int) -> Non
 
 def test_an_object_that_goes_while_it_is_read_is_continued_in_the_other() -> None:
     log = log_of()
-    wanted = slices(log, 0, 1800)
+    wanted = log.slices(0, 1800)
     before = read(log.store, wanted)
 
     class Removing(StoreProxy):
@@ -60,7 +54,7 @@ def test_an_object_that_goes_while_it_is_read_is_continued_in_the_other() -> Non
 
 def test_an_object_that_nothing_has_replaced_is_missed() -> None:
     log = log_of()
-    wanted = slices(log, 0, 1800)
+    wanted = log.slices(0, 1800)
     log.store.delete(wanted[1].key)
     with pytest.raises(NoSuchObject, match=r"is gone from memory:// \(penstock tier repair .*penstock ingest abandon"):
         read(log.store, wanted)

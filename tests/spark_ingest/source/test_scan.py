@@ -14,10 +14,9 @@ from engine.format.batch import Codec, encode, walk
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.aux_object import AuxObject, SparseIndex, encode_aux
 from engine.tiering.manifest.keys import aux_key_of
-from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
-from tests.spark_ingest.tiered import CLUSTER, TieredLog, json_rows
+from tests.spark_ingest.tiered import TieredLog, json_rows
 
 
 def log_of(records: int, batch_records: int, codec: Codec = Codec.NONE, segments: int = 1) -> TieredLog:
@@ -25,11 +24,6 @@ def log_of(records: int, batch_records: int, codec: Codec = Codec.NONE, segments
     for at in range(segments):
         log.add(0, json_rows(records, first=at * records))
     return log
-
-
-def slices(log: TieredLog, start: int, end: int) -> list[Slice]:
-    [partition] = discover(log.store, CLUSTER, lambda topic: True)
-    return list(slices_of(partition, start, end, {}))
 
 
 def values(log: TieredLog, wanted: list[Slice], piece_bytes: int = 1 << 20) -> list[bytes | None]:
@@ -43,12 +37,12 @@ def test_a_range_is_read_whatever_the_pieces(
 ) -> None:
     log = log_of(30, batch_records, codec, segments=3)
     end = min(90, start + length)
-    assert values(log, slices(log, start, end), piece_bytes) == [one.value for one in json_rows(90)[start:end]]
+    assert values(log, log.slices(start, end), piece_bytes) == [one.value for one in json_rows(90)[start:end]]
 
 
 def test_nothing_behind_the_wanted_range_is_fetched() -> None:
     log = log_of(100, batch_records=1)
-    [one] = slices(log, 0, 100)
+    [one] = log.slices(0, 100)
     fetched = []
     get = log.store.get
     log.store.get = lambda key, *bounds: fetched.append(bounds) or get(key, *bounds)  # type: ignore[method-assign]
@@ -60,7 +54,7 @@ def test_nothing_behind_the_wanted_range_is_fetched() -> None:
 def test_a_slice_far_behind_the_start_begins_where_the_index_says_if_a_batch_is_there(change: str) -> None:
     """An index that is gone or wrong costs a walk from the first byte, and nothing else."""
     log = log_of(3000, batch_records=10)
-    [one] = slices(log, 2900, 2950)
+    [one] = log.slices(2900, 2950)
     found = [(header.base_offset, at) for at, header in walk(log.store.get(one.key))][::20]
     offsets, positions = (tuple(column) for column in zip(*found, strict=True))
     end = one.end_offset
@@ -94,19 +88,19 @@ def damaged(log: TieredLog, change: bytes, at: int) -> TieredLog:
 def test_a_batch_that_fails_its_checksum_is_never_handed_out(at: int) -> None:
     log = damaged(log_of(10, batch_records=10), b"\xff\x00\xff", at)
     with pytest.raises(Corrupt, match="offset 0 fails its checksum"):
-        values(log, slices(log, 0, 10))
+        values(log, log.slices(0, 10))
 
 
 def test_bytes_that_are_no_batch_are_corrupt() -> None:
     log = damaged(log_of(10, batch_records=10), b"\x09", 16)
     with pytest.raises(Corrupt, match="no batch header"):
-        values(log, slices(log, 0, 10))
+        values(log, log.slices(0, 10))
 
 
 @pytest.mark.parametrize("kept", [0.4, 0.5, 0.99], ids=["within", "between", "end"])
 def test_an_object_that_is_too_short_is_corrupt(kept: float) -> None:
     log = log_of(20, batch_records=10)
-    [one] = slices(log, 0, 20)
+    [one] = log.slices(0, 20)
     log.store.put(one.key, log.store.get(one.key)[: int(one.size_bytes * kept)])
     with pytest.raises(Corrupt):
         values(log, [one])
@@ -114,7 +108,7 @@ def test_an_object_that_is_too_short_is_corrupt(kept: float) -> None:
 
 def test_an_object_that_ends_before_its_manifest_says_is_corrupt() -> None:
     log = log_of(20, batch_records=10)
-    [one] = slices(log, 0, 20)
+    [one] = log.slices(0, 20)
     with pytest.raises(Corrupt, match="ends after offset 19, the manifest says 29"):
         values(log, [Slice(0, one.key, one.size_bytes, 0, 30, 0, 30)])
 
@@ -126,7 +120,7 @@ def test_a_batch_that_lies_about_its_records_is_reported_and_not_decoded() -> No
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     log = TieredLog(MemoryStore())
     log.add_batches(0, [encode(json_rows(2)), batch, encode(json_rows(1))], [0], 10)
-    found = list(scan(log.store, slices(log, 0, 10)))
+    found = list(scan(log.store, log.slices(0, 10)))
     assert [(one.header.base_offset, one.record_count, one.undecodable is None) for one in found] == [
         (0, 2, True),
         (2, 0, False),

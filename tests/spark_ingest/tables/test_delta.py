@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from spark_ingest.tables.compare import Compared, compare_tables
 from spark_ingest.tables.delta import DeltaTables
 from spark_ingest.tables.publish import Publication, pending, publish
 from spark_ingest.upkeep.compact import Compaction, compact
-from tests.spark_ingest.jobs import new_id
+from tests.spark_ingest.jobs import drive_at_once, new_id
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tables.lakes import Lake, counted_by_duckdb
 from tests.spark_ingest.tiered import json_rows, row
@@ -153,18 +152,8 @@ def test_two_drivers_at_once_add_each_file_once(lake: Lake) -> None:
     for first in (50, 60, 70):
         lake.log.add(0, json_rows(5, first=first))
         lake.ingest()
-    barrier = threading.Barrier(2)
     done: list[Publication] = []
-
-    def drive() -> None:
-        barrier.wait(60)
-        done.append(give(lake))
-
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(120)
+    drive_at_once(lambda: done.append(give(lake)))
     assert [str(one.error) for one in done if one.error] == []
     assert sorted(number for one in done for number in one.commits) == [1, 2, 3]
     assert_rows_are_log(lake)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import POSITIONS, Layout
 from spark_ingest.plan import Recipe
 from spark_ingest.tables.publish import pending
+from tests.spark_ingest.jobs import drive_at_once
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tables.lakes import FaultyCatalog, Lake, counted_by_duckdb
 from tests.spark_ingest.tiered import json_rows, row
@@ -143,21 +143,15 @@ def test_two_drivers_at_once_add_each_file_once(lake: Lake) -> None:
         lake.log.add(0, json_rows(5, first=first))
         lake.ingest()
     lake.catalog()  # creates the database
-    barrier = threading.Barrier(2)
     added: list[int] = []
     failed: list[str] = []
 
     def drive() -> None:
-        barrier.wait(60)
         [done] = lake.publish()
         added.extend(done.commits)
         failed.extend(errors([done]))
 
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(120)
+    drive_at_once(drive)
     assert failed == []
     assert sorted(added) == [1, 2, 3]
     lake.assert_table_is_log()
