@@ -45,11 +45,11 @@ class StoreProxy:
         start: int = 0,
         crc32: int | None = None,
         if_absent: bool = False,
-    ) -> None:
-        def do() -> None:
-            self.inner.put_file(key, path, size_bytes=size_bytes, start=start, crc32=crc32, if_absent=if_absent)
+    ) -> int | None:
+        def do() -> int | None:
+            return self.inner.put_file(key, path, size_bytes=size_bytes, start=start, crc32=crc32, if_absent=if_absent)
 
-        self.relay("put_file", key, do)
+        return self.relay("put_file", key, do)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         return self.relay("get", key, lambda: self.inner.get(key, start, end))

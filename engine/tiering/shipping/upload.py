@@ -1,6 +1,7 @@
 """Uploads one segment and verifies that it arrived, before any manifest may name it. Blocking.
 
-Order: check every batch; aux object; segment object; check the stored bytes. A crash between any two steps, or a lost
+Order: check every batch; aux object; segment object; check the stored bytes, unless the store is a directory that this
+process has written to, and the bytes that it wrote had the right checksum. A crash between any two steps, or a lost
 answer, leaves objects that no manifest names: their names are used once, and `find_orphans` finds them later. Only an
 unfinished upload of a large segment is continued under its name.
 """
@@ -71,9 +72,10 @@ def _key(store: ObjectStore, prefix: str, aux: AuxObject, leader_epoch: int, fre
     return key
 
 
-def _put_verified(store: ObjectStore, scan: Scan, key: str, put: Callable[..., None]) -> None:
+def _put_verified(store: ObjectStore, scan: Scan, key: str, put: Callable[..., int | None]) -> None:
     try:
-        put(if_absent=True)
+        if put(if_absent=True) == scan.aux.crc32c:
+            return
     except ObjectExists:
         pass
     except StoreUnavailable:

@@ -81,8 +81,8 @@ class ObjectStore(Protocol):
 
     @property
     def checks_uploads(self) -> bool:
-        """True if `head` returns a CRC-32 that the store has checked itself. Otherwise a put is verified by reading it
-        back, and needs no checksum: CRC-32 takes a core 0.4 s a GB, CRC-32C a tenth of that.
+        """True if `head` returns a CRC-32 that the store has checked itself. Otherwise a put needs no
+        checksum: CRC-32 takes a core 0.4 s a GB, CRC-32C a tenth of that.
         """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
@@ -97,8 +97,11 @@ class ObjectStore(Protocol):
         start: int = 0,
         crc32: int | None = None,
         if_absent: bool = False,
-    ) -> None:
+    ) -> int | None:
         """Store `size_bytes` of a local file from byte `start` on, streaming.
+
+        Return the CRC-32C of the bytes that are now on the store's disk, if this process wrote them there itself; None
+        if the object has to be checked by `head` or read back.
 
         An S3 store sends a file above MULTIPART_BYTES_MIN in parts, and continues an unfinished upload of the key.
         `crc32` is the IEEE CRC-32 of those bytes: other bytes are rejected, with StoreUnavailable.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.format.paths import store_manifest_key
@@ -16,7 +17,7 @@ from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.shipper import ShipperOptions
 from engine.tiering.shipping.upload import upload_segment
-from engine.tiering.store.store import StoreUnavailable
+from engine.tiering.store.store import StoreUnavailable, open_store
 from tests.engine.tiering.making import PREFIX, local_log, segment_bytes, write_segment
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Source, check_store, newest, sealed
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
@@ -269,6 +270,14 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(file_store, tmp_path,
     entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
     assert store.count("put_file") == 1
     assert {one.key for one in file_store.list("")} == {entry.key, entry.aux_key}
+
+
+def test_a_directory_that_took_the_right_bytes_is_not_read_back(tmp_path, new_id):
+    (segment,) = sealed(tmp_path, 1)
+    watched = Watched(open_store(f"file://{tmp_path}/store"))
+    entry = upload_segment(watched, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
+    assert watched.count("get") == watched.count("head") == 0
+    assert crc32c(watched.inner.get(entry.key)) == entry.crc32c
 
 
 def test_a_checked_checksum_saves_reading_back(ministack_store, tmp_path, new_id):

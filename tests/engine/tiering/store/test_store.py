@@ -1,11 +1,13 @@
 """Opening stores by URL, and errors that only a directory can have."""
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from engine.errors import Invalid
 from engine.testing.memory_store import MemoryStore
@@ -82,6 +84,36 @@ def test_a_key_that_leads_elsewhere_is_refused(file_store, key):
             use(key)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 1, 4096, 1 << 20, (1 << 20) + 5, 3 << 20])
+@pytest.mark.parametrize("refused", ["nothing", "the flag", "the write"])
+def test_a_file_of_any_size_is_copied_with_and_without_direct_writes(
+    tmp_path, monkeypatch, size_bytes, refused
+) -> None:
+    real_fcntl, real_write = fcntl.fcntl, os.write
+
+    def without_flag(handle: int, command: int, flags: int = 0) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real_fcntl(handle, command, flags)
+
+    def without_direct_write(handle: int, data: bytes) -> int:
+        if real_fcntl(handle, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real_write(handle, data)
+
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(size_bytes + 3))
+    store = open_store(f"file://{tmp_path}/store")
+    with monkeypatch.context() as patched:
+        if refused == "the flag":
+            patched.setattr(fcntl, "fcntl", without_flag)
+        if refused == "the write":
+            patched.setattr(os, "write", without_direct_write)
+        written = store.put_file("k", str(source), start=3, size_bytes=size_bytes)
+    assert store.get("k") == source.read_bytes()[3:]
+    assert written == crc32c(source.read_bytes()[3:])
+
+
 def test_too_few_file_handles_are_a_failure_that_passes(tmp_path, monkeypatch):
     """For any open of any operation: it is never taken for a missing object, and no handle is leaked."""
     source = tmp_path / "source"
@@ -110,6 +142,7 @@ def test_too_few_file_handles_are_a_failure_that_passes(tmp_path, monkeypatch):
             for key in ("a/k", "a/b/k"):
                 store.put(key, b"v")
             expected = operation(open_store(store.url)) if name not in ("put", "put_file", "delete") else None
+            expected = crc32c(source.read_bytes()) if name == "put_file" else expected
             handles = len(os.listdir("/proc/self/fd"))
             left[0] = failures + 1
             with monkeypatch.context() as patched:
