@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import orjson
+from msgspec import Struct
 
-from engine.errors import Corrupt
-from engine.tiering.manifest.json_reading import read_object
+from engine.tiering.manifest.json_reading import convert, read_object
 
 FORMAT = 1
 ALL_PERIODS = -2  # instead of a period: records of more than PERIODS_MAX
@@ -24,6 +24,16 @@ HOUR_MS = 3_600_000
 class CountedTopic(NamedTuple):
     topic: str
     topic_id: str
+
+
+class _TopicCounts(Struct):
+    topic: str
+    topic_id: str
+    counts: list[tuple[int, int]]
+
+
+class _Document(Struct):
+    topics: list[_TopicCounts]
 
 
 Accepted = Mapping[CountedTopic, Mapping[int, int]]
@@ -46,12 +56,5 @@ def encode_accepted(accepted: Accepted) -> bytes:
 
 def decode_accepted(data: bytes, key: str) -> dict[CountedTopic, dict[int, int]]:
     """Decode an object of counts. Raises Corrupt, UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
-    try:
-        topics = {
-            CountedTopic(str(one["topic"]), str(one["topic_id"])): {int(at): int(count) for at, count in one["counts"]}
-            for one in found["topics"]
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"{key}: topics is not a list of topics with counts") from error
-    return topics
+    document = convert(read_object(data, key, FORMAT), _Document, key)
+    return {CountedTopic(topic.topic, topic.topic_id): dict(topic.counts) for topic in document.topics}

@@ -7,13 +7,13 @@ without the aux object walks the data from its beginning. Format: engine/tiering
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import orjson
 
 from engine.errors import Corrupt
-from engine.tiering.manifest.json_reading import array_of_integers, integer, pairs, read_object
+from engine.tiering.manifest.json_reading import convert, read_object
 
 FORMAT = 1
 INDEX_INTERVAL_BYTES = 64 << 10  # a lookup walks at most this much, or one batch; 1,024 entries for 64 MiB
@@ -62,43 +62,16 @@ class AuxObject:
     index: SparseIndex
 
 
-_NUMBERS = (
-    "base_offset",
-    "end_offset",
-    "size_bytes",
-    "crc32c",
-    "record_count",
-    "batch_count",
-    "min_timestamp_ms",
-    "max_timestamp_ms",
-)
-
-
 def encode_aux(aux: AuxObject) -> bytes:
-    numbers = {name: getattr(aux, name) for name in _NUMBERS}
-    index = {
-        "offsets": aux.index.offsets,
-        "positions": aux.index.positions,
-        "max_timestamps_ms": aux.index.max_timestamps_ms,
-    }
-    return orjson.dumps({"format": FORMAT, **numbers, "leader_epochs": aux.leader_epochs, "index": index})
+    return orjson.dumps({"format": FORMAT, **asdict(aux)})
 
 
 def decode_aux(data: bytes, key: str) -> AuxObject:
     """Decode the facts of an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
-    columns = found.get("index")
-    if not isinstance(columns, dict):
-        raise Corrupt(f"{key}: index is not an object")
-    index = SparseIndex(
-        array_of_integers(columns, "offsets", key),
-        array_of_integers(columns, "positions", key),
-        array_of_integers(columns, "max_timestamps_ms", key),
-    )
-    numbers = {name: integer(found, name, key) for name in _NUMBERS}
-    if not _is_sound(index, numbers["base_offset"]):
-        raise Corrupt(f"{key}: its index does not begin at {numbers['base_offset']} or does not increase")
-    return AuxObject(**numbers, leader_epochs=pairs(found, "leader_epochs", key), index=index)
+    aux = convert(read_object(data, key, FORMAT), AuxObject, key)
+    if not _is_sound(aux.index, aux.base_offset):
+        raise Corrupt(f"{key}: its index does not begin at {aux.base_offset} or does not increase")
+    return aux
 
 
 def _is_sound(index: SparseIndex, base_offset: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 import orjson
+from msgspec import Struct
 
 from engine.errors import Corrupt
 from engine.format.paths import (
@@ -22,11 +23,16 @@ from engine.format.paths import (
     store_topic_prefix,
 )
 from engine.tiering.manifest.chain import load_newest
-from engine.tiering.manifest.json_reading import UnsupportedFormat, read_object
+from engine.tiering.manifest.json_reading import UnsupportedFormat, convert, read_object
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 
 FORMAT = 1
 LogRanges = Mapping[int, tuple[int, int]]  # first offset and end, by partition
+
+
+class _Marker(Struct):
+    ends: dict[int, tuple[int, int]]
+    untiered: dict[int, tuple[int, int]] = {}
 
 
 def mark_deleted(
@@ -85,7 +91,8 @@ def _common_start(first: str, last: str) -> str:
 
 def deleted_ends(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges | None:
     """Return the tiered range of each partition; None without a marker. Raises Corrupt, UnsupportedFormat."""
-    return _ranges(store, cluster_id, topic, topic_id, "ends")
+    marker = _load(store, cluster_id, topic, topic_id)
+    return None if marker is None else marker.ends
 
 
 def untiered_ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges:
@@ -93,17 +100,13 @@ def untiered_ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: s
 
     They may be more: a node writes what its shipper saw last. Raises Corrupt, UnsupportedFormat.
     """
-    return _ranges(store, cluster_id, topic, topic_id, "untiered") or {}
+    marker = _load(store, cluster_id, topic, topic_id)
+    return {} if marker is None else marker.untiered
 
 
-def _ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, member: str) -> LogRanges | None:
+def _load(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> _Marker | None:
     key = store_deleted_topic_key(cluster_id, topic, topic_id)
     try:
-        found = read_object(store.get(key), key, FORMAT).get(member, {} if member == "untiered" else None)
+        return convert(read_object(store.get(key), key, FORMAT), _Marker, key)
     except NoSuchObject:
         return None
-    try:
-        assert isinstance(found, dict)
-        return {int(number): (int(start), int(end)) for number, (start, end) in found.items()}
-    except (AssertionError, TypeError, ValueError) as error:
-        raise Corrupt(f"{key}: {member} is not an object of pairs of offsets") from error

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
 
 import orjson
 from crc32c import crc32c
+from msgspec import Struct
 
 from engine.errors import Corrupt
-from engine.tiering.manifest.json_reading import Members, integer, objects, pairs, read_object, text
+from engine.tiering.manifest.json_reading import Members, T, Text, convert, read_object
 from engine.tiering.manifest.manifest import (
     Manifest,
     ManifestEntry,
@@ -28,9 +28,27 @@ from engine.tiering.manifest.manifest import (
 FORMAT = 3  # format 1 lacks arrived_ms, format 2 stored_ms; a writer must preserve both
 _FORMAT_WITHOUT_MERGES = 2  # written where no object was merged: older versions read it
 _CHECKSUM = b',"crc32c":'
-_OPTIONAL = ("arrived_ms", "stored_ms")
 _MEMBERS = {kind: [field.name for field in fields(kind)] for kind in (ManifestEntry, SubManifestRef)}
 _KEYS = {"key": "object", "aux_key": "aux"}  # stored without their common prefix
+
+
+class _Keys(Struct):
+    object: Text
+    aux: Text | None = None
+
+
+class _Runs(Struct):
+    prefix: Text
+    entries: list[Members]
+
+
+class _Root(_Runs):
+    generation: int
+    leader_epoch: int
+    writer: Text
+    log_start: int
+    end_offset: int
+    folded: list[Members]
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -55,19 +73,19 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
     """Decode a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
     _check_checksum(data, key)
-    prefix, writer = text(found, "prefix", key), text(found, "writer", key)
+    root = convert(found, _Root, key)
     manifest = Manifest(
-        prefix=prefix,
-        generation=integer(found, "generation", key),
-        leader_epoch=integer(found, "leader_epoch", key),
-        writer=writer,
-        log_start=integer(found, "log_start", key),
-        folded=tuple(_from_json(SubManifestRef, one, prefix, key) for one in objects(found, "folded", key)),
-        entries=tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key)),
+        prefix=root.prefix,
+        generation=root.generation,
+        leader_epoch=root.leader_epoch,
+        writer=root.writer,
+        log_start=root.log_start,
+        folded=tuple(_from_json(SubManifestRef, run, root.prefix, key) for run in root.folded),
+        entries=tuple(_from_json(ManifestEntry, run, root.prefix, key) for run in root.entries),
     )
     if problem := problem_of(manifest):
         raise Corrupt(f"manifest {key}: {problem}")
-    if integer(found, "end_offset", key) != manifest.end_offset:
+    if root.end_offset != manifest.end_offset:
         raise Corrupt(f"manifest {key}: its end_offset is not where its last run ends, {manifest.end_offset}")
     return manifest
 
@@ -79,12 +97,11 @@ def encode_sub_manifest(sub: SubManifest) -> bytes:
 
 def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
     """Decode the entries of an object. Raises Corrupt or UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
-    prefix = text(found, "prefix", key)
-    entries = tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key))
-    if problem := problem_of_runs(prefix, entries):
+    runs = convert(read_object(data, key, FORMAT), _Runs, key)
+    entries = tuple(_from_json(ManifestEntry, run, runs.prefix, key) for run in runs.entries)
+    if problem := problem_of_runs(runs.prefix, entries):
         raise Corrupt(f"sub-manifest {key}: {problem}")
-    return SubManifest(prefix, entries)
+    return SubManifest(runs.prefix, entries)
 
 
 def _format_of(entries: Iterable[ManifestEntry]) -> int:
@@ -114,15 +131,7 @@ def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, obje
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
-    members: dict[str, object] = {}
-    for name in _MEMBERS[kind]:
-        if name in _KEYS:
-            members[name] = prefix + text(found, _KEYS[name], key)
-        elif name == "leader_epochs":
-            members[name] = pairs(found, name, key)
-        elif name in _OPTIONAL and name not in found:
-            members[name] = None
-        else:
-            members[name] = integer(found, name, key)
-    return kind(**members)
+def _from_json(kind: type[T], found: Members, prefix: str, key: str) -> T:
+    keys = convert(found, _Keys, key)
+    full = {"key": prefix + keys.object, "aux_key": prefix + keys.aux if keys.aux else None}
+    return convert({**found, **full}, kind, key)

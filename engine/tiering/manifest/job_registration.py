@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from engine.errors import Corrupt
-from engine.tiering.manifest.json_reading import read_object, text
+from engine.tiering.manifest.json_reading import Text, convert, read_object
 
 FORMAT = 1
 
@@ -29,9 +28,9 @@ class RegisteredTopic:
 class Registration:
     """`job_id` distinguishes jobs of one name with different outputs."""
 
-    job: str
-    job_id: str
-    output: str
+    job: Text
+    job_id: Text
+    output: Text
     topics: Mapping[str, RegisteredTopic]
 
 
@@ -52,15 +51,4 @@ def encode_registration(registration: Registration) -> bytes:
 
 def decode_registration(data: bytes, key: str) -> Registration:
     """Decode a registration. Raises Corrupt, UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
-    try:
-        topics = {
-            name: RegisteredTopic(one["topic_id"], {int(number): end for number, end in one["ends"].items()})
-            for name, one in found["topics"].items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"{key}: topics is not an object of topics with positions") from error
-    ends = [end for one in topics.values() for end in one.ends.values()]
-    if {*map(type, ends)} - {int}:
-        raise Corrupt(f"{key}: a position is not an integer")
-    return Registration(text(found, "job", key), text(found, "job_id", key), text(found, "output", key), topics)
+    return convert(read_object(data, key, FORMAT), Registration, key)
