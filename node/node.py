@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from engine.partition.placed_read import PlacedReads
+from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
@@ -146,7 +146,7 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
-            PlacedReads(shard.disk, executor),
+            SharedFileReads(shard.disk, executor),
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
         self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)

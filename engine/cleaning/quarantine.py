@@ -116,7 +116,7 @@ class Quarantine:
         try:
             if segment is partition.log.active:
                 await self._roll(partition)
-                await self._sealer.saved(partition)  # the segment has been checked and has its index
+                await self._sealer.wait_saved(partition)  # the segment has been checked and has its index
             file = sealed_file(segment)
             finding = await self._in_thread(examine, self._disk, file, at_once)
             if await self.record(partition, file, finding) and not finding.damage:

@@ -63,7 +63,7 @@ class Sealer:
         self._saving.setdefault(partition, set()).add(task)
         task.add_done_callback(lambda task: self._saved(partition, segments, task))
 
-    async def saved(self, partition: Partition) -> None:
+    async def wait_saved(self, partition: Partition) -> None:
         """Wait until no save of a partition is in progress."""
         while tasks := self._saving.get(partition):
             await asyncio.wait(tasks)

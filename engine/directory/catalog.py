@@ -16,8 +16,8 @@ from typing import ParamSpec, TypeVar
 
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories
-from engine.directory.removal import Removing
-from engine.directory.removing import Remover
+from engine.directory.safe_delete import RemovalSteps
+from engine.directory.topic_deleter import TopicDeleter
 from engine.directory.topic_directories import (
     PartitionCreationFailed,
     check_all_known,
@@ -30,7 +30,7 @@ from engine.directory.topic_directories import (
     remove_moved_away,
     remove_partitions,
     remove_topic,
-    removing_topic,
+    topic_removal,
     unmarked,
 )
 from engine.directory.topic_scan import HINT, TopicScan, scan_topics
@@ -73,7 +73,7 @@ class Catalog:
         self._data_dir = directories.first.path
         self._clock = clock
         self._executor = executor
-        self._remover = Remover(executor)
+        self._deleter = TopicDeleter(executor)
         self._new_id = new_id
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Catalog:
                 f"the topics cannot be read: {error}", hint="check the data directory and its owner"
             ) from error
         for deleted in topics.deleted:
-            self._remover.remove_in_background(self._removing(*deleted))
+            self._deleter.remove_in_background(self._removal(*deleted))
         self.without_metadata = {topic_id: name for name, topic_id in topics.without_metadata}
         found = sorted(topics.records, key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
@@ -99,7 +99,7 @@ class Catalog:
 
     def _load(self) -> TopicScan:
         self._check_topics_directory()
-        found = scan_topics(self._disk, self._data_dir, self._removing)
+        found = scan_topics(self._disk, self._data_dir, self._removal)
         if self._directories.is_several:
             known = {(record.name, record.topic_id) for record in found.records}
             known.update(found.without_metadata, ((name, topic_id) for name, topic_id, _ in found.deleted))
@@ -311,7 +311,7 @@ class Catalog:
             del self.partially_deleted[record.name]
         if self.set_aside.pop(record.topic_id, None) is None:
             self.records.pop(record.name, None)
-        await self._remover.remove(self._removing(record.name, record.topic_id, left))
+        await self._deleter.remove(self._removal(record.name, record.topic_id, left))
 
     async def _is_deletion_begun(self, record: TopicRecord) -> bool:
         try:
@@ -321,10 +321,10 @@ class Catalog:
 
     async def stop(self) -> None:
         """Stop removing files; the next start continues."""
-        await self._remover.stop()
+        await self._deleter.stop()
 
-    def _removing(self, name: str, topic_id: str, directory: str) -> Removing[None]:
-        return removing_topic(self._disk, self._directories, name, topic_id, directory)
+    def _removal(self, name: str, topic_id: str, directory: str) -> RemovalSteps[None]:
+        return topic_removal(self._disk, self._directories, name, topic_id, directory)
 
     def record(self, name: str) -> TopicRecord:
         """Return the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""

@@ -13,15 +13,15 @@ from collections.abc import Collection, Sequence
 from engine.directory.data_directory import FIRST, DataDirectory
 from engine.directory.log_directories import LogDirectories
 from engine.directory.placement import assign_directories
-from engine.directory.removal import (
-    Removing,
-    finished,
+from engine.directory.safe_delete import (
+    RemovalSteps,
     is_empty_partition,
     is_unfinished_creation,
     remove_if_empty,
     remove_partition_dir,
     remove_topic_dir,
-    removing_topic_dir,
+    run_all_steps,
+    topic_dir_removal,
 )
 from engine.directory.topics import TopicRecord
 from engine.errors import Corrupt
@@ -188,11 +188,11 @@ def _has_records(disk: Disk, directory: str) -> bool:
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
-    """Remove a deleted topic from the other directories as `removing_from_additional` does, in one call."""
-    return finished(removing_from_additional(disk, directories, name, topic_id))
+    """Remove a deleted topic from the other directories as `additional_removal` does, in one call."""
+    return run_all_steps(additional_removal(disk, directories, name, topic_id))
 
 
-def removing_from_additional(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> Removing[bool]:
+def additional_removal(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> RemovalSteps[bool]:
     """Remove the files of a deleted topic from the other directories. Returns whether none of its files remain."""
     is_gone = True
     for directory in directories.additional:
@@ -200,18 +200,20 @@ def removing_from_additional(disk: Disk, directories: LogDirectories, name: str,
             is_gone = False
             continue
         try:
-            yield from _removing(disk, directory.path, name, topic_id)
+            yield from _removal(disk, directory.path, name, topic_id)
         except OSError as error:
             is_gone = False
             log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
     return is_gone
 
 
-def removing_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str) -> Removing[None]:
+def topic_removal(
+    disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str
+) -> RemovalSteps[None]:
     """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
-        is_gone = yield from removing_from_additional(disk, directories, name, topic_id)
-        log_leftovers((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
+        is_gone = yield from additional_removal(disk, directories, name, topic_id)
+        log_leftovers((yield from topic_dir_removal(disk, directory, keep_name=not is_gone)))
     except OSError as error:  # the topic is deleted nevertheless; the next start removes the remaining files
         log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
 
@@ -262,11 +264,11 @@ def _create(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) 
         disk.fsync_dir(parent)
 
 
-def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[None]:
+def _removal(disk: Disk, data_dir: str, name: str, topic_id: str) -> RemovalSteps[None]:
     """Keeps the directory of the topic name until the next start: a topic of that name may be created meanwhile."""
     directory = paths.topic_dir(data_dir, name, topic_id)
     if disk.kind(directory) is FileKind.DIRECTORY:
-        log_leftovers((yield from removing_topic_dir(disk, directory)))
+        log_leftovers((yield from topic_dir_removal(disk, directory)))
         disk.fsync_dir(os.path.dirname(directory))
 
 

@@ -15,13 +15,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.directory.removal import (
+from engine.directory.safe_delete import (
     STEPS_AT_ONCE,
-    Removing,
-    is_finished,
+    RemovalSteps,
     is_unfinished_creation,
     remove_if_empty,
     remove_topic_dir,
+    run_some_steps,
 )
 from engine.directory.topic_directories import log_leftovers
 from engine.directory.topics import TopicRecord, decoded_topic
@@ -49,11 +49,11 @@ class TopicScan:
 def scan_topics(
     disk: Disk,
     data_dir: str,
-    removing: Callable[[str, str, str], Removing[None]] | None = None,
+    removal: Callable[[str, str, str], RemovalSteps[None]] | None = None,
 ) -> TopicScan:
     """Find all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
 
-    `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
+    `removal` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
     one).
     """
     found = TopicScan()
@@ -67,7 +67,7 @@ def scan_topics(
             if not _is_directory(disk, directory):
                 _log_foreign(directory)
             elif topic_id.endswith(paths.DELETED_SUFFIX):
-                _finish_deletion(disk, name, directory, removing, found)
+                _finish_deletion(disk, name, directory, removal, found)
             elif not _is_readable(disk, directory, name, found):
                 continue
             elif (data := _topic_file(disk, directory)) is not None:
@@ -90,7 +90,7 @@ def _finish_deletion(
     disk: Disk,
     name: str,
     directory: str,
-    removing: Callable[[str, str, str], Removing[None]] | None,
+    removal: Callable[[str, str, str], RemovalSteps[None]] | None,
     found: TopicScan,
 ) -> None:
     """Remove the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
@@ -99,9 +99,9 @@ def _finish_deletion(
     if reason:
         words = {"directory": directory, "reason": reason, "hint": "move it elsewhere, or remove it by hand"}
         log.error("a directory with the name of a deleted topic is kept", extra=words)
-    elif removing is None:
+    elif removal is None:
         log_leftovers(remove_topic_dir(disk, directory))
-    elif not is_finished(removing(name, topic_id, directory), STEPS_AT_ONCE):
+    elif not run_some_steps(removal(name, topic_id, directory), STEPS_AT_ONCE):
         found.deleted.append((name, topic_id, directory))
 
 

@@ -27,7 +27,7 @@ from engine.errors import (
 from engine.format.batch_header import PRODUCER_ID_AT
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
-from engine.partition.accepted import WRITTEN_MAX, AcceptedRecords
+from engine.partition.accepted_counts import WRITTEN_MAX, AcceptedCounts
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.last_write import LastWrite
@@ -108,7 +108,7 @@ class Partition:
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.is_replicated = False  # others may have replicas, whose ends are between any two batches
         self.last_write = LastWrite()
-        self.accepted = AcceptedRecords()
+        self.accepted = AcceptedCounts()
         self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0

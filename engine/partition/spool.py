@@ -52,7 +52,7 @@ class Spool:
         """Return the end up to which a committed manifest names everything; 0 before the first report."""
         return self._tiered_ends.get(partition, 0)
 
-    def tiered(self, partition: Partition, end_offset: int, *, is_led: bool) -> None:
+    def note_tiered(self, partition: Partition, end_offset: int, *, is_led: bool) -> None:
         """Note how far the store has a partition."""
         self._tiered_ends[partition] = end_offset
         self.count(partition, is_led=is_led)

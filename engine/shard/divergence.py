@@ -110,7 +110,7 @@ class DivergenceHandler:
     async def _paused_appends(self, partition: Partition) -> AsyncIterator[None]:
         async with self._committer.paused(partition):
             self._reject_queued(partition)
-            await self._sealer.saved(partition)
+            await self._sealer.wait_saved(partition)
             async with partition.segments_lock:
                 yield
 

@@ -121,7 +121,7 @@ class Shard:
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
         reports = PartitionEvents(moved, include, offline, self._find_watermark, self.log_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
-        self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_points, self.sealer.saved)
+        self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_points, self.sealer.wait_saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll, events.damaged)
         self.reader = Reader(disk, executor, self.quarantine.examine, events.read_failed)
         positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
@@ -275,7 +275,7 @@ class Shard:
             self.committer.drop(partition)
         async for partition in in_slices(partitions):
             async with self.committer.paused(partition):  # wait for the group and the truncation in progress
-                await self.sealer.saved(partition)
+                await self.sealer.wait_saved(partition)
             for segment in partition.log.segments:
                 segment.deleted()
             self.advancer.drop(partition)

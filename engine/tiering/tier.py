@@ -144,7 +144,7 @@ class Tier:
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         if partition in self._shards:
-            self.spool.tiered(partition, end_offset, is_led=self._is_led(partition))
+            self.spool.note_tiered(partition, end_offset, is_led=self._is_led(partition))
         self._remote_logs.use_manifest(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))
 
 
@@ -175,8 +175,8 @@ class _Source:
         self._spool.count(self._partition, is_led=leader_epoch is not None)
         return local_log(self._partition, leader_epoch, above)
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         self._on_tiered(end_offset)
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         return await self._shard.raise_log_start(self._partition, end_offset)

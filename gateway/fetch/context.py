@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.partition.partition import Partition
-from engine.partition.placed_read import PlacedReads
 from engine.partition.reader import Chunk, Reader
+from engine.partition.shared_file_read import SharedFileReads
 from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
@@ -50,7 +50,7 @@ class ReadContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
-    placed: PlacedReads
+    placed: SharedFileReads
     lines: RecentPieces[Lines] = field(default_factory=RecentPieces)
     polled: RecentPieces[Polled] = field(default_factory=RecentPieces)
 

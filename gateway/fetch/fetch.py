@@ -19,7 +19,7 @@ from engine.format import keyed_batch
 from engine.format.batch import MEDIA_TYPE, read_header
 from engine.format.batch_header import has_no_records
 from engine.partition.partition import Partition
-from engine.partition.placed_read import Place, place_of
+from engine.partition.shared_file_read import FileRange, file_range_of
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
@@ -44,7 +44,7 @@ from gateway.routing.leader_headers import FORWARD, check_leadership, leader_hea
 from gateway.routing.router import CALL_S
 
 _PLACED = "fetch_placed"
-_Found = tuple[dict[str, str], Place | None]  # the headers of an answer, and where its bytes are unless they follow
+_Found = tuple[dict[str, str], FileRange | None]  # the headers of an answer, and where its bytes are unless they follow
 
 
 class OffsetsQuery(Struct, frozen=True):
@@ -249,7 +249,7 @@ def _placed(context: ReadContext, partition: Partition, wanted: FetchRequest) ->
         return None
     context.partitions.replica(partition).check_serves_reads(wanted.leader_epoch)
     max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
-    place = place_of(partition, wanted.offset, max_bytes)
+    place = file_range_of(partition, wanted.offset, max_bytes)
     if place is None:
         return None
     partition_reads.count_bytes(context, partition, place.size_bytes)

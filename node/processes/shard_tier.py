@@ -107,7 +107,7 @@ class ShardTier:
         async def tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
             partition = partition_of(stored)
             is_led = shard.leading_epoch(partition) is not None
-            self.spool.tiered(partition, stored.end_offset, is_led=is_led)
+            self.spool.note_tiered(partition, stored.end_offset, is_led=is_led)
             return None, b""
 
         async def expired(removed: EndOffset, _: bytes) -> tuple[int, bytes]:

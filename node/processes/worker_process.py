@@ -218,7 +218,7 @@ class _Source:
         answer, _ = await owner.call("sealed_log", SealedLog(*self._partition_id, above), timeout_s=CALL_S)
         positions, sealed, known_end, kept, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since
-            await self.tiered(self._sent_end)
+            await self.on_tiered(self._sent_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
@@ -234,13 +234,13 @@ class _Source:
             epochs=starts,
         )
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         log_start, _ = await self._owner.link().call(
             "expired", EndOffset(*self._partition_id, end_offset), timeout_s=CALL_S
         )
         return int(log_start)
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         await self._owner.link().call("tiered", EndOffset(*self._partition_id, end_offset), timeout_s=CALL_S)
         self._sent_end = end_offset
 

@@ -183,7 +183,7 @@ async def test_damage_in_the_active_segment_is_found_by_a_read_and_by_sealing(di
         rewrite(path, bad)
         if how == "rolled":
             await log.gateway.send("POST", "/v1/topics/t/roll")
-            await log.shard.sealer.saved(log.partition)
+            await log.shard.sealer.wait_saved(log.partition)
             assert "damaged records were quarantined" in caplog.text
             assert not path.with_suffix(".checksum").exists()
         await assert_reported(log, damaged, *(("batches", "events") if how == "read" else ("json",)))

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from engine.directory.log_directory_manager import SAVE_S
-from engine.directory.removal import STEPS_AT_ONCE, finished, is_finished, removing_topic_dir
+from engine.directory.safe_delete import STEPS_AT_ONCE, run_all_steps, run_some_steps, topic_dir_removal
 from engine.format import batch
 from engine.partition.writer import PARALLEL_SYNCS_MIN
 from engine.runtime.slices import SLICE
@@ -220,10 +220,10 @@ def test_a_partition_of_many_segments_is_removed_a_few_files_at_a_time(tmp_path,
     (tmp_path / "0").mkdir()
     for base_offset in range(3 * STEPS_AT_ONCE):
         (tmp_path / "0" / f"{base_offset:020d}.log").touch()
-    removing = removing_topic_dir(disk, str(tmp_path), keep_name=True)
-    assert not is_finished(removing, STEPS_AT_ONCE)
+    removing = topic_dir_removal(disk, str(tmp_path), keep_name=True)
+    assert not run_some_steps(removing, STEPS_AT_ONCE)
     assert len(list((tmp_path / "0").iterdir())) == 2 * STEPS_AT_ONCE
-    assert finished(removing) == []
+    assert run_all_steps(removing) == []
     assert list(tmp_path.iterdir()) == []
 
 

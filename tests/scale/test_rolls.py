@@ -54,7 +54,7 @@ async def roll(node: Node, tier: Tier, count: int) -> None:
     for _ in range(count):
         await node.leaders["t", 0].produce(bytearray(batch.encode_values([b"v"], 5)), Acks.ALL, 60_000)
         await node.shard.roll_topic("t")
-        await node.shard.sealer.saved(partition)
+        await node.shard.sealer.wait_saved(partition)
         wait_s = 0.002
         async with asyncio.timeout(SHIPPED_S):
             while tier.tiered_end(partition) < partition.log_end:

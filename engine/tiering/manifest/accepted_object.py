@@ -1,7 +1,7 @@
 """The counts of accepted records in the store: what one process of a node has accepted within one hour of its clock.
 
 One object for each process and hour, replaced each minute while it grows. Counts are by topic and ten minutes since
-1970 (engine/partition/accepted.py), so ingestion compares them with what it has read, and asks no node. They are
+1970 (engine/partition/accepted_counts.py), so ingestion compares them with what it has read, and asks no node. They are
 outside of every topic's prefix.
 """
 

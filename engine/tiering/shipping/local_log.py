@@ -70,8 +70,8 @@ class SegmentSource(Protocol):
     async def local_log(self, above: int) -> LocalLog:
         """Return its positions now, and its sealed segments that end above an offset."""
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         """Report that a committed manifest names everything below `end_offset`: local copies may be deleted."""
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         """Raise log_start durably, because the store need not keep the records below. Returns log_start."""

@@ -7,7 +7,7 @@ epoch: no state is carried into another epoch. While another node leads, it only
 
 A cancel or a crash is safe at every await. The store is the truth: the manifest held here is dropped before each commit
 and loaded again unless that commit is known to have worked, and a thread that a cancel left behind can at most finish a
-commit that a later load finds. `source.tiered` gets only the ends of committed manifests.
+commit that a later load finds. `source.on_tiered` gets only the ends of committed manifests.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class PartitionShipper:
         """Raises log_start to the manifest's: the last leader may have advanced it further than known here."""
         if manifest.log_start <= local.log_start:
             return local
-        return replace(local, log_start=await self._source.expired(manifest.log_start))
+        return replace(local, log_start=await self._source.raise_log_start(manifest.log_start))
 
     async def _own_manifest(self, local: LocalLog) -> Manifest | None:
         """The manifest to continue; None while the store has none and no segment begins one.
@@ -325,7 +325,7 @@ class PartitionShipper:
         end = await self._blocking(self._expiry.expired_end, manifest, local, store_now, self._holds)
         if end is None or end <= local.log_start:
             return local.log_start
-        return await self._source.expired(end)
+        return await self._source.raise_log_start(end)
 
     async def _drop_below(self, manifest: Manifest, log_start: int) -> Manifest:
         """Follows a raised log_start once it frees an object; until then the next segment's commit includes it."""
@@ -361,13 +361,13 @@ class PartitionShipper:
 
     async def _report(self, manifest: Manifest) -> None:
         if manifest.end_offset != self._reported_end:
-            await self._source.tiered(manifest.end_offset)
+            await self._source.on_tiered(manifest.end_offset)
             self._reported_end = manifest.end_offset
 
     async def _withdraw_report(self, _: Manifest) -> None:
         """The log has lost shipped records, and has other records there now: the store is not its copy."""
         if self._reported_end:
-            await self._source.tiered(0)
+            await self._source.on_tiered(0)
         self._reported_end = None
 
     async def _blocking(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

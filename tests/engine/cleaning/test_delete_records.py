@@ -135,7 +135,7 @@ async def test_a_read_of_a_deleted_segment_gets_the_log_start(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await filled(node)
-        await node.shard.sealer.saved(partition)
+        await node.shard.sealer.wait_saved(partition)
         disk.rules = [Rule("open", "/00000000000000000000.log", act=stay)]  # blocks the reader, not the removal
         reading = asyncio.ensure_future(node.shard.reader.read(partition, 0, 1000))
         assert await asyncio.to_thread(is_opening.wait, 30)

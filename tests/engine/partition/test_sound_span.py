@@ -123,5 +123,5 @@ async def test_sealing_looks_at_no_batch_of_what_this_process_wrote(tmp_path, cl
             await leader.acknowledge(leader.append(encode_values([b"x" * 300] * 3, 5), Acks.ALL), Acks.ALL, 5000)
         with mock.patch.object(scrub, "find_damage", side_effect=AssertionError("each batch was looked at")):
             await node.shard.roll_topic("t")
-            await node.shard.sealer.saved(node.shard.partition("t", 0))
+            await node.shard.sealer.wait_saved(node.shard.partition("t", 0))
     assert list(tmp_path.glob("data/topics/t/*/0/*.checksum"))

@@ -178,7 +178,7 @@ async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cu
         if n:
             await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)
         await node.shard.roll_topic("t")
-        await node.shard.sealer.saved(partition)
+        await node.shard.sealer.wait_saved(partition)
     await node.shard.advancer.advance(partition, Bounds(2, 2))
     await node.shard.truncate(partition, 2)
     assert partition.log_end == partition.high_watermark == 2

@@ -305,7 +305,7 @@ class Cut:
     async def story(self, disk: RecordingDisk) -> None:
         async with inline_node(disk, self.clock) as node:
             partition = await grown(node)
-            await node.shard.sealer.saved(partition)
+            await node.shard.sealer.wait_saved(partition)
             node.checkpoint()
             if self.is_anew:
                 await node.shard.reset_log(partition, self.to, self.to)

@@ -105,7 +105,7 @@ async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(monkeypatch, ca
         for _ in range(2):
             await node.leaders["t", 0].produce(bytearray(encode_values([b"v"], 5)), Acks.ALL, 60_000)
             await node.shard.roll_topic("t")
-        await node.shard.sealer.saved(node.shard.partition("t", 0))
+        await node.shard.sealer.wait_saved(node.shard.partition("t", 0))
         disk.rules = [Rule("unlink", ".log", delay_s=0.2)]
         clock.pass_ms(100_000)
         async with asyncio.timeout(LONG_S):

@@ -47,7 +47,7 @@ async def test_a_sealed_segment_is_closed_once_it_is_durable(tmp_path, clock):
         for number in range(20):
             await leader.produce(one(b"%d" % number), Acks.ALL, WAIT_MS)
             await node.shard.committer.roll(partition)
-            await node.shard.sealer.saved(partition)
+            await node.shard.sealer.wait_saved(partition)
         logs = {call.path for call in disk.calls if call.operation == "open" and call.path.endswith(".log")}
         open_logs = [path for path in logs if disk.count("open", path) > disk.count("close", path)]
         assert (len(logs), open_logs) == (21, [partition.log.active.path])
@@ -108,7 +108,7 @@ async def test_reads_without_a_free_file_are_refused_and_may_be_tried_again(tmp_
     async with node_on(tmp_path, clock, disk) as (node, leader, partition):
         await leader.produce(one(b"a"), Acks.ALL, WAIT_MS)
         await node.shard.committer.roll(partition)
-        await node.shard.sealer.saved(partition)
+        await node.shard.sealer.wait_saved(partition)
         disk.rules = NONE_FREE
         with pytest.raises(TooManyOpenFiles):
             await node.shard.reader.read(partition, 0, 100)
@@ -187,7 +187,7 @@ async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
         for text in (b"a", b"b", b"c"):
             await leader.produce(one(text), Acks.ALL, WAIT_MS)
             await node.shard.committer.roll(partition)
-        await node.shard.sealer.saved(partition)  # or its files would meet the faults
+        await node.shard.sealer.wait_saved(partition)  # or its files would meet the faults
         directory = partition.log.directory
         disk.rules = [
             Rule("fsync_dir", directory, times=2, error=errno.EMFILE),

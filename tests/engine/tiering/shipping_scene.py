@@ -39,10 +39,10 @@ class Source:
     async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.leader_epoch)
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         self.reported.append(end_offset)
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         self.local = replace(self.local, log_start=end_offset)
         return end_offset
 

@@ -54,7 +54,7 @@ async def send(node: HostedNode, key: bytes, value: bytes | None) -> None:
 
 
 async def compact(node: HostedNode) -> None:
-    await node.shard.sealer.saved(node.partition())
+    await node.shard.sealer.wait_saved(node.partition())
     own = OwnPartition(node.partition(), node.shard.segment_swapper)
     thread = ThrottledThread("compact", 1 << 60)
     options = {"memory_bytes": 1 << 20, "check_ms": 1000, "random_bytes": Random(1).randbytes}

@@ -186,7 +186,7 @@ async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path, 
     """The log changes first: otherwise a crash would leave promised offsets without records."""
 
     class Deaf(Source):
-        async def expired(self, end_offset: int) -> int:
+        async def raise_log_start(self, end_offset: int) -> int:
             raise StoreUnavailable("the shard is away")
 
     source, store = Deaf(local_log(sealed(tmp_path, 2))), MemoryStore()

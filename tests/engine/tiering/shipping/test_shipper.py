@@ -42,7 +42,7 @@ async def test_what_is_pending_is_of_the_moment_of_the_end(file_store, tmp_path,
     seen: list[tuple[int | None, int]] = []
 
     class Asked(Source):
-        async def tiered(self, end_offset: int) -> None:
+        async def on_tiered(self, end_offset: int) -> None:
             found = shipper.statistics()
             seen.append((found.tiered_end, found.pending_segments))
 

@@ -2,8 +2,8 @@
 
 from engine.format.batch import Header, Row, encode, read_header
 from engine.format.batch_header import CONTROL
-from engine.partition import accepted
-from engine.partition.accepted import PERIOD_MS, AcceptedRecords
+from engine.partition import accepted_counts
+from engine.partition.accepted_counts import PERIOD_MS, AcceptedCounts
 
 
 def batch(base_offset: int, *periods: int) -> Header:
@@ -13,7 +13,7 @@ def batch(base_offset: int, *periods: int) -> Header:
 
 
 def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp():
-    counts = AcceptedRecords()
+    counts = AcceptedCounts()
     counts.written.append([batch(0, 7, 8), batch(2, 8)])
     counts.settle(0)
     assert counts.take(1) == {}
@@ -25,7 +25,7 @@ def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp():
 
 
 def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count():
-    counts = AcceptedRecords()
+    counts = AcceptedCounts()
     control = batch(2, 5)
     counts.written.append([batch(0, 5), batch(1, 5), control._replace(attributes=control.attributes | CONTROL)])
     counts.cut(1)
@@ -34,8 +34,8 @@ def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count():
 
 def test_batches_that_wait_for_long_share_entries(monkeypatch):
     """A leader without its replicas may append for minutes, and the counts stay small."""
-    monkeypatch.setattr(accepted, "PENDING_MAX", 2)
-    counts = AcceptedRecords()
+    monkeypatch.setattr(accepted_counts, "PENDING_MAX", 2)
+    counts = AcceptedCounts()
     counts.written.append([batch(at, 5) for at in range(100)])
     counts.settle(0)
     assert "1 batches pending" in repr(counts)

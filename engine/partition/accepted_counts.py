@@ -17,7 +17,7 @@ PENDING_MAX = 10_000  # batches; then those of a period share an entry, and coun
 WRITTEN_MAX = 100  # groups, before their headers are looked at
 
 
-class AcceptedRecords:
+class AcceptedCounts:
     """`written` has the headers of groups that were not looked at yet: an append only adds to it.
 
     Call `settle` when it has WRITTEN_MAX. Invariant: pending entries are in the order of their ends.
@@ -31,7 +31,7 @@ class AcceptedRecords:
         self._counts: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        return f"AcceptedRecords({len(self._pending)} batches pending, {sum(self._counts.values())} records counted)"
+        return f"AcceptedCounts({len(self._pending)} batches pending, {sum(self._counts.values())} records counted)"
 
     def settle(self, high_watermark: int) -> None:
         """Take the batches of `written`, and count those that are committed."""

@@ -1,8 +1,8 @@
-"""Reads of committed batches by a process that does not own their partition: the owner names the place, with checksums.
+"""Reads of committed batches by a process that does not own their partition: the owner names file range and checksums.
 
 Committed batches never change, and the processes of a node share the page cache, so that the bytes need not cross a
-socket. The owner decides what may be read (`place_of`); `PlacedReads` reads the file and knows no partition. It trusts
-nothing that it reads: another file may have the name by now. Then the owner has to be asked for the bytes.
+socket. The owner decides what may be read (`file_range_of`); `SharedFileReads` reads the file and knows no partition.
+It trusts nothing that it reads: another file may have the name by now. Then the owner has to be asked for the bytes.
 Invariants: every byte returned was compared with a checksum; a file without reads is closed within CLOSE_S, so
 that a deleted one frees its space.
 """
@@ -31,7 +31,7 @@ CLOSE_S = 5.0
 SIZE_BYTES_MIN = 64 * 1024  # smaller ones cross the socket at a lower cost
 
 
-class Place(Struct, frozen=True, array_like=True):
+class FileRange(Struct, frozen=True, array_like=True):
     """Whole batches in a file of this node, up to `next_offset`."""
 
     path: str
@@ -41,8 +41,8 @@ class Place(Struct, frozen=True, array_like=True):
     check: SpanCheck
 
 
-def place_of(partition: Partition, offset: int, max_bytes: int) -> Place | None:
-    """Returns the place of committed batches; None if their owner has to read them, or raises an error for them."""
+def file_range_of(partition: Partition, offset: int, max_bytes: int) -> FileRange | None:
+    """Returns the range of committed batches; None if their owner has to read them, or raises an error for them."""
     log, watermark = partition.log, partition.watermark
     if not log.local_log_start <= offset < watermark.position or partition.offline is not None:
         return None
@@ -57,7 +57,7 @@ def place_of(partition: Partition, offset: int, max_bytes: int) -> Place | None:
     if span is None or (size_bytes := span.end - span.start) < SIZE_BYTES_MIN:
         return None
     check = span_check(span, offset, size_bytes)
-    return None if check is None else Place(segment.path, span.start, size_bytes, span.next_offset, check)
+    return None if check is None else FileRange(segment.path, span.start, size_bytes, span.next_offset, check)
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class _File:
     is_dropped: bool = False
 
 
-class PlacedReads:
-    """Reads at places, on one event loop."""
+class SharedFileReads:
+    """Reads file ranges, on one event loop."""
 
     def __init__(self, disk: Disk, executor: Executor) -> None:
         self._disk = disk
@@ -78,27 +78,27 @@ class PlacedReads:
         self._closing: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"PlacedReads({len(self._files)} files)"
+        return f"SharedFileReads({len(self._files)} files)"
 
-    async def read(self, place: Place, offset: int) -> Chunk | None:
+    async def read(self, file_range: FileRange, offset: int) -> Chunk | None:
         """Returns the batches from the one that holds the offset on; None if the file does not have them."""
-        file = self._files.get(place.path)
+        file = self._files.get(file_range.path)
         if file is None:
             try:
-                handle = await self._in_thread(lambda: self._disk.open(place.path), self._close_opened)
+                handle = await self._in_thread(lambda: self._disk.open(file_range.path), self._close_opened)
             except OSError:
                 return None
-            file = self._add(place.path, handle)
+            file = self._add(file_range.path, handle)
         file.readers += 1
         try:
-            data = await self._read(file, place)
+            data = await self._read(file, file_range)
         except OSError:
             data = b""
         finally:
             self._end(file)
-        run = valid_at_once(place.check, offset, data) if len(data) == place.size_bytes else None
-        if run is None or run.end != len(data) or run.next_offset != place.next_offset:
-            self._drop(place.path)
+        run = valid_at_once(file_range.check, offset, data) if len(data) == file_range.size_bytes else None
+        if run is None or run.end != len(data) or run.next_offset != file_range.next_offset:
+            self._drop(file_range.path)
             return None
         return Chunk(data if run.begin == 0 else data[run.begin :], run.next_offset)
 
@@ -109,11 +109,11 @@ class PlacedReads:
             self._closing.cancel()
             self._closing = None
 
-    async def _read(self, file: _File, place: Place) -> bytes | bytearray:
+    async def _read(self, file: _File, file_range: FileRange) -> bytes | bytearray:
         try:
-            return self._disk.pread_nowait(file.handle, place.size_bytes, place.start)
+            return self._disk.pread_nowait(file.handle, file_range.size_bytes, file_range.start)
         except WouldBlock:
-            read = partial(self._disk.pread, file.handle, place.size_bytes, place.start)
+            read = partial(self._disk.pread, file.handle, file_range.size_bytes, file_range.start)
         file.readers += 1  # a thread that reads ends by itself, even if no task waits for it
         try:
             data: bytes = await self._in_thread(read, partial(self._end_abandoned, file))

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from engine.format import batch as record_batch
-from engine.partition import placed_read
+from engine.partition import shared_file_read
 from engine.partition.partition import Partition
-from engine.partition.placed_read import FILES_MAX, Place, PlacedReads, place_of
+from engine.partition.shared_file_read import FILES_MAX, FileRange, SharedFileReads, file_range_of
 from engine.runtime.disk import RealDisk, WouldBlock
 from gateway.fetch.fetch import placed_fetch_handlers
 from gateway.fetch.request import FetchRequest
@@ -43,8 +43,8 @@ def partition(node: Node) -> Partition:
     return node.shard.partition(SHORT, 0)
 
 
-def placed(partition: Partition, offset: int = 0) -> Place:
-    place = place_of(partition, offset, 1 << 20)
+def placed(partition: Partition, offset: int = 0) -> FileRange:
+    place = file_range_of(partition, offset, 1 << 20)
     assert place is not None
     return place
 
@@ -65,7 +65,7 @@ class CountingDisk(RealDisk):
 
 async def test_the_bytes_are_those_that_the_owner_reads(node: Node, partition: Partition) -> None:
     for offset in (0, 1, RECORDS - 4):
-        place = msgspec.msgpack.decode(msgspec.msgpack.encode(placed(partition, offset)), type=Place)
+        place = msgspec.msgpack.decode(msgspec.msgpack.encode(placed(partition, offset)), type=FileRange)
         found = await node.reads.placed.read(place, offset)
         assert found == await node.reads.reader.read(partition, offset, 1 << 20)
     node.reads.placed.close()
@@ -73,13 +73,13 @@ async def test_the_bytes_are_those_that_the_owner_reads(node: Node, partition: P
 
 async def test_the_owner_reads_what_is_small_uncommitted_or_damaged(partition: Partition) -> None:
     for offset in (-1, RECORDS - 1, RECORDS, RECORDS + 1):
-        assert place_of(partition, offset, 1 << 20) is None
+        assert file_range_of(partition, offset, 1 << 20) is None
     partition.log.segments[0].loaded_index = None
-    assert place_of(partition, 0, 1 << 20) is None
+    assert file_range_of(partition, 0, 1 << 20) is None
 
 
 async def test_another_file_of_the_name_is_not_served(node: Node, partition: Partition) -> None:
-    reads, place = PlacedReads(disk := CountingDisk(), node.executor), placed(partition)
+    reads, place = SharedFileReads(disk := CountingDisk(), node.executor), placed(partition)
     assert await reads.read(place, 0) is not None
     data = bytearray(Path(place.path).read_bytes())
     data[50_000] ^= 1
@@ -99,7 +99,7 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(node: Node, partition: 
         def pread_nowait(self, handle: int, length: int, position: int) -> bytes:
             raise WouldBlock
 
-    reads = PlacedReads(ColdDisk(), node.executor)
+    reads = SharedFileReads(ColdDisk(), node.executor)
     found = await asyncio.gather(*(reads.read(placed(partition), offset) for offset in (0, 0, 1)))
     assert found[0] == found[1] == await node.reads.reader.read(partition, 0, 1 << 20)
     assert found[2] is not None
@@ -129,7 +129,7 @@ async def test_a_reader_that_leaves_leaves_no_file_open(
                 raise OSError(5, "planted")
             return super().pread(handle, length, position)
 
-    reads = PlacedReads(disk := SlowDisk(), node.executor)
+    reads = SharedFileReads(disk := SlowDisk(), node.executor)
     reading = asyncio.create_task(reads.read(placed(partition), 0))
     await asyncio.to_thread(entered.wait, 60)
     reading.cancel()
@@ -147,12 +147,12 @@ async def test_a_reader_that_leaves_leaves_no_file_open(
 async def test_files_are_closed_when_nobody_reads_them(
     node: Node, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_read, "CLOSE_S", 0.02)
-    reads, place = PlacedReads(disk := CountingDisk(), node.executor), placed(partition)
+    monkeypatch.setattr(shared_file_read, "CLOSE_S", 0.02)
+    reads, place = SharedFileReads(disk := CountingDisk(), node.executor), placed(partition)
     for number in range(FILES_MAX + 3):
         copy = Path(f"{place.path}.{number}")
         copy.write_bytes(Path(place.path).read_bytes())
-        assert await reads.read(Place(str(copy), place.start, place.size_bytes, place.next_offset, place.check), 0)
+        assert await reads.read(FileRange(str(copy), place.start, place.size_bytes, place.next_offset, place.check), 0)
         assert len(disk.opened) - len(disk.closed) <= FILES_MAX
     async with asyncio.timeout(30):
         while len(disk.closed) < len(disk.opened):

@@ -16,7 +16,7 @@ from engine.format import paths
 from engine.runtime.disk import Disk, FileKind
 
 T = TypeVar("T")
-Removing = Generator[None, None, T]  # a removal in steps, which can stop after each
+RemovalSteps = Generator[None, None, T]  # a removal in steps, which can stop after each
 
 STEPS_AT_ONCE = 64  # files and partitions: some milliseconds of one of the threads for the disk, which reads need too
 _END = object()
@@ -24,11 +24,11 @@ _TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
 
 
 def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
-    """Remove a deleted topic's directory as `removing_topic_dir` does, in one call."""
-    return finished(removing_topic_dir(disk, directory, keep_name=keep_name))
+    """Remove a deleted topic's directory as `topic_dir_removal` does, in one call."""
+    return run_all_steps(topic_dir_removal(disk, directory, keep_name=keep_name))
 
 
-def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> Removing[list[str]]:
+def topic_dir_removal(disk: Disk, directory: str, *, keep_name: bool = False) -> RemovalSteps[list[str]]:
     """Remove a deleted topic's directory, a file or a partition a step. Returns the paths that the engine did not make.
 
     Foreign paths stay. `topic.json` is removed last, durably: it names the owner of the remaining files. With
@@ -40,7 +40,7 @@ def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -
         path = f"{directory}/{name}"
         if name in _TOPIC_FILES and disk.kind(path) is FileKind.FILE:
             continue
-        left += (yield from _removing_partition_dir(disk, path)) if _is_partition(disk, directory, name) else [path]
+        left += (yield from _partition_dir_removal(disk, path)) if _is_partition(disk, directory, name) else [path]
         is_changed = True
         yield
     if is_changed:
@@ -54,26 +54,26 @@ def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -
     return []
 
 
-def finished(removing: Removing[T]) -> T:
+def run_all_steps(removal: RemovalSteps[T]) -> T:
     """Run all steps and return the result."""
     while True:
         try:
-            next(removing)
+            next(removal)
         except StopIteration as end:
             return cast(T, end.value)
 
 
-def is_finished(removing: Removing[T], steps: int) -> bool:
+def run_some_steps(removal: RemovalSteps[T], steps: int) -> bool:
     """Run up to `steps` steps. Returns whether the removal is finished."""
-    return next(islice(removing, steps - 1, None), _END) is _END
+    return next(islice(removal, steps - 1, None), _END) is _END
 
 
 def remove_partition_dir(disk: Disk, directory: str) -> list[str]:
     """Remove a partition's files, then its directory. Returns the paths of files that the engine did not make."""
-    return finished(_removing_partition_dir(disk, directory))
+    return run_all_steps(_partition_dir_removal(disk, directory))
 
 
-def _removing_partition_dir(disk: Disk, directory: str) -> Removing[list[str]]:
+def _partition_dir_removal(disk: Disk, directory: str) -> RemovalSteps[list[str]]:
     left = []
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
