@@ -40,7 +40,6 @@ from engine.log.damaged_ranges import Damage, decode_quarantine
 from engine.log.epochs import EpochStart, with_epoch
 from engine.log.leader_epochs import can_only_be_0, recovered_epochs
 from engine.log.log import Log
-from engine.log.recovery_report import RecoveryReport
 from engine.log.segment import Segment, can_follow, headers_after_index
 from engine.log.segment_swap import finish_swaps
 from engine.runtime.disk import Disk, FileKind, read_file, write_fully
@@ -51,6 +50,26 @@ SCAN_BYTES = 256 * 1024  # fits a core's cache: at 8 MiB a scan took 1.2 times t
 
 _OFFSET_BYTES = 8  # at the front of a batch
 _SECTOR_BYTES = 512  # the least that a disk writes or loses
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """The result of a recovery, for the log and the metrics; the sum over partitions is that of a start."""
+
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    dropped_segments: int = 0
+    mid_log_truncations: int = 0  # truncations with valid batches behind them, after a power loss
+    new_logs: int = 0  # in directories without a file
+
+    def __add__(self, other: RecoveryReport) -> RecoveryReport:
+        return RecoveryReport(
+            self.scanned_bytes + other.scanned_bytes,
+            self.truncated_bytes + other.truncated_bytes,
+            self.dropped_segments + other.dropped_segments,
+            self.mid_log_truncations + other.mid_log_truncations,
+            self.new_logs + other.new_logs,
+        )
 
 
 class LastShutdown(Enum):

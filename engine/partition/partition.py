@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -30,7 +30,6 @@ from engine.log.segment import Segment
 from engine.partition.accepted_counts import WRITTEN_MAX, AcceptedCounts
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
-from engine.partition.last_write import LastWrite
 from engine.partition.writer import PartitionWork
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, Appended, resolve_appends, resolve_failed
@@ -38,6 +37,8 @@ from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
+
+LAST_WRITE_BYTES_MAX = 4 * 1024  # of each of 10,000 partitions
 
 _wants_sync = attrgetter("wants_sync")  # no frame for each append
 
@@ -398,3 +399,35 @@ def _writes(steps: list[Write | Roll]) -> list[Write]:
 
 def _rolls(steps: list[Write | Roll]) -> bool:
     return any(isinstance(step, Roll) for step in steps)
+
+
+class LastWrite:
+    """The bytes of the last group that was written, for long polls that wait for them; empty if there are none.
+
+    They need not be read from the disk and checked: the writer has just written them. Kept only while a poll waits, and
+    only if they are few. They may not be committed yet, or be cut off: a reader asks for those up to the high
+    watermark, and every write replaces them.
+    """
+
+    __slots__ = ("base_offset", "data", "next_offset")
+
+    def __init__(self) -> None:
+        self.base_offset = self.next_offset = 0
+        self.data = b""
+
+    def __repr__(self) -> str:
+        return f"LastWrite({self.base_offset} to {self.next_offset}, {len(self.data)} bytes)"
+
+    def put(self, steps: Sequence[Write | Roll], *, has_polls: bool) -> None:
+        """Takes the buffers of steps that were written: the page cache has their bytes now."""
+        self.data = b""
+        for step in steps:
+            if isinstance(step, Write):
+                if has_polls and len(steps) == 1 and step.size_bytes <= LAST_WRITE_BYTES_MAX:
+                    self.data = b"".join(step.buffers)
+                    self.base_offset, self.next_offset = step.headers[0].base_offset, step.headers[-1].next_offset
+                step.buffers = []
+
+    def between(self, offset: int, end: int) -> bytes:
+        """Returns the batches from one offset to another, if it has just these; else nothing."""
+        return self.data if self.base_offset == offset and self.next_offset == end else b""

@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,8 +24,7 @@ from engine.errors import TOO_MANY_FILES, Corrupt, EngineError
 from engine.format import paths
 from engine.log.batch_boundaries import boundary_above, boundary_below
 from engine.log.log import BytePosition, Log
-from engine.log.recovery import Checkpoint, LastShutdown, open_log
-from engine.log.recovery_report import RecoveryReport
+from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport, open_log
 from engine.log.segment import Segment
 from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
@@ -270,3 +270,38 @@ def _log_truncation(request: OpenRequest, last_shutdown: LastShutdown, report: R
             "log_end": opened.log_end,
         },
     )
+
+
+class OpeningPartitions:
+    """Opened partitions that are not all served yet, with the keys of their points: their topic need not be known.
+
+    A shard adds many in slices, and saves recovery points in between. Invariant: each save has the point of a partition
+    from its opening on, before it is served. Without it, fsynced records would count as a torn tail after a power loss,
+    and deleted records would come back.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[Partition, str] = {}
+
+    def __repr__(self) -> str:
+        return f"OpeningPartitions({len(self._keys)})"
+
+    @contextmanager
+    def including(self, wanted: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
+        """Include these partitions in each save within this context."""
+        self._keys |= {
+            partition: f"{one.record.topic_id}/{one.number}" for one, partition in zip(wanted, partitions, strict=True)
+        }
+        try:
+            yield
+        finally:
+            for partition in partitions:
+                self._keys.pop(partition, None)
+
+    def and_served(self, served: Iterable[Partition]) -> Iterable[Partition]:
+        """Yield these and the served partitions, each once."""
+        return dict.fromkeys([*served, *self._keys]) if self._keys else served
+
+    def key_of(self, partition: Partition) -> str | None:
+        """Return the key of a partition's point; None if it is not among them."""
+        return self._keys.get(partition)

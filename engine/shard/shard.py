@@ -29,8 +29,7 @@ from engine.directory.topics import TopicRecord
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, UnknownPartition, UnknownTopic
 from engine.format.batch import Buffer
-from engine.log.recovery import Checkpoint, LastShutdown
-from engine.log.recovery_report import RecoveryReport
+from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport
 from engine.log.truncation import batch_start
 from engine.partition.committer import Committer
 from engine.partition.fence_checkpoint import mark_fenced
@@ -46,8 +45,7 @@ from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.deletion import TopicDeletion
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
-from engine.shard.opening import Opener, OpenRequest, open_requests
-from engine.shard.opening_partitions import OpeningPartitions
+from engine.shard.opening import Opener, OpeningPartitions, OpenRequest, open_requests
 from engine.shard.record_deletion import RecordDeletion
 from engine.shard.served_topics import ServedTopics, Topic
 

@@ -6,6 +6,7 @@ restore reads it, so it may be old: the leader of any partition rewrites it afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from engine.directory.topics import TopicRecord, decoded_topic, encoded_topic
@@ -28,3 +29,36 @@ def load_description(store: ObjectStore, cluster_id: str, topic: str, topic_id: 
     except NoSuchObject:
         return None
     return decoded_topic(store_topic_prefix(cluster_id, topic, topic_id).rstrip("/"), data)
+
+
+class TopicDescription:
+    """Keeps the description of one topic as the topic is now. Blocking; for the shippers of its partitions.
+
+    Remembers the record that the store has. `record` returns the current one, or None after a deletion. Only the leader
+    of a partition with a manifest writes, so that a topic without tiered records leaves nothing in the store.
+    """
+
+    def __init__(self, store: ObjectStore, cluster_id: str, record: Callable[[], TopicRecord | None]) -> None:
+        self._store = store
+        self._cluster_id = cluster_id
+        self._record = record
+        self._written: TopicRecord | None = None
+
+    def is_due(self) -> bool:
+        """True if the topic has changed since the last write; no request to the store."""
+        record = self._record()
+        return record is not None and record is not self._written
+
+    def write(self) -> None:
+        """Write the description unless the store has the same. Raises StoreUnavailable."""
+        record = self._record()
+        if record is None:
+            return
+        key, data = description_key(self._cluster_id, record.name, record.topic_id), encode_description(record)
+        try:
+            is_same = self._store.get(key) == data
+        except NoSuchObject:
+            is_same = False
+        if not is_same:
+            self._store.put(key, data)
+        self._written = record

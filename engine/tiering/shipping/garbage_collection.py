@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from engine.format.paths import store_manifest_prefix, store_topic_prefix
+from engine.runtime.clock import Clock
 from engine.tiering.manifest.chain import load_generation, load_newest, load_sub_manifest
 from engine.tiering.manifest.deleted_topic import LogRanges, mark_deleted
 from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own
 from engine.tiering.manifest.manifest import Manifest
 from engine.tiering.store.store import ObjectInfo, ObjectStore
 
+DAY_SECONDS = 24 * 3600.0
 GRACE_MS = 24 * 3600 * 1000  # longer than any reader keeps a manifest, and than any upload takes
 
 
@@ -124,3 +126,34 @@ def _add_names(store: ObjectStore, manifest: Manifest, named: set[str]) -> None:
     named |= {ref.key for ref in manifest.folded}
     for entry in chain(*some, manifest.entries):
         named |= {entry.key, entry.aux_key}
+
+
+class StoreUpkeep:
+    """Decides when a shipper collects: old roots after `commits_max` commits, orphans once a day.
+
+    Looks for orphans first after `first_s`. Blocking but for `is_due`.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str, clock: Clock, commits_max: int, first_s: float) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._clock = clock
+        self._commits_max = commits_max
+        self._commits = 0
+        self._orphans_due = clock.monotonic() + first_s
+
+    def note_commit(self) -> None:
+        self._commits += 1
+
+    def is_due(self) -> bool:
+        """True if `clean` would send requests to the store."""
+        return self._commits >= self._commits_max or self._clock.monotonic() >= self._orphans_due
+
+    def clean(self, manifest: Manifest) -> None:
+        """Remove old roots, and orphans once a day. `manifest` is the newest. Raises errors of the store."""
+        now_ms = self._clock.now_ms()
+        remove_expired_roots(self._store, self._prefix, now_ms)
+        self._commits = 0
+        if self._clock.monotonic() >= self._orphans_due:
+            remove_orphans(self._store, manifest, now_ms)
+            self._orphans_due = self._clock.monotonic() + DAY_SECONDS

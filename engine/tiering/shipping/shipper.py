@@ -30,13 +30,13 @@ from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, Manifest, append, raise_log_start, replace_runs, successor
 from engine.tiering.manifest.store_time import StoreTime
-from engine.tiering.shipping.description import TopicDescription
+from engine.tiering.manifest.stored_topic import TopicDescription
 from engine.tiering.shipping.expiry import Holds, StoreExpiry
+from engine.tiering.shipping.garbage_collection import DAY_SECONDS, StoreUpkeep
 from engine.tiering.shipping.local_log import LocalLog, SegmentSource
 from engine.tiering.shipping.manifest_watch import ManifestWatch
 from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.shipping.plan import Halt, Plan, Upload, has_same_history, plan_uploads
-from engine.tiering.shipping.upkeep import DAY_SECONDS, StoreUpkeep
 from engine.tiering.shipping.upload import upload_segment
 from engine.tiering.store.store import ObjectStore
 

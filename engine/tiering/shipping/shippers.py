@@ -19,7 +19,7 @@ from engine.format import paths
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.tiering.manifest.manifest import Manifest
-from engine.tiering.shipping.description import TopicDescription
+from engine.tiering.manifest.stored_topic import TopicDescription
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds
 from engine.tiering.shipping.local_log import SegmentSource

@@ -14,7 +14,7 @@ from engine.errors import StartRefused
 from engine.runtime.disk import RealDisk
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.audit.restored_directory import RestoredTopic, RestoreTarget, restore_directory
-from engine.tiering.shipping.description import TopicDescription
+from engine.tiering.manifest.stored_topic import TopicDescription
 from node.commands.tier.restored_cluster import RestoredCluster
 from replication.cluster.keys import CLUSTER, STATES, TOPICS
 from replication.cluster.registration_state import read_registration_state

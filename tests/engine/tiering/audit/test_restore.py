@@ -16,8 +16,7 @@ from engine.tiering.audit.inventory import partitions_of
 from engine.tiering.audit.restore import RestoredPartition, restore_partition
 from engine.tiering.audit.restored_directory import RestoreTarget, restore_directory
 from engine.tiering.manifest.deleted_topic import mark_deleted
-from engine.tiering.manifest.stored_topic import description_key
-from engine.tiering.shipping.description import TopicDescription
+from engine.tiering.manifest.stored_topic import TopicDescription, description_key
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from tests.engine.tiering.audit.stored import PARTITION, PREFIX, WIDTH, stored
