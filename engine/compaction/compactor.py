@@ -73,11 +73,6 @@ class Compactor:
     def __repr__(self) -> str:
         return f"Compactor({self._thread}, every {self._check_ms} ms, stuck={len(self._logged)})"
 
-    @property
-    def uncleanable(self) -> int:
-        """The partitions that an operator must repair before they can be compacted."""
-        return len(self._logged)
-
     def start(self) -> None:
         self._task = keep_running(self._run, "compacting")
 

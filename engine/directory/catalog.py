@@ -137,9 +137,6 @@ class Catalog:
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    def _remove_from_additional(self, name: str, topic_id: str) -> bool:
-        return remove_topic(self._disk, self._directories, name, topic_id)
-
     def _with_moves_recorded(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
         directory_ids = moved(self._directories, record)
@@ -184,7 +181,7 @@ class Catalog:
             except PartitionCreationFailed as failure:
                 self._directories.record_failure(failure.directory, failure.error, f"creating topic {record.name!r}")
                 failed.append(failure.directory)
-                await self._in_thread(self._remove_from_additional, record.name, record.topic_id)
+                await self._in_thread(remove_topic, self._disk, self._directories, record.name, record.topic_id)
                 # a new id: the next try must not find files of the first
                 record = dataclasses.replace(record, topic_id=self._new_id())
 
