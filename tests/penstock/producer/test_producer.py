@@ -195,6 +195,18 @@ async def test_a_record_larger_than_the_buffer_can_be_sent(client: Client, fake:
         assert (await (await producer.send("t", "x" * 100))).offset == 0
 
 
+async def test_a_refused_line_fails_alone(client: Client, fake: FakeNode) -> None:
+    partition = fake.add_topic("t")[0]
+    fake.fail(answering(lambda: problem(400, "malformed_ndjson", "line 3 is bad", line=3)))
+    producer = client.producer()
+    deliveries = await producer.send_many("t", range(5))
+    outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+    assert isinstance(outcomes[2], ProblemError)
+    assert [o.offset for o in outcomes if isinstance(o, RecordPosition)] == [0, 1, 2, 3]
+    assert [record.value for record in partition.records] == [b"0", b"1", b"3", b"4"]
+    assert producer.statistics().buffered_bytes == 0
+
+
 async def test_a_batch_that_is_too_large_is_halved(client: Client, fake: FakeNode) -> None:
     partition = fake.add_topic("t")[0]
     for _ in range(2):
