@@ -45,7 +45,7 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     history = History(target, job_name)
     head = history.head()
-    plan, failures, is_pending = history.plan(head.number + 1 if head else 1), dict[str, Any](), True
+    plan, failures, is_pending = history.pending(head), dict[str, Any](), True
     if plan is None:
         choices = choices_of(file, options)
         at_ms = now_ms()

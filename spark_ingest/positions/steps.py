@@ -88,7 +88,7 @@ def dry_changes(output: ObjectStore, job: str, found: Sequence[TieredPartition],
 def check_pending(history: History, step: str) -> None:
     """Raises IngestRefused for a stored plan that is not of this kind of step: it comes first."""
     head = history.head()
-    pending = history.plan(head.number + 1 if head else 1)
+    pending = history.pending(head)
     if pending is not None and pending.step != step:
         raise IngestRefused(
             f"plan {pending.number} of job {history.job} is not committed",

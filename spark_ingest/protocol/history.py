@@ -129,6 +129,10 @@ class History:
     def plan(self, number: int) -> Plan | None:
         return load(self.output, names.plan_key(self.job, number), Plan)
 
+    def pending(self, head: Commit | None) -> Plan | None:
+        """Returns the stored plan after the newest commit; None without one."""
+        return self.plan(head.number + 1 if head else 1)
+
     def put_plan(self, plan: Plan) -> Plan:
         """Stores a plan; returns the stored one, which another driver may have created first."""
         return put_once(self.output, names.plan_key(self.job, plan.number), plan)

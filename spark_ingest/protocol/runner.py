@@ -103,7 +103,7 @@ def run(job: Job, parts: Components) -> None:
     _remove_held_files(parts.output, head)
     while True:
         _register(job, registrar, head)
-        pending = history.plan(head.number + 1 if head else 1)
+        pending = history.pending(head)
         if pending is None and budget.is_spent(parts.now_ms()):
             parts.listener.on_limit()
             break
@@ -276,7 +276,7 @@ def abandon(output: ObjectStore, job: str, now_ms: int) -> tuple[Plan, list[str]
     """Abandon the uncommitted plan; returns it and the removed files, None if there is none. Raises IngestRefused."""
     history = History(output, job)
     head = history.head()
-    plan = history.plan(head.number + 1 if head else 1)
+    plan = history.pending(head)
     if plan is None:
         return None
     if not history.put_commit(abandonment_of(plan, head, now_ms)).is_abandoned:

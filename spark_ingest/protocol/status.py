@@ -47,7 +47,7 @@ def status(
     lost = lost_to_retention(every, progress)
     lost += [one for some in changed.lost.values() if not isinstance(some, EngineError) for one in some]
     skipped_in = history.commits_with_losses(head) if head else []
-    pending = history.plan(head.number + 1 if head else 1)
+    pending = history.pending(head)
     return {
         "job": job,
         "cluster": cluster,

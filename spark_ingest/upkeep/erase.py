@@ -130,7 +130,7 @@ def _remains(
     wanted = [topic for topic in sorted(head.positions) if topics.fullmatch(topic)]
     unfit = unfit_tables(live_files(output, history, history.effect()), topics)
     remains = [f"{prefix}: its files are {form}; only Parquet files are searched" for prefix, form in unfit.items()]
-    plan = history.plan(head.number + 1)
+    plan = history.pending(head)
     if plan is not None and any(topic in wanted for topic in plan.schemas):
         remains.append(
             f"plan {plan.number} is not committed and may have written files: erase again after the next run"

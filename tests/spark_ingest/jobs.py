@@ -165,3 +165,10 @@ def drive_at_once(drive: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join(120)
+
+
+def head_of(output: ObjectStore) -> Commit:
+    """Return the newest commit, which is there."""
+    head = History(output, "default").head()
+    assert head is not None
+    return head

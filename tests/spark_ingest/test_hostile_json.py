@@ -13,7 +13,7 @@ from spark_ingest.protocol.history import History
 from spark_ingest.types.json_types import COLUMNS_MAX, MEMBERS_MAX
 from tests.scale.count import SCALE
 from tests.spark_ingest.hostile_json import NOT_JSON, hostile_values
-from tests.spark_ingest.jobs import dead_letters, run_job, table_rows
+from tests.spark_ingest.jobs import dead_letters, head_of, run_job, table_rows
 from tests.spark_ingest.tiered import TieredLog, row
 
 
@@ -80,8 +80,7 @@ def test_names_without_end_do_not_grow_plans_and_commits() -> None:
         values = [b'{"id":%d,"k%d":1,"o":{"x%d":1}}' % (at, at, at) for at in range(first, first + 2500)]
         log.add(0, [row(value, first + at) for at, value in enumerate(values)])
         ingest(log, output)
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     assert len(head.schemas["flights"].members) <= MEMBERS_MAX + COLUMNS_MAX
     assert len(msgspec.json.encode(head)) < 200_000
     assert len(table_rows(output)) == 5001

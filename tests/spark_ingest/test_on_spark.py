@@ -28,7 +28,7 @@ from spark_ingest.spark.context import ROOT
 from spark_ingest.spark.execute import SparkExecutor
 from tests.engine.tiering import servers
 from tests.spark_ingest.hostile_json import hostile_values
-from tests.spark_ingest.jobs import Remembering, assert_sound, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, assert_sound, head_of, run_job, table_rows
 from tests.spark_ingest.objects import objects_of
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -120,8 +120,7 @@ def test_spark_sums_a_widened_column_over_old_and_new_files(lake: Lake, spark: S
     for texts in ((b"1", b"2"), (b"0.5", b"0.25")):
         lake.log.add(0, [row(b'{"amt":%s}' % text) for text in texts])
         run_job(lake.log.store, lake.output, topics="flights", widens=True)
-    head = History(lake.output, "default").head()
-    assert head is not None
+    head = head_of(lake.output)
     ddl = table_ddl("json", head.schemas["flights"])
     table = spark.read.schema(ddl).parquet(str(tmp_path / "an output/tables/flights"))
     assert dict(table.dtypes)["amt"] == "decimal(38,18)"
@@ -181,8 +180,7 @@ def test_both_engines_write_the_columns_that_a_payload_declares(
     ours, theirs = objects_of(local), objects_of(lake.output)
     assert ours.keys() == theirs.keys()
     assert [key for key in ours if ours[key] != theirs[key]] == []
-    head = History(local, "default").head()
-    assert head is not None
+    head = head_of(local)
     ddl = table_ddl("avro", head.schemas["flights"])
     read = spark.read.schema(ddl).parquet(str(tmp_path / "an output/tables/flights")).orderBy("_offset")
     plain = spark.read.parquet(str(tmp_path / "an output/tables/flights"))

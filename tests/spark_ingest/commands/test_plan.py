@@ -12,9 +12,8 @@ import pytest
 
 from spark_ingest.commands.plan import plan_command, resume_command
 from spark_ingest.commands.run import run_command
-from spark_ingest.protocol.history import History
 from tests.spark_ingest.commands.test_ingest import Lake, penstock
-from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.jobs import head_of, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.objects import objects_of
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
@@ -78,8 +77,7 @@ def test_resume_finishes_the_plan_of_a_killed_run_and_takes_no_new_records(lake:
     assert [one["id"] for one in table_rows(lake.output)] == list(range(30))
     again = penstock("ingest", "resume", *places(lake), "--engine", "local", "--json")
     assert json.loads(again.stdout)["rows"] == 0
-    head = History(lake.output, "default").head()
-    assert head is not None
+    head = head_of(lake.output)
     assert head.number == 1
     assert planned(lake)["offsets"] == 9
 

@@ -13,11 +13,10 @@ from engine.tiering.store.store import ObjectStore, open_store
 from spark_ingest.errors import RepeatedRecords
 from spark_ingest.output.names import commit_key, plan_key
 from spark_ingest.plan import Plan, decode, encode
-from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from spark_ingest.protocol.verify import verify
 from tests.spark_ingest.commands.test_ingest import penstock
-from tests.spark_ingest.jobs import NOW_MS, run_job, table_rows
+from tests.spark_ingest.jobs import NOW_MS, head_of, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
@@ -124,8 +123,7 @@ def test_a_mount_that_shows_only_other_topics_repeats_nothing(place: Place, tmp_
 
 def forget(output: ObjectStore, *members: str) -> None:
     """Make the newest commit one of an earlier release."""
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     key = commit_key("default", head.number)
     document = json.loads(output.get(key))
     output.put(key, json.dumps({name: one for name, one in document.items() if name not in members}).encode())

@@ -17,10 +17,9 @@ from engine.testing.memory_store import MemoryStore
 from spark_ingest.layout import JSONL, ORC, Layout
 from spark_ingest.payload.message_pack import decoder_of as msgpack_of
 from spark_ingest.plan import Recipe, TableSchema
-from spark_ingest.protocol.history import History
 from spark_ingest.protocol.results import Misfits
 from spark_ingest.tables.hive import hive_table
-from tests.spark_ingest.jobs import Remembering, assert_sound, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, assert_sound, head_of, listed_files, run_job, table_rows
 from tests.spark_ingest.payload.test_message_pack import timestamp
 from tests.spark_ingest.payload.test_text import converter
 from tests.spark_ingest.tiered import TieredLog, row
@@ -83,8 +82,7 @@ class Table:
 
     @property
     def members(self) -> list[list[Any]]:
-        head = History(self.output, "default").head()
-        assert head is not None
+        head = head_of(self.output)
         return head.schemas["flights"].members
 
     @property

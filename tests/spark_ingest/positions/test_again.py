@@ -19,14 +19,13 @@ from spark_ingest.plan import BACKFILL, REPLAY, Recipe
 from spark_ingest.positions.again import Bounds, ingest_again
 from spark_ingest.positions.replayed import drop_replayed
 from spark_ingest.protocol.failures import Limits
-from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
 from spark_ingest.protocol.runner import Components
 from spark_ingest.protocol.task import run_task
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.settings import DELTA, NAME_RULES
-from tests.spark_ingest.jobs import NOW_MS, Remembering, Stores, invoke, run_job, table_rows
+from tests.spark_ingest.jobs import NOW_MS, Remembering, Stores, head_of, invoke, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -200,6 +199,5 @@ def test_members_that_the_tables_cannot_name_stay_in_extra(stores: Stores, tmp_p
     tables = tmp_path / "tables.toml"
     tables.write_text("[delta]\n")
     call(command, stores, "--tables", str(tables), "--execute")
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     assert ["a b", "null"] in head.schemas["flights"].members

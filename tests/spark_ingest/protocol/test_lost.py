@@ -18,7 +18,7 @@ from penstock.cli.failures import ExitCode
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.output.names import commit_key
 from spark_ingest.protocol.history import History
-from tests.spark_ingest.jobs import Remembering, Stores, invoke, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, Stores, head_of, invoke, run_job, table_rows
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
 
@@ -35,8 +35,7 @@ def delete(source: ObjectStore, topic: str = "flights", topic_id: str = TOPIC_ID
 
 def forget_ended(output: ObjectStore) -> None:
     """Make the newest commit one of a release that did not keep ids of deleted topics."""
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     document = json.loads(output.get(commit_key("default", head.number)))
     del document["ended"], document["knows_ended"]
     output.put(commit_key("default", head.number), json.dumps(document).encode())
@@ -110,8 +109,7 @@ def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_s
     assert "--execute drops: flights" in invoke(*given).output
     assert "Dropped: flights" in invoke(*given, "--execute").output
     assert run_job(source, output).commits == []
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     assert [(one.start, one.records) for one in head.lost] == [(20, None)]
     TieredLog(source, ends={0: 20}).add(0, json_rows(4, first=20))
     assert run_job(source, output).rows == 4, "it goes on where it was"

@@ -24,7 +24,7 @@ from spark_ingest.protocol.sample import READ_RECORDS_MAX, schema_of
 from spark_ingest.protocol.verify import verify
 from spark_ingest.report import Report, print_summary, topic_totals
 from spark_ingest.types.numbers import decimal_of
-from tests.spark_ingest.jobs import Remembering, invoke, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, head_of, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, row
 
@@ -146,8 +146,7 @@ def test_a_widened_bigint_column_holds_fractions_exactly_in_new_files() -> None:
     assert amounts(output) == [*map(Decimal, expected), None, None]
     assert types(output) == ["int64", "decimal128(38, 18)"]
     assert [one["_extra"] for one in table_rows(output)][-1] == '{"amt":"x"}'
-    head = History(output, "default").head()
-    assert head is not None
+    head = head_of(output)
     assert head.schemas["flights"].members == [["amt", "decimal"]]
     add(log, "7")
     run_job(log.store, output)  # a widened column stays

@@ -16,9 +16,8 @@ from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds, held_from
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
 from spark_ingest.errors import TooManyBadRecords
-from spark_ingest.protocol.history import History
 from tests.engine.conftest import HandClock
-from tests.spark_ingest.jobs import Remembering, invoke, run_job
+from tests.spark_ingest.jobs import Remembering, head_of, invoke, run_job
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows, row
 
@@ -65,8 +64,7 @@ def test_whenever_a_run_is_killed_the_store_keeps_what_is_not_committed(kill_at:
         killing = KillingStore(store, kill_at, is_after=is_after)
         with suppress(Killed):
             run_job(*((killing, output) if store is source else (source, killing)))
-        head = History(output, "default").head()
-        assert head
+        head = head_of(output)
         found = held(source)
         assert found is not None
         assert found <= head.positions["flights"].ends[0]
@@ -171,8 +169,7 @@ def test_a_history_of_an_older_release_keeps_its_registration() -> None:
     log.add(0, json_rows(5, first=20))
     run_job(source, output)
     assert registered_of(source).job_id == before.job_id
-    head = History(output, "default").head()
-    assert head
+    head = head_of(output)
     assert head.first_nonce
 
 
