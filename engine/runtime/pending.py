@@ -1,7 +1,7 @@
 """A result that comes later, without a task: its owner completes it, and one receiver takes it.
 
 Belongs to one event loop. Invariants: it ends once, by a result, an error or `cancel`; a receiver is called once, in
-the call that completes it; a cancelled one calls nobody. `cancel` ends the wait, never the work.
+the call that completes it; a cancelled one has no receiver. `cancel` ends the wait, never the work.
 """
 
 from __future__ import annotations

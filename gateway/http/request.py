@@ -34,7 +34,7 @@ OCTET_STREAM = "application/octet-stream"  # RFC 9110 8.3: the type of a body wi
 _CONTENT_TYPE = istr("Content-Type")  # the look-up of an istr takes half the time of a plain text
 
 
-# What a handler returns: its response, one that somebody will complete, or a coroutine, for a request that must wait.
+# The result of a handler: a response, one that is completed later, or a coroutine, for a request that must wait.
 Handled = Response | Pending[Response] | Coroutine[Any, Any, Response]
 
 
@@ -146,7 +146,7 @@ class Request:
         return self.content is None or self.content.is_eof()
 
     def allow_stream(self, starter: Callable[[dict[str, str]], Stream]) -> None:
-        """Lets the handler answer with a stream: it has a task."""
+        """Allows the handler to answer with a stream: it has a task."""
         self._stream_starter = starter
 
     def begin_stream(self, headers: dict[str, str]) -> Stream:

@@ -1,7 +1,7 @@
 """Queues the batches of a request at their leaders, and collects the outcome of each.
 
-All batches are queued without an await between them. Invariants: the outcomes are received whether somebody waits for
-them or not; a key is held until they are; nothing is raised into the append.
+All batches are queued without an await between them. Invariants: the outcomes are received also after the client has
+left; a key is held until they are; nothing is raised into the append.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class TakenRequest(Request):
         await self.adapter.answer(self, exchange, handled)
 
     def cancel(self) -> None:
-        """Ends the wait: the client has left. What is queued is stored nevertheless."""
+        """Ends the wait: the client has left. Queued records are stored."""
         if self._is_over:
             return
         self._is_over = True

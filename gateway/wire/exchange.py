@@ -87,7 +87,7 @@ class Delayed(Protocol):
 
 
 class Work(Protocol):
-    """What a task does for a request that the application has taken, in place of the application."""
+    """The work of a task for a request that the application has taken, in place of the application."""
 
     async def run(self, exchange: Exchange) -> None:
         """Answers the request. Raises CancelledError when the client has left."""

@@ -1,8 +1,7 @@
 """Takes the appends of one partition, and waits for the acknowledgement that their producer asked for.
 
-A pending append has no task: the group commit, the high watermark, or the deadline ends its wait in its own call. What
-an acknowledgement needs beyond the write is decided by the replica: here for a standalone node, in replica.py for a
-node of a cluster.
+A pending append has no task: the group commit, the high watermark, or the deadline ends its wait in its own call. The
+replica decides which position an acknowledgement waits for: here on a standalone node, in replica.py in a cluster.
 Invariants: the wait ends once; a timeout or a cancellation ends the wait, and the append continues; a request whose
 records are committed, or that repeats committed ones, has its positions whatever ends the wait.
 """
