@@ -30,7 +30,6 @@ from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.fetch import follower_fetch_handlers, placed_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.groups.bounds import lag_calls
 from gateway.groups.context import GroupContext
@@ -196,8 +195,6 @@ class Node:
         return {
             **append_handlers(server.produce),
             **self.router.handlers(),
-            **follower_fetch_handlers(self.reads),
-            **placed_fetch_handlers(self.reads),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
         }

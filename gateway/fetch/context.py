@@ -13,7 +13,7 @@ from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.stream_budget import StreamBudget
-from gateway.fetch.recent_pieces import Lines, Part, Polled, RecentPieces
+from gateway.fetch.rendered_cache import CachedPoll, Lines, Part, RenderedCache
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
@@ -51,8 +51,8 @@ class ReadContext:
     offload: Offload
     metrics: Metrics
     placed: SharedFileReads
-    lines: RecentPieces[Lines] = field(default_factory=RecentPieces)
-    polled: RecentPieces[Polled] = field(default_factory=RecentPieces)
+    lines: RenderedCache[Lines] = field(default_factory=RenderedCache)
+    polled: RenderedCache[CachedPoll] = field(default_factory=RenderedCache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,4 @@ class FetchContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
-    events: RecentPieces[tuple[Part, bytes]] = field(default_factory=RecentPieces)
+    events: RenderedCache[tuple[Part, bytes]] = field(default_factory=RenderedCache)

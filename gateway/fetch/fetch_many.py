@@ -18,9 +18,9 @@ from gateway.access.access import forbidden, unreadable
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Limits, PartitionRead
+from gateway.fetch.rendered_cache import Part
 from gateway.fetch.request import JSON
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
@@ -86,10 +86,10 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
         topic = None if entry.topic_id is None else context.topics.get(entry.topic)
         if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Right.READ, entry.topic):
             await context.topics.confirm(entry.topic)
-    wanted = [_wanted(context, caller, entry) for entry in options.partitions]
-    known = [one for one in wanted if isinstance(one, Wanted)]
-    parts = await _read(request, context, known, options, must_wait=len(known) == len(wanted)) if known else []
-    return await compress_response(request, _answer(options.partitions, _answered(wanted, parts)))
+    found = [_find_entry(context, caller, entry) for entry in options.partitions]
+    entries = [one for one in found if isinstance(one, PartitionRead)]
+    parts = await _read(request, context, entries, options, must_wait=len(entries) == len(found)) if entries else []
+    return await compress_response(request, _answer(options.partitions, _answered(found, parts)))
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
@@ -108,7 +108,7 @@ def _check(options: MultiFetchRequest, partitions_max: int) -> None:
         seen.add(which)
 
 
-def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Problem:
+def _find_entry(context: FetchContext, caller: Caller, entry: Entry) -> PartitionRead | Problem:
     if entry.topic in INTERNAL_TOPICS:
         return unreadable(entry.topic)
     if not caller.allows(Right.READ, entry.topic):
@@ -117,13 +117,18 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
         if entry.topic_id is not None:
             context.partitions.check_topic_id(entry.topic, entry.topic_id)
         topic_id = context.partitions.topic_id(entry.topic, entry.partition)
-        return Wanted(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
+        return PartitionRead(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
     except EngineError as error:
         return from_engine(error)
 
 
 async def _read(
-    request: Request, context: FetchContext, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
+    request: Request,
+    context: FetchContext,
+    entries: Sequence[PartitionRead],
+    options: MultiFetchRequest,
+    *,
+    must_wait: bool,
 ) -> list[Part]:
     """Reads; waits before if there is not enough and no entry has a problem."""
     max_bytes = context.settings.fetch_bytes_default if options.max_bytes is UNSET else options.max_bytes
@@ -132,14 +137,14 @@ async def _read(
     max_records = None if options.max_records is UNSET else options.max_records
     value = None if options.value is UNSET else options.value
     limits = Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False)
-    many = MultiFetch(context, wanted, options.filter)
+    many = MultiFetch(context, entries, options.filter)
     loop = asyncio.get_running_loop()
     deadline, searched_bytes = loop.time() + options.wait_ms / 1000, 0
     while True:
         found = await many.check_available()
         wait_s = deadline - loop.time()
         if must_wait and wait_s > 0 and min_bytes > found.size_bytes and not found.has_problem:
-            with context.long_polls.waiting(len(wanted)):
+            with context.long_polls.waiting(len(entries)):
                 await many.wait(min_bytes, wait_s)
         parts = await many.read_with_retries(limits._replace(max_bytes=sendable_bytes(request, max_bytes)))
         searched_bytes += max_bytes
@@ -147,9 +152,9 @@ async def _read(
             return parts
 
 
-def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:
+def _answered(found: Sequence[PartitionRead | Problem], parts: Sequence[Part]) -> list[_Answered]:
     answered, given = [], iter(parts)
-    for one in wanted:
+    for one in found:
         if isinstance(one, Problem):
             answered.append(_Answered(b"", one))
             continue

@@ -15,10 +15,10 @@ from msgspec import Struct
 from engine.errors import UnknownTopic
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
-from gateway.fetch import multi_partition_read
+from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.multi_partition_read import Available, Limits, Wanted
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Available, Limits, PartitionRead, find_source, wait_readable
+from gateway.fetch.rendered_cache import Part
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
 from gateway.links.link import Answer, Busy, Handler, LinkDown, LinkLost, handler
@@ -33,6 +33,9 @@ BUSY = ProblemFields("overloaded", "the process that owns the partition is resta
 NOBODY = ProblemFields(NoLeader.code, "the partition has no leader", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
+# One call with two names: a node of an earlier version would ignore the filters of the first.
+READ, READ_FILTERED = "read_many", "read_many_filtered"
+
 _NOTHING = Available(0, has_problem=False)
 _UNREACHABLE = LinkDown(BUSY.detail)
 
@@ -40,24 +43,16 @@ _UNREACHABLE = LinkDown(BUSY.detail)
 class WaitArguments(Struct, frozen=True, array_like=True):
     """A wait at one owner, until its entries have `enough_bytes` together."""
 
-    wanted: list[Wanted]
+    entries: list[PartitionRead]
     enough_bytes: int
 
 
 class ReadArguments(Struct, frozen=True, array_like=True):
-    """A read at one owner."""
+    """A read at one owner, of the records that pass the filters. `partition_bytes_max`: of one partition."""
 
-    wanted: list[Wanted]
+    entries: list[PartitionRead]
     limits: Limits
-
-
-class FilteredReadArguments(ReadArguments, frozen=True, array_like=True):
-    """A read of the records that pass some filters. A node of an earlier version does not know the call.
-
-    `partition_bytes_max`: of one partition; an earlier version ignores it.
-    """
-
-    filters: tuple[str, ...]
+    filters: tuple[str, ...] = ()
     partition_bytes_max: int | None = None
 
 
@@ -67,12 +62,12 @@ class MultiFetch:
     def __init__(
         self,
         context: FetchContext,
-        wanted: Sequence[Wanted],
+        entries: Sequence[PartitionRead],
         filters: tuple[str, ...] = (),
         partition_bytes_max: int | None = None,
     ) -> None:
-        assert wanted, "a wait needs at least one partition"
-        self.wanted = list(wanted)
+        assert entries, "a wait needs at least one partition"
+        self.entries = list(entries)
         self._filters = filters
         self._partition_bytes_max = partition_bytes_max
         self._context = context
@@ -85,11 +80,11 @@ class MultiFetch:
         peers = self._context.peers
         self._grouped_at = peers.leader_changes
         if not peers.has_others:
-            self._by_owner = {Owner(None, peers.index): list(range(len(self.wanted)))}
+            self._by_owner = {Owner(None, peers.index): list(range(len(self.entries)))}
             self._available = dict.fromkeys(self._by_owner, _NOTHING)
             return
         by_owner: dict[Owner | None, list[int]] = {}
-        for index, one in enumerate(self.wanted):
+        for index, one in enumerate(self.entries):
             try:
                 owner = peers.owner(one.topic_id, one.partition)
             except NoLeader:
@@ -97,7 +92,7 @@ class MultiFetch:
                 continue
             by_owner.setdefault(owner, []).append(index)
             if (epoch := peers.known_epoch(one.topic_id, one.partition)) > one.leader_epoch:
-                self.wanted[index] = one._replace(leader_epoch=epoch)
+                self.entries[index] = one._replace(leader_epoch=epoch)
         if by_owner != self._by_owner:
             self._by_owner = by_owner
             self._available = dict.fromkeys(by_owner, _NOTHING)
@@ -192,14 +187,14 @@ class MultiFetch:
 
     def advance(self, index: int, next_offset: int) -> None:
         """Advance the entry: it has been read up to `next_offset`."""
-        self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
+        self.entries[index] = self.entries[index]._replace(offset=next_offset)
 
     def advance_over(self, parts: Sequence[Part]) -> bool:
         """Advance over records that did not pass the filters. False: there is an answer, or nothing more to look at."""
         is_empty = not any(part.record_count or part.problem is not None for part in parts)
         if not self._filters or not is_empty:
             return False
-        has_advanced = any(part.next_offset > one.offset for part, one in zip(parts, self.wanted, strict=True))
+        has_advanced = any(part.next_offset > one.offset for part, one in zip(parts, self.entries, strict=True))
         for index, part in enumerate(parts):
             self.advance(index, part.next_offset)
         return has_advanced
@@ -208,7 +203,7 @@ class MultiFetch:
         parts: dict[int, Part] = {}
         for owner, indexes in self._by_owner.items():
             parts |= zip(indexes, by_owner[owner], strict=True)
-        return [parts[index] for index in range(len(self.wanted))]
+        return [parts[index] for index in range(len(self.entries))]
 
     async def _wait_first_available(
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int], looked: Available | None
@@ -217,7 +212,8 @@ class MultiFetch:
         if len(enough) == 1:
             [(owner, size)] = enough.items()
             if owner is not None and self._context.peers.is_local(owner):  # the usual case, without a task
-                found = await multi_partition_read.wait(self._context.reads, self.wanted, size, over, looked)
+                sources = [find_source(self._context.reads, one) for one in self.entries]
+                found = await wait_readable(self._context.reads, sources, size, over=over, looked=looked)
                 await self._pause_if_moved(found)
                 return {owner: found}
         waits = {owner: start_task(self._available_at(owner, size, wait_s)) for owner, size in enough.items()}
@@ -230,15 +226,17 @@ class MultiFetch:
                 task.cancel()
 
     async def _available_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Available:
-        wanted = [self.wanted[index] for index in self._by_owner[owner]]
+        entries, reads = [self.entries[index] for index in self._by_owner[owner]], self._context.reads
         if owner is None:
-            found = Available(0, has_problem=any(map(self._is_deleted, wanted)), has_moved=True)
+            found = Available(0, has_problem=any(map(self._is_deleted, entries)), has_moved=True)
         elif self._context.peers.is_local(owner):
-            found = await multi_partition_read.wait(self._context.reads, wanted, enough_bytes)
+            found = await wait_readable(reads, [find_source(reads, one) for one in entries], enough_bytes)
         else:
             try:
                 link = self._context.peers.link(owner)
-                fields, _ = await link.call("wait_many", WaitArguments(wanted, enough_bytes), timeout_s=wait_s + CALL_S)
+                fields, _ = await link.call(
+                    "wait_many", WaitArguments(entries, enough_bytes), timeout_s=wait_s + CALL_S
+                )
                 found = Available(*fields)
             except (Busy, LinkLost):
                 is_moving = self._context.router.may_retry(_UNREACHABLE)
@@ -252,29 +250,27 @@ class MultiFetch:
             await self._context.peers.wait_leader_change(self._context.budgets.jittered(MOVED_PAUSE_S))
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
-        wanted = [self.wanted[index] for index in self._by_owner[owner]]
+        entries = [self.entries[index] for index in self._by_owner[owner]]
         filters, bytes_max = self._filters, self._partition_bytes_max
         if owner is None:
-            return [Part(one.offset, 0, [], self._why_nobody(one), b"") for one in wanted]
+            return [Part(one.offset, 0, [], self._why_nobody(one), b"") for one in entries]
         if self._context.peers.is_local(owner):
-            return await multi_partition_read.read(self._context.reads, wanted, limits, filters, bytes_max)
+            return await partition_reads.read_many(self._context.reads, entries, limits, filters, bytes_max)
         try:
             link = self._context.peers.link(owner)
-            if filters or bytes_max is not None:
-                filtered = FilteredReadArguments(wanted, limits, filters, bytes_max)
-                heads, bodies = await link.call("read_many_filtered", filtered, timeout_s=CALL_S)
-            else:
-                heads, bodies = await link.call("read_many", ReadArguments(wanted, limits), timeout_s=CALL_S)
+            arguments = ReadArguments(entries, limits, filters, bytes_max)
+            call = READ_FILTERED if filters or bytes_max is not None else READ
+            heads, bodies = await link.call(call, arguments, timeout_s=CALL_S)
         except (Busy, LinkLost):
-            return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
+            return [Part(one.offset, 0, [], BUSY, b"") for one in entries]
         return _unpacked(heads, bodies)
 
-    def _is_deleted(self, one: Wanted) -> bool:
+    def _is_deleted(self, one: PartitionRead) -> bool:
         """Returns whether the topic is gone; another one may have its name."""
         found = self._context.topics.get(one.topic)
         return found is None or found.record.topic_id != one.topic_id
 
-    def _why_nobody(self, one: Wanted) -> ProblemFields:
+    def _why_nobody(self, one: PartitionRead) -> ProblemFields:
         """Returns why a partition has no leader: its topic may have been deleted."""
         if self._is_deleted(one):
             return ProblemFields(UnknownTopic.code, f"topic {one.topic!r} has been deleted", {})
@@ -285,19 +281,17 @@ def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
     """Return the handlers of calls for partitions of this shard."""
 
     async def wait_many(arguments: WaitArguments, _: bytes) -> tuple[Available, bytes]:
-        return await multi_partition_read.wait(context, arguments.wanted, arguments.enough_bytes), b""
+        sources = [find_source(context, one) for one in arguments.entries]
+        return await wait_readable(context, sources, arguments.enough_bytes), b""
 
-    async def read_many(arguments: ReadArguments, _: bytes) -> Answer:
-        return _packed(await multi_partition_read.read(context, arguments.wanted, arguments.limits))
-
-    async def read_many_filtered(one: FilteredReadArguments, _: bytes) -> Answer:
+    async def read_many(one: ReadArguments, _: bytes) -> Answer:
         bytes_max = one.partition_bytes_max
-        return _packed(await multi_partition_read.read(context, one.wanted, one.limits, one.filters, bytes_max))
+        return _packed(await partition_reads.read_many(context, one.entries, one.limits, one.filters, bytes_max))
 
     return {
         "wait_many": handler(WaitArguments, wait_many),
-        "read_many": handler(ReadArguments, read_many),
-        "read_many_filtered": handler(FilteredReadArguments, read_many_filtered),
+        READ: handler(ReadArguments, read_many),
+        READ_FILTERED: handler(ReadArguments, read_many),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TypedDict
 from engine.partition.partition import Partition
 from gateway.fetch import event_stream
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.partition_reads import find_time
+from gateway.fetch.reader import find_time
 from gateway.routing.partitions import other_topic
 from gateway.routing.router import Answering, PartitionCall
 

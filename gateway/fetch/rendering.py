@@ -1,22 +1,27 @@
-"""Renders stored batches as the records of a JSON document, as NDJSON, or as bare values.
+"""Renders stored batches in the forms of answers: JSON, NDJSON, bare values, CloudEvents, stored batches, event lines.
 
-The compiled codec renders runs of uncompressed batches without an object for each record. It declines a batch that is
-compressed, damaged inside or unusual: such a batch is unpacked for it, or rendered by the plain Python twin
-(record_json.py). Both make the same bytes.
+It neither reads nor waits, and does not know where its bytes go. The compiled codec renders runs of uncompressed
+batches without an object for each record. It declines a batch that is compressed, damaged inside or unusual: such a
+batch is unpacked for it, or rendered by the plain Python twin (record_json.py). Both make the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple, cast
 
 import msgspec
 
 import penstock_codec
 from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.format import batch as record_batch
+from engine.format import keyed_batch
 from engine.format.batch import Codec, Header
+from engine.format.batch_header import without_control
 from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.fetch.record_json import (
     Bounds,
     Out,
@@ -25,17 +30,120 @@ from gateway.fetch.record_json import (
     Style,
     Undecodable,
     decode_stored,
+    decoded,
+    encode_lines,
     end_of,
     records_out,
     render_plainly,
     text_of,
 )
+from gateway.fetch.rendered_cache import Part
+from gateway.fetch.request import JSON, NDJSON, FetchRequest
+from gateway.http.caching import NO_STORE
+from gateway.http.negotiation import SSE
 
 _FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock_codec/src/render.h
 _DONE, _DECLINED, _FULL, _BOUND = range(4)
 _OFFSET_AT = len('{"offset":')
 _UNBOUNDED = 2**63 - 1
 _ENCODER = msgspec.json.Encoder()
+
+
+class Form(NamedTuple):
+    """The form of records in an answer; `SSE`: lines with the offset that follows each. `value`: the form of values.
+
+    `is_cleaned`: stored batches are given without what only nodes read.
+    """
+
+    media_type: str
+    value: str | None = None
+    style: Style = Style.ARRAY
+    is_cleaned: bool = False
+
+
+AS_STORED = Form(record_batch.MEDIA_TYPE)
+
+
+def form_of(request: FetchRequest) -> Form:
+    if request.media_type != NDJSON:
+        return Form(request.media_type, request.value)
+    return Form(NDJSON, request.value, Style.VALUES if request.ndjson == "values" else Style.LINES)
+
+
+def render_part(partition: Partition, read: Read, form: Form, bounds: Bounds) -> tuple[Part, int]:
+    """Returns the records of a read in a form, and the number of bytes that were unpacked for it."""
+    if form.media_type == record_batch.MEDIA_TYPE:
+        return _render_batches(read, is_cleaned=form.is_cleaned), 0
+    if form.media_type in EVENT_FORMS:
+        return _render_events(partition, read, form.media_type, bounds)
+    if form.media_type == SSE:
+        return _render_lines(read, bounds, form.value)
+    rendered = render_records(read, bounds, form.value, form.style)
+    body = rendered.text
+    if form.media_type == JSON:
+        body = document(partition, rendered.next_offset, body)
+    part = Part(rendered.next_offset, rendered.record_count, [], None, body, rendered.has_gap)
+    return part, rendered.size_bytes
+
+
+def _render_batches(read: Read, *, is_cleaned: bool) -> Part:
+    """Returns the stored batches."""
+    data, next_offset = read.chunk or Chunk(b"", read.offset)
+    if is_cleaned:
+        data = without_control(data)
+    headers = {"Penstock-Base-Offset": str(record_batch.read_header(data).base_offset)} if data else {}
+    if is_cleaned and data and keyed_batch.has_keyed(data):
+        data = keyed_batch.shown(data)
+    return Part(next_offset, 0, [], None, cast(bytes, data), headers=headers)
+
+
+def _render_events(partition: Partition, read: Read, media_type: str, bounds: Bounds) -> tuple[Part, int]:
+    source = f"/v1/topics/{partition.topic}/partitions/{partition.number}"
+    events, end, size_bytes = decoded(read, bounds, partial(events_out, source=source))
+    headers, body = render_events(events, media_type, source)
+    has_gap = any(isinstance(event, Undecodable) for event in events)
+    return Part(end, len(events), [], None, body, has_gap, headers), size_bytes
+
+
+def _render_lines(read: Read, bounds: Bounds, form: str | None) -> tuple[Part, int]:
+    """Returns lines with the offset that follows each, as events of a stream have it."""
+    rendered = render_records(read, bounds, form, Style.LINES)
+    if not rendered.has_gap:
+        ends = line_ends(rendered)
+        return Part(rendered.next_offset, len(ends), ends, None, rendered.text), rendered.size_bytes
+    outs, next_offset, size_bytes = decoded(read, bounds, partial(records_out, form=form))
+    ends = [end_of(out) for out in outs]
+    return Part(next_offset, len(outs), ends, None, encode_lines(outs), has_gap=True), size_bytes
+
+
+def headers_of(partition: Partition, part: Part, media_type: str) -> dict[str, str]:
+    """Returns the headers of an answer with this part as its body."""
+    headers = position_headers(partition, part.next_offset, media_type)
+    if not (part.has_gap or part.headers or media_type == BINARY):  # nearly always
+        return headers
+    if part.has_gap:
+        headers |= NO_STORE  # a repair may restore a batch that cannot be decoded now
+    if media_type == BINARY:  # replaced by the type of the data, if there is one
+        del headers["Content-Type"]
+    return {**headers, **part.headers}
+
+
+def position_headers(partition: Partition, next_offset: int, media_type: str) -> dict[str, str]:
+    log = partition.log
+    return {
+        "Content-Type": media_type,
+        "Penstock-Next-Offset": str(next_offset),
+        "Penstock-High-Watermark": str(partition.watermark.position),
+        "Penstock-Log-Start": str(log.log_start),
+        "Penstock-Leader-Epoch": str(log.leader_epoch),
+    }
+
+
+def bounds_headers(partition: Partition) -> dict[str, str]:
+    """Returns the headers of an answer without records."""
+    headers = position_headers(partition, 0, "")
+    del headers["Content-Type"], headers["Penstock-Next-Offset"]
+    return headers
 
 
 def render_stored(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Struct, UnsetType
 
 from engine.format import batch as record_batch
 from gateway.fetch.cloud_events import BINARY
@@ -52,8 +52,9 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     """A fetch of one partition. One of `offset`, `from_` and `timestamp` (milliseconds) is given.
 
     `leader_epoch` is the newest one that the reader knows, 0 if it knows none. `from_follower`: an in-sync follower may
-    answer, below its own high watermark. With `topic_id` no other topic of that name answers. A link carries all but
-    that as a map by the names of its fields.
+    answer, below its own high watermark. With `topic_id` no other topic of that name answers. `filters`: only records
+    that pass them are in the answer. `may_be_placed`: the owner may answer with the place of the records in a file. A
+    link carries all but `topic_id` as a map by the names of the fields, without those that are unset.
     """
 
     offset: int | None
@@ -71,12 +72,8 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     from_follower: bool = False
     rack: str | None = None
     topic_id: str | UnsetType = UNSET
-
-
-class FilteredFetchRequest(FetchRequest, frozen=True, rename={"from_": "from"}):
-    """A fetch of the records that pass some filters. A node of an earlier version does not know its call."""
-
-    filters: tuple[str, ...] = ()
+    filters: tuple[str, ...] | UnsetType = UNSET
+    may_be_placed: bool | UnsetType = UNSET
 
 
 def parse(request: Request) -> FetchRequest:
@@ -86,7 +83,7 @@ def parse(request: Request) -> FetchRequest:
     _check_one_start(query)
     if query.filter:
         check_filter(query.filter)
-    wanted = FetchRequest(
+    return FetchRequest(
         query.offset,
         query.from_,
         None if query.timestamp is None else parse_timestamp(query.timestamp),
@@ -102,8 +99,8 @@ def parse(request: Request) -> FetchRequest:
         False,
         read_rack(request) if RACK in headers else None,
         UNSET if query.topic_id is None else query.topic_id,
+        query.filter or UNSET,
     )
-    return FilteredFetchRequest(**structs.asdict(wanted), filters=query.filter) if query.filter else wanted
 
 
 def check_filter(conditions: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ STORE_PIECE_BYTES = 1024 * 1024  # of batches from the store, where each read ma
 CLOSING = b"]}"  # of a JSON document
 
 
-class Form(NamedTuple):
+class TextForm(NamedTuple):
     """How records are written. `batch_bytes_max`: a larger unpacked batch counts as undecodable."""
 
     value: str | None
@@ -35,7 +35,7 @@ class Form(NamedTuple):
     batch_bytes_max: int
 
 
-class Source(NamedTuple):
+class PieceSource(NamedTuple):
     """The place of the records: `read` takes an offset and about how many bytes to read.
 
     `piece_bytes`: of batches, read for one piece. `keep`: takes the records of batches that are in the answer; None if
@@ -50,7 +50,7 @@ class Source(NamedTuple):
 
 
 async def begin(
-    source: Source, form: Form, offset: int, chunk: Chunk, *, is_checked: bool
+    source: PieceSource, form: TextForm, offset: int, chunk: Chunk, *, is_checked: bool
 ) -> tuple[bytes, StreamedRecords] | None:
     """Returns the first piece of the records of a chunk, and the rest.
 
@@ -70,7 +70,7 @@ async def begin(
 class StreamedRecords:
     """The records of a chunk behind its first piece."""
 
-    def __init__(self, source: Source, form: Form, first: Rendered, chunk: Chunk) -> None:
+    def __init__(self, source: PieceSource, form: TextForm, first: Rendered, chunk: Chunk) -> None:
         self._source = source
         self._form = form
         self._offset = first.next_offset
@@ -113,7 +113,7 @@ class StreamedRecords:
         return b"".join((comma, text, CLOSING if is_last else b""))
 
 
-def _render(chunk: Chunk, offset: int, form: Form, bytes_max: int) -> Rendered:
+def _render(chunk: Chunk, offset: int, form: TextForm, bytes_max: int) -> Rendered:
     bounds = Bounds(None, form.batch_bytes_max, bytes_max)
     return render_stored(chunk.data, offset, chunk.next_offset, bounds, form.value, form.style)
 

@@ -4,8 +4,8 @@ Parses the request and runs the loop that reads and writes. event_stream.py enco
 Invariants: (1) an error before the beginning is a problem document, a later one an event `problem` and the end; a
 client that resumes a stream waits out transient problems; (2) what is read is written before more is read, and a client
 that takes nothing for `stream_stall_ms` is disconnected, so a stream holds at most one piece, and all streams together
-at most the stream budget, beside what recent_pieces.py keeps for all; (3) a stream counts as one long poll, and ends at
-once when the node drains; (4) a topic that grows loses no record: its streams end, and a client that resumes reads the
+at most the stream budget, beside what rendered_cache.py keeps; (3) a stream counts as one long poll, and ends at once
+when the node drains; (4) a topic that grows loses no record: its streams end, and a client that resumes reads the
 new partitions from their start.
 """
 
@@ -25,9 +25,9 @@ from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.positions import FIND_OFFSETS, Positions, check_topic, is_of_topic
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Limits, PartitionRead
+from gateway.fetch.rendered_cache import Part
 from gateway.fetch.request import Filter, From, Offset, Timestamp, TopicId, ValueForm, check_filter
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
@@ -84,8 +84,8 @@ async def tail_partition(request: Request, context: FetchContext) -> Response:
     await check_leadership(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
     starts = await _starts(request, context, query, given, name, [number], is_other=is_other)
-    wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
-    return await Tail(context, wanted, query, names_partition=False, is_other=is_other).answer(request)
+    entries = [PartitionRead(name, topic_id, number, starts[0], epoch)]
+    return await Tail(context, entries, query, names_partition=False, is_other=is_other).answer(request)
 
 
 async def tail_topic(request: Request, context: FetchContext) -> Response:
@@ -111,8 +111,10 @@ async def tail_topic(request: Request, context: FetchContext) -> Response:
     if query.positions is not None and not is_other:
         given = _query_positions(query.positions, record.partitions)
     starts = await _starts(request, context, query, given, name, numbers, is_other=is_other)
-    wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
-    return await Tail(context, wanted, query, names_partition=True, is_other=is_other).answer(request)
+    entries = [
+        PartitionRead(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)
+    ]
+    return await Tail(context, entries, query, names_partition=True, is_other=is_other).answer(request)
 
 
 def resume_later(request: Request, context: FetchContext, problem: Problem) -> Response | None:
@@ -136,17 +138,17 @@ class Tail:
     def __init__(
         self,
         context: FetchContext,
-        wanted: Sequence[Wanted],
+        entries: Sequence[PartitionRead],
         query: StartQuery,
         *,
         names_partition: bool,
         is_other: bool = False,
     ) -> None:
         self._context = context
-        self._topic, self._topic_id = wanted[0].topic, wanted[0].topic_id
+        self._topic, self._topic_id = entries[0].topic, entries[0].topic_id
         self._is_other = is_other  # the client resumes at positions of a deleted topic of this name
-        self._many = MultiFetch(context, wanted, query.filter)
-        self._positions = [one.offset for one in wanted]
+        self._many = MultiFetch(context, entries, query.filter)
+        self._positions = [one.offset for one in entries]
         self._query = query
         self._has_moved = False  # since the last look
         self._is_ahead = False  # of the positions that the client knows: no record passed the filter
@@ -223,7 +225,7 @@ class Tail:
 
     def _has_grown(self) -> bool:
         """Returns whether the topic has new partitions. Checked at the next event or heartbeat."""
-        topic = self._context.topics.get(self._many.wanted[0].topic) if self._names_partition else None
+        topic = self._context.topics.get(self._many.entries[0].topic) if self._names_partition else None
         return topic is not None and topic.record.partitions > len(self._positions)
 
     async def _read(self) -> None:
@@ -279,7 +281,7 @@ class Tail:
         found = self._context.events.get(key)
         if found is not None and found[0] is part:
             return found[1]
-        number = self._many.wanted[index].partition
+        number = self._many.entries[index].partition
         extra = b'"partition":%d,' % number if self._names_partition else b""
         events = event_stream.events(self._topic_id, part.body, part.line_ends, self._positions, index, extra)
         self._context.events.put(key, (part, events), len(part.body) + len(events))

@@ -18,7 +18,7 @@ from engine.partition.reader import Chunk
 from gateway.filters.record_filter import RecordFilter
 
 
-class Kept(NamedTuple):
+class FilteredSpan(NamedTuple):
     """The bytes of the records that pass, their number, and whether the first of the batch is among them."""
 
     records: Buffer
@@ -26,7 +26,7 @@ class Kept(NamedTuple):
     has_first: bool
 
 
-def filtered(chunk: Chunk, wanted: RecordFilter, decoded_bytes_max: int) -> Chunk:
+def filter_batches(chunk: Chunk, conditions: RecordFilter, decoded_bytes_max: int) -> Chunk:
     """Returns the chunk with only the records that pass, and the same `next_offset`.
 
     A batch stays compressed where all of its records pass.
@@ -35,7 +35,7 @@ def filtered(chunk: Chunk, wanted: RecordFilter, decoded_bytes_max: int) -> Chun
     view = memoryview(data)
     for position, header in record_batch.walk(data):
         batch = view[position : position + header.size_bytes]
-        passed = _passed(batch, header, wanted, decoded_bytes_max)
+        passed = _filter_batch(batch, header, conditions, decoded_bytes_max)
         if passed is batch:
             continue
         pieces.append(view[taken:position])
@@ -48,41 +48,41 @@ def filtered(chunk: Chunk, wanted: RecordFilter, decoded_bytes_max: int) -> Chun
     return Chunk(b"".join(pieces), chunk.next_offset)
 
 
-def _passed(batch: memoryview, header: Header, wanted: RecordFilter, decoded_bytes_max: int) -> Buffer | None:
+def _filter_batch(batch: memoryview, header: Header, conditions: RecordFilter, decoded_bytes_max: int) -> Buffer | None:
     """Returns the batch with the records that pass, the same object if all do; None if none does."""
     if header.is_control or not header.record_count:
         return None
     try:
         is_plain = header.codec == Codec.NONE
         whole = batch if is_plain else record_batch.uncompressed(batch, header, decoded_bytes_max)
-        kept = _kept(whole, header, wanted)
+        span = _filter_records(whole, header, conditions)
     except InvalidBatch:
         return batch
-    if kept.record_count == header.record_count:
+    if span.record_count == header.record_count:
         return batch
-    if kept.record_count == 0:
+    if span.record_count == 0:
         return None
-    has_lost_entry = header.producer_id == KEYED_PRODUCER and not kept.has_first
+    has_lost_entry = header.producer_id == KEYED_PRODUCER and not span.has_first
     producer_id = NO_PRODUCER if has_lost_entry else header.producer_id
-    return with_records(batch, kept.records, Codec.NONE, kept.record_count, producer_id)
+    return with_records(batch, span.records, Codec.NONE, span.record_count, producer_id)
 
 
-def _kept(whole: memoryview, header: Header, wanted: RecordFilter) -> Kept:
+def _filter_records(whole: memoryview, header: Header, conditions: RecordFilter) -> FilteredSpan:
     """Returns the records of an uncompressed batch that pass. Raises InvalidBatch."""
-    if penstock_codec.native is not None and wanted.compiled is not None:
-        found = penstock_codec.native.filter_records(whole, wanted.compiled)
+    if penstock_codec.native is not None and conditions.compiled is not None:
+        found = penstock_codec.native.filter_records(whole, conditions.compiled)
         if found is not None:
-            return Kept(*found)
-    return kept_plainly(whole, header, wanted)
+            return FilteredSpan(*found)
+    return filter_plainly(whole, header, conditions)
 
 
-def kept_plainly(whole: memoryview, header: Header, wanted: RecordFilter) -> Kept:
+def filter_plainly(whole: memoryview, header: Header, conditions: RecordFilter) -> FilteredSpan:
     """Returns what the compiled codec returns where it does not decline. Raises InvalidBatch."""
     pieces = list[Buffer]()
     has_first = False
     records = record_batch.decode_one(whole)
-    for number, (span, record) in enumerate(zip(record_spans(whole, header.record_count), records, strict=True)):
-        if wanted.passes(record):
-            pieces.append(whole[span.begin : span.end])
+    for number, (place, record) in enumerate(zip(record_spans(whole, header.record_count), records, strict=True)):
+        if conditions.passes(record):
+            pieces.append(whole[place.begin : place.end])
             has_first |= number == 0
-    return Kept(b"".join(pieces), len(pieces), has_first)
+    return FilteredSpan(b"".join(pieces), len(pieces), has_first)

@@ -23,7 +23,7 @@ from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.connections.turns import Turn
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Wanted
+from gateway.fetch.reader import Limits, PartitionRead
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
@@ -195,8 +195,8 @@ class _Acquire:
 
     async def _shorten(self, place: Place) -> None:
         """Reports a log that an unclean election has cut, if a read finds the same: a replaced leader may be wrong."""
-        wanted = Wanted(place.topic, place.topic_id, place.partition, place.offset)
-        [part] = await MultiFetch(self._context.fetch, [wanted]).read(Limits(1, 1, None, 0, as_lines=False))
+        entry = PartitionRead(place.topic, place.topic_id, place.partition, place.offset)
+        [part] = await MultiFetch(self._context.fetch, [entry]).read(Limits(1, 1, None, 0, as_lines=False))
         if part.problem is not None and part.problem.code == OffsetAboveHighWatermark.code:
             end = msgspec.convert(part.problem.members["high_watermark"], int)
             call = ShortenCall(self._group, place.topic, place.partition, end, self._resets)
@@ -282,14 +282,16 @@ class _Acquire:
         wait_ms = left_ms if found.due_ms is None else min(left_ms, found.due_ms + 1)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)
-        wanted = [
-            Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in found.places if one.offset < one.limit
+        entries = [
+            PartitionRead(one.topic, one.topic_id, one.partition, one.offset)
+            for one in found.places
+            if one.offset < one.limit
         ]
         changed = ChangedCall(self._group, "", found.version, found.hosting, wait_ms)
-        with self._context.fetch.long_polls.waiting(max(1, len(wanted))):
+        with self._context.fetch.long_polls.waiting(max(1, len(entries))):
             tasks: list[asyncio.Task[object]] = [start_task(self._context.coordinators.changed(self._group, changed))]
-            if wanted:
-                tasks.append(start_task(MultiFetch(self._context.fetch, wanted).wait(1, wait_ms / 1000)))
+            if entries:
+                tasks.append(start_task(MultiFetch(self._context.fetch, entries).wait(1, wait_ms / 1000)))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:

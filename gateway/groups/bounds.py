@@ -12,8 +12,8 @@ from engine.format import batch as record_batch
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import read_chunk
 from gateway.fetch.positions import FIND_OFFSETS, Positions
+from gateway.fetch.reader import read_chunk
 from gateway.routing.router import Answering, PartitionCall, Router
 
 Places = Sequence[tuple[str, int]]

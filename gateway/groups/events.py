@@ -22,8 +22,8 @@ from engine.errors import EngineError, UnknownTopic
 from engine.runtime.tasks import start_task
 from gateway.fetch import event_stream
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Limits, PartitionRead
+from gateway.fetch.rendered_cache import Part
 from gateway.fetch.request import Filter, ValueForm, check_filter
 from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
 from gateway.groups.bounds import bounds
@@ -134,8 +134,8 @@ class _Events:
         grant, fetch = self._grant, self._context.fetch
         assert grant is not None
         await self._write(answer, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
-        wanted = [Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in self._reading]
-        many = MultiFetch(fetch, wanted, self._query.filter) if wanted else None
+        entries = [PartitionRead(one.topic, one.topic_id, one.partition, one.offset) for one in self._reading]
+        many = MultiFetch(fetch, entries, self._query.filter) if entries else None
         changing = start_task(self._changed(grant))
         was_woken, reconnect_ms = False, RECONNECT_MS
         try:
@@ -176,7 +176,7 @@ class _Events:
             await asyncio.sleep(NO_ROOM_PAUSE_S)
             return True
         with fetch.stream_budget.hold(size_bytes):
-            before = [one.offset for one in many.wanted]
+            before = [one.offset for one in many.entries]
             piece = b"".join(self._events(index, grant, many, part) for index, part in enumerate(parts))
             if piece:
                 await self._write(answer, piece)
@@ -188,7 +188,7 @@ class _Events:
             if part.problem is None or part.problem.code in (*TRANSIENT, UnknownTopic.code):
                 continue  # the coordinator takes the partitions of a deleted topic away
             if part.problem.code != BELOW or grant.start == "error":
-                raise from_fields(part.problem, partition=many.wanted[index].partition)
+                raise from_fields(part.problem, partition=many.entries[index].partition)
             [place] = await bounds(self._context.router, [self._reading[index].slot])
             many.advance(index, place["high_watermark" if grant.start == "latest" else "log_start"])
 
@@ -201,7 +201,7 @@ class _Events:
         for row, end in zip(part.body.split(b"\n"), part.line_ends, strict=False):
             self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, end)
             events.append(b"id: %b\n%b%b\n\n" % (self._id(grant), head, row[1:]))
-        if part.next_offset != many.wanted[index].offset:
+        if part.next_offset != many.entries[index].offset:
             self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, part.next_offset)
             many.advance(index, part.next_offset)
             if self._first_at is None:
@@ -230,7 +230,7 @@ class _Events:
         now = asyncio.get_running_loop().time()
         if now >= self._written_at + heartbeat_s:
             self._context.fetch.access.check(self._request)  # the token may have been revoked
-            for topic in {one.topic for one in many.wanted} if many is not None else ():
+            for topic in {one.topic for one in many.entries} if many is not None else ():
                 check_readable(self._request, topic)
             await self._write(answer, event_stream.HEARTBEAT)
         due_s = min(self._written_at + heartbeat_s, self._delayed_until, self._confirm_at) - now

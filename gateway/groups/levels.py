@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Available, Limits, Wanted
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Available, Limits, PartitionRead
+from gateway.fetch.rendered_cache import Part
 
 
 class Levels:
@@ -21,19 +21,19 @@ class Levels:
     def __init__(
         self,
         context: FetchContext,
-        wanted: Sequence[Wanted],
+        entries: Sequence[PartitionRead],
         filters: tuple[str, ...],
         priorities: Sequence[str],
         partition_bytes_max: int | None,
     ) -> None:
-        self._wanted = list(wanted)
-        self._all = MultiFetch(context, wanted, filters, partition_bytes_max)
+        self._entries = list(entries)
+        self._all = MultiFetch(context, entries, filters, partition_bytes_max)
         ranks = {name: rank for rank, name in enumerate(priorities)}
         levels: dict[int, list[int]] = {}
-        for index, one in enumerate(wanted):
+        for index, one in enumerate(entries):
             levels.setdefault(ranks.get(one.topic, len(ranks)), []).append(index)
         self._levels = [
-            (indexes, MultiFetch(context, [wanted[index] for index in indexes], filters, partition_bytes_max))
+            (indexes, MultiFetch(context, [entries[index] for index in indexes], filters, partition_bytes_max))
             for _, indexes in sorted(levels.items())
             if len(levels) > 1
         ]
@@ -46,8 +46,8 @@ class Levels:
         return self._all.is_quiet
 
     @property
-    def wanted(self) -> Sequence[Wanted]:
-        return self._wanted
+    def entries(self) -> Sequence[PartitionRead]:
+        return self._entries
 
     async def wait(
         self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None, looked: Available | None = None
@@ -68,7 +68,7 @@ class Levels:
         """Advances over records that did not pass the filters, as MultiFetch does."""
         has_advanced = self._all.advance_over(parts)
         if has_advanced:
-            self._wanted = list(self._all.wanted)
+            self._entries = list(self._all.entries)
             for indexes, many in self._levels:
                 many.advance_over([parts[index] for index in indexes])
         return has_advanced
@@ -76,8 +76,8 @@ class Levels:
     def _is_answer(self, read: dict[int, Part]) -> bool:
         """Returns whether there are records, a problem, or offsets that no record of has passed the filters."""
         return any(
-            part.problem is not None or part.next_offset != self._wanted[index].offset for index, part in read.items()
+            part.problem is not None or part.next_offset != self._entries[index].offset for index, part in read.items()
         )
 
     def _parts(self, read: dict[int, Part]) -> list[Part]:
-        return [read.get(index) or Part(one.offset, 0, [], None, b"") for index, one in enumerate(self._wanted)]
+        return [read.get(index) or Part(one.offset, 0, [], None, b"") for index, one in enumerate(self._entries)]

@@ -25,9 +25,9 @@ from engine.errors import EngineError
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
-from gateway.fetch.recent_pieces import Part
+from gateway.fetch.reader import Limits, PartitionRead
+from gateway.fetch.rendered_cache import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
@@ -160,8 +160,8 @@ class _Poll:
                 grant = await self._grants.with_starts(self._call, grant)
                 reading = readable(self._wish, grant)
                 self._note_delays(grant)
-                wanted = self._wanted(reading)
-                parts = await self._read(wanted, grant)
+                entries = self._entries(reading)
+                parts = await self._read(entries, grant)
                 if parts is None:
                     if storing is not None:
                         await storing
@@ -173,7 +173,7 @@ class _Poll:
                     await storing
                 if grant is not first:
                     await self._grants.stored(grant)
-                return self._response(grant, reading, wanted, parts)
+                return self._response(grant, reading, entries, parts)
             except EngineError as error:
                 if not _may_begin_again(error):
                     raise
@@ -196,26 +196,26 @@ class _Poll:
         """
         return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
 
-    def _wanted(self, reading: Sequence[Position]) -> list[Wanted]:
+    def _entries(self, reading: Sequence[Position]) -> list[PartitionRead]:
         if self._moved:
             reading = [structs.replace(one, offset=self._moved.get(one.slot, one.offset)) for one in reading]
-        return [Wanted(one.topic, one.topic_id, one.partition, max(0, one.offset)) for one in reading]
+        return [PartitionRead(one.topic, one.topic_id, one.partition, max(0, one.offset)) for one in reading]
 
-    async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
+    async def _read(self, entries: Sequence[PartitionRead], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
         many: Levels | MultiFetch | None = None
-        if wanted:
+        if entries:
             fetch, filters, bytes_max = self._context.fetch, self._wish.filter, grant.partition_bytes_max
             if grant.priorities:
-                many = Levels(fetch, wanted, filters, grant.priorities, bytes_max)
+                many = Levels(fetch, entries, filters, grant.priorities, bytes_max)
             else:
-                many = MultiFetch(fetch, wanted, filters, bytes_max)
+                many = MultiFetch(fetch, entries, filters, bytes_max)
         searched_bytes = 0
         while (outcome := await self._wait(many, grant)) is not Outcome.CHANGED:
             if many is None:
                 return []
             if outcome is Outcome.NOTHING:
-                return [Part(one.offset, 0, [], None, b"") for one in many.wanted]
+                return [Part(one.offset, 0, [], None, b"") for one in many.entries]
             limits = self._limits()
             parts = await many.read_with_retries(limits)
             searched_bytes += limits.max_bytes
@@ -299,7 +299,7 @@ class _Poll:
         await self._context.coordinators.call(RESET, None, self._call.group, call)
 
     def _response(
-        self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
+        self, grant: Grant, reading: Sequence[Position], entries: Sequence[PartitionRead], parts: Sequence[Part]
     ) -> Response:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
         failed = [part.problem for part in parts if part.problem is not None]
@@ -313,7 +313,7 @@ class _Poll:
             problem.members = {**problem.members, "partitions": documents}
             raise problem
         bodies = [part.body for part in parts if part.problem is None and part.record_count]
-        head = _head(self._call, grant, self._delivered(grant, reading, wanted, parts))
+        head = _head(self._call, grant, self._delivered(grant, reading, entries, parts))
         bodies += map(orjson.dumps, documents)
         texts = [head[:-1], b',"partitions":[']
         for number, one in enumerate(bodies):
@@ -323,13 +323,13 @@ class _Poll:
         return Response(body, headers, 207 if failed else 200, more=more)
 
     def _delivered(
-        self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
+        self, grant: Grant, reading: Sequence[Position], entries: Sequence[PartitionRead], parts: Sequence[Part]
     ) -> list[Position]:
         """Returns the positions that this delivery moves; all of them if tokens do not commit."""
         delivered = []
         if not grant.auto_commit:
             delivered += _unread(grant, reading)
-        for one, read, part in zip(reading, wanted, parts, strict=True):
+        for one, read, part in zip(reading, entries, parts, strict=True):
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))

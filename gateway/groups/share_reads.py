@@ -15,7 +15,7 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import read_chunk
+from gateway.fetch.reader import count_bytes, read_chunk
 from gateway.fetch.record_json import Bounds, Read, Style
 from gateway.fetch.rendering import render_records
 from gateway.routing.router import Answering, PartitionCall
@@ -103,8 +103,7 @@ async def read_ranges(context: ReadContext, partition: Partition, call: RangesRe
             if chunk is None:
                 break
             left_bytes -= len(chunk.data)
-            context.metrics.fetch_bytes.value += len(chunk.data)
-            partition.bytes_out += len(chunk.data)
+            count_bytes(context, partition, len(chunk.data))
             taken = [(begin, min(end, chunk.next_offset - 1), n) for begin, end, n in rest if begin < chunk.next_offset]
             render = partial(_render, partition, chunk, taken, call.value, context.settings.fetch_bytes_max)
             rendered = await context.offload.by_size(len(chunk.data), render)

@@ -53,11 +53,22 @@ class PartitionCall(Generic[A, R]):
         return Answering(self, function)
 
 
+def _asks_leader(_: object) -> bool:
+    return False
+
+
 class Answering(NamedTuple):
-    """A call with its function in the owner's process."""
+    """A call with its function in the owner's process.
+
+    `answer_now` returns the result of a call of another process that needs no task, and whose reply has no payload;
+    None for other calls.
+    `allows_follower`: an in-sync follower may answer a call with these arguments.
+    """
 
     call: PartitionCall[Any, Any]
     function: Callable[[Partition, Any], Awaitable[Reply[Any]]]
+    answer_now: Callable[[Partition, Any], Any] | None = None
+    allows_follower: Callable[[Any], bool] = _asks_leader
 
 
 class Router:
@@ -136,11 +147,26 @@ class Router:
         """Returns the handlers of these calls from other processes."""
 
         def of(answering: Answering) -> Handler:
-            async def call(one: PartitionArguments[Any], _: bytes) -> Answer:
-                partition = self.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
-                return await answering.function(partition, one.arguments)
+            def find(one: PartitionArguments[Any]) -> Partition:
+                allows_follower = answering.allows_follower(one.arguments)
+                return self.partitions.owned_partition(
+                    one.topic, one.topic_id, one.partition, one.leader_epoch, from_follower=allows_follower
+                )
 
-            return handler(cast(Any, PartitionArguments)[answering.call.kind], call)
+            async def call(one: PartitionArguments[Any], _: bytes) -> Answer:
+                return await answering.function(find(one), one.arguments)
+
+            def begin(one: PartitionArguments[Any], _: bytes) -> asyncio.Future[Any] | None:
+                assert answering.answer_now is not None
+                result = answering.answer_now(find(one), one.arguments)
+                if result is None:
+                    return None
+                future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                future.set_result(result)
+                return future
+
+            kind = cast(Any, PartitionArguments)[answering.call.kind]
+            return handler(kind, call, None if answering.answer_now is None else begin)
 
         async def rows(wanted: RowsArguments, _: bytes) -> Answer:
             if wanted.call not in self._calls:

@@ -27,9 +27,11 @@ from engine.runtime.loop_waits import Bucket, loop_waits
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch.context import FetchContext
-from gateway.fetch.partition_reads import cache_headers, count_bytes, poll_key, render_decoded, stored_headers
-from gateway.fetch.recent_pieces import Found, Polled
+from gateway.fetch.partition_reads import cache_headers, poll_key, render
+from gateway.fetch.reader import count_bytes
 from gateway.fetch.record_json import Read
+from gateway.fetch.rendered_cache import CachedPoll, RenderedFetch
+from gateway.fetch.rendering import form_of
 from gateway.fetch.request import FetchRequest
 from gateway.http.caching import NO_STORE
 from gateway.http.problems import Problem
@@ -106,7 +108,7 @@ class DelayedFetches:
 
     def found(
         self, connection: Connection, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int
-    ) -> Found | None:
+    ) -> RenderedFetch | None:
         """Returns what `fetch_local` would answer now; None if that is large, or needs a wait or a thread.
 
         `stored_max` bounds the batches that are sent as they are stored.
@@ -118,11 +120,11 @@ class DelayedFetches:
         if reads.long_polls.open > 0 or reads.polled.size_bytes > 0:
             key = poll_key(reads, partition, wanted, offset)
             if (polled := reads.polled.get(key)) is not None:
-                size_bytes = len(polled.found.body)
+                size_bytes = len(polled.rendered.body)
                 if size_bytes >= self._small_bytes_max and not self._may_give(connection, wanted, size_bytes):
                     return None
                 count_bytes(reads, partition, polled.stored_bytes)
-                return polled.found
+                return polled.rendered
         chunk = self._read(connection, partition, wanted, offset, stored_max)
         if chunk is None:
             return None
@@ -132,7 +134,7 @@ class DelayedFetches:
             return None
         count_bytes(reads, partition, len(chunk.data))
         if key is not None and chunk.next_offset == partition.watermark.position:
-            reads.polled.put(key, Polled(found, len(chunk.data)), len(found.body))
+            reads.polled.put(key, CachedPoll(found, len(chunk.data)), len(found.body))
         return found
 
     def _may_give(self, connection: Connection, wanted: FetchRequest, size_bytes: int) -> bool:
@@ -141,13 +143,11 @@ class DelayedFetches:
             return False
         return size_bytes < COUNTED_BYTES or self.requests.responses.has_room(connection, size_bytes)
 
-    def _rendered(self, partition: Partition, wanted: FetchRequest, read: Read) -> Found:
-        if wanted.media_type == record_batch.MEDIA_TYPE:
-            data, next_offset = read.chunk or Chunk(b"", read.offset)
+    def _rendered(self, partition: Partition, wanted: FetchRequest, read: Read) -> RenderedFetch:
+        kept = NO_STORE
+        if read.chunk is not None and read.chunk.next_offset <= partition.log.sealed_end:
             kept = cache_headers(self.reads, partition, read.chunk, structs.replace(wanted, offset=read.offset))
-            return Found(kept | stored_headers(partition, next_offset, data), data)
-        headers, body = render_decoded(self.reads, partition, wanted, read)
-        return Found(NO_STORE | headers, body)
+        return render(self.reads, partition, wanted, read, form_of(wanted), kept)
 
     def _read(
         self, connection: Connection, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int
@@ -296,7 +296,7 @@ class DelayedFetch:
             fetches.reads.long_polls.end()
         fetches.requests.count_ended()
 
-    def _give(self, found: Found) -> None:
+    def _give(self, found: RenderedFetch) -> None:
         fetches, body = self._fetches, found.body
         fetches.heads.answered += 1
         request_id = fetches.requests.request_id(self._known.headers)

@@ -321,7 +321,7 @@ def offset_of(query: str) -> int | None:
 def _is_plain(wanted: FetchRequest) -> bool:
     """Returns whether a fetch is of one offset, for any record, without conditions, in one of the forms of records."""
     return (
-        type(wanted) is FetchRequest
+        not wanted.filters
         and wanted.offset is not None
         and wanted.min_bytes == 1
         and wanted.if_none_match is None

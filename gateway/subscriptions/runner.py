@@ -19,7 +19,8 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart
 from engine.format import batch as record_batch
@@ -27,7 +28,7 @@ from engine.runtime.tasks import BackgroundTasks
 from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL
 from gateway.fetch.positions import FIND_OFFSETS
 from gateway.fetch.record_json import Bounds, Undecodable, decode_stored
-from gateway.fetch.request import FetchRequest, FilteredFetchRequest
+from gateway.fetch.request import FetchRequest
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.model.values import CommitCall, Now, Position, PushCall, ResetCall, Slot, TopicSource
@@ -248,14 +249,23 @@ class _Lane:
 
     async def _read_once(self) -> None:
         definition, window = self._runner.definition, self.window
-        wanted = FetchRequest(
-            window.next_offset, None, None, READ_BYTES, None, 1, WAIT_MS, None, "records", record_batch.MEDIA_TYPE
+        request = FetchRequest(
+            window.next_offset,
+            None,
+            None,
+            READ_BYTES,
+            None,
+            1,
+            WAIT_MS,
+            None,
+            "records",
+            record_batch.MEDIA_TYPE,
+            filters=definition.filters or UNSET,
         )
-        call = FETCH_CALL
-        if definition.filters:
-            call, wanted = FILTERED_FETCH_CALL, FilteredFetchRequest(**asdict(wanted), filters=definition.filters)
         router, (topic, number) = self._runner.means.router, self.slot
-        headers, body = await router.call(call, topic, number, wanted, wait_ms=WAIT_MS, topic_id=self.topic_id)
+        call = FILTERED_FETCH_CALL if definition.filters else FETCH_CALL
+        headers, body = await router.call(call, topic, number, request, wait_ms=WAIT_MS, topic_id=self.topic_id)
+        assert isinstance(headers, dict), "a place is not asked for"
         next_offset = int(headers["Penstock-Next-Offset"])
         items = await self._runner.means.offload.in_thread(lambda: _items(body, window.next_offset, next_offset))
         window.add(items, next_offset)

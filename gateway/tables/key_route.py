@@ -42,8 +42,8 @@ async def read_table_key(request: Request, context: FetchContext) -> Response:
     await check_leadership(request, context.router, [(name, number)])
     wait_ms = 0 if request.method == "HEAD" else query.wait_ms
     if_none_match = request.headers.get("If-None-Match")
-    wanted = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, epoch)
-    headers, body = await context.router.call(READ_KEY, name, number, wanted, wait_ms=wait_ms)
+    table_key = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, epoch)
+    headers, body = await context.router.call(READ_KEY, name, number, table_key, wait_ms=wait_ms)
     if context.peers.has_others:
         headers = headers | leader_headers(context.peers, record.topic_id, [number])
     status = int(headers.get(STATUS, 200))

@@ -16,8 +16,8 @@ from msgspec import Struct, convert
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch import event_stream
 from gateway.fetch.context import FetchContext
-from gateway.fetch.multi_partition_read import Wanted
 from gateway.fetch.positions import is_of_topic
+from gateway.fetch.reader import PartitionRead
 from gateway.fetch.request import JSON, ValueForm
 from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, write
 from gateway.http.negotiation import choose_media_type, prefers_events
@@ -174,8 +174,10 @@ async def _as_events(request: Request, context: FetchContext, read: _TableRead, 
 
 def _tail(context: FetchContext, read: _TableRead) -> Tail:
     record = context.topics.topic(read.topic).record
-    wanted = [Wanted(read.topic, record.topic_id, number, offset) for number, offset in enumerate(read.positions)]
-    return Tail(context, wanted, StartQuery(value=read.query.value), names_partition=True)
+    entries = [
+        PartitionRead(read.topic, record.topic_id, number, offset) for number, offset in enumerate(read.positions)
+    ]
+    return Tail(context, entries, StartQuery(value=read.query.value), names_partition=True)
 
 
 def _events(number: int, rows: bytes, position: str) -> bytes:
@@ -194,15 +196,15 @@ async def _start(request: Request, context: FetchContext, name: str, query: Tabl
         if event_id:
             raise Problem("invalid_header", detail)
         raise Problem("invalid_query", detail, parameter="positions")
-    wanted = [one for one in (text, query.as_of) if one is not None]
-    for one in wanted:
+    given = [one for one in (text, query.as_of) if one is not None]
+    for one in given:
         if not await is_of_topic(context, name, one.removeprefix(_UNFINISHED)):
             present = context.topics.topic(name).record
             if not is_stream or one is query.as_of:
                 raise other_topic(name, present.topic_id)
             return Start([0] * present.partitions, is_resumed=False, is_other=True)
     known = context.topics.topic(name).record.partitions
-    if (count := max(map(event_stream.count_of_id, wanted), default=1)) > known:
+    if (count := max(map(event_stream.count_of_id, given), default=1)) > known:
         await context.topics.refresh(name, count)
     count = context.topics.topic(name).record.partitions
     if count > context.settings.fetch_partitions_max:

@@ -26,7 +26,8 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import Answer, confirm_offset, read_chunk
+from gateway.fetch.partition_reads import Answer
+from gateway.fetch.reader import confirm_offset, count_bytes, read_chunk
 from gateway.fetch.record_json import Bounds, Decoded, RecordOut, decode_stored, encode_lines, records_out
 from gateway.fetch.request import JSON
 from gateway.http.caching import STATUS, is_not_modified
@@ -100,43 +101,42 @@ class Tables:
     def __repr__(self) -> str:
         return f"Tables({len(self._indexes)} partitions, {size_of(self._indexes.values())} bytes)"
 
-    async def read_key(self, partition: Partition, wanted: TableKey) -> Answer:
+    async def read_key(self, partition: Partition, request: TableKey) -> Answer:
         """Return the last record of a key. Raises Problem (unknown_key, topic_not_compacted, ...), EngineError."""
-        self._check(partition, wanted.leader_epoch)
-        if wanted.at_least is not None:
-            await self._reach(partition, wanted.at_least, wanted.wait_ms)
+        self._check(partition, request.leader_epoch)
+        if request.at_least is not None:
+            await self._reach(partition, request.at_least, request.wait_ms)
         index = await self._loaded(partition)
-        record = await self._record(partition, wanted.key, index.find(wanted.key))
-        return self._answer(partition, wanted, record)
+        record = await self._record(partition, request.key, index.find(request.key))
+        return self._answer(partition, request, record)
 
-    async def read_rows(self, partition: Partition, wanted: TablePiece) -> tuple[PieceRead, bytes]:
+    async def read_rows(self, partition: Partition, request: TablePiece) -> tuple[PieceRead, bytes]:
         """Return the rows of a part of the log. Raises Problem (topic_not_compacted, ...), EngineError."""
-        self._check(partition, wanted.leader_epoch)
-        for known in (wanted.at_least, wanted.end or 0, wanted.offset):
+        self._check(partition, request.leader_epoch)
+        for known in (request.at_least, request.end or 0, request.offset):
             if known > partition.high_watermark:
-                await self._reach(partition, known - 1, wanted.wait_ms)
+                await self._reach(partition, known - 1, request.wait_ms)
         index = await self._loaded(partition)
-        end = partition.high_watermark if wanted.end is None else wanted.end
-        offset = max(wanted.offset, partition.log.log_start)
+        end = partition.high_watermark if request.end is None else request.end
+        offset = max(request.offset, partition.log.log_start)
         if offset >= end:
             return PieceRead(offset, end, partition.high_watermark, 0), b""
-        async with self._context.local_budget.hold(wanted.max_bytes * RENDERED_COPIES):
-            chunk = await read_chunk(self._context, partition, offset, wanted.max_bytes)
+        async with self._context.local_budget.hold(request.max_bytes * RENDERED_COPIES):
+            chunk = await read_chunk(self._context, partition, offset, request.max_bytes)
             if chunk is None:
                 return PieceRead(end, end, partition.high_watermark, 0), b""
-            read = partial(self._rows, partition, chunk, Span(offset, end), wanted, index)
+            read = partial(self._rows, partition, chunk, Span(offset, end), request, index)
             size_bytes = OFF_LOOP_BYTES if is_compressed(chunk.data) else ROW_COST * len(chunk.data)
             found = await self._context.offload.by_size(size_bytes, read)
-        partition.bytes_out += len(chunk.data)
-        self._context.metrics.fetch_bytes.value += len(chunk.data)
+        count_bytes(self._context, partition, len(chunk.data))
         return PieceRead(found.next_offset, end, partition.high_watermark, len(found.outs)), encode_lines(found.outs)
 
     def _rows(
-        self, partition: Partition, chunk: Chunk, span: Span, wanted: TablePiece, index: KeyIndex
+        self, partition: Partition, chunk: Chunk, span: Span, request: TablePiece, index: KeyIndex
     ) -> Decoded[RecordOut]:
         def show(records: Sequence[Record]) -> list[RecordOut]:
-            rows = rows_of(records, index.find, span.end, with_deletes=wanted.with_deletes)
-            return records_out(rows, wanted.value)
+            rows = rows_of(records, index.find, span.end, with_deletes=request.with_deletes)
+            return records_out(rows, request.value)
 
         bounds = Bounds(None, partition.settings.batch_decoded_bytes_max, self._context.settings.fetch_bytes_max)
         return decode_stored(chunk.data, span.offset, chunk.next_offset, bounds, show)
@@ -217,7 +217,7 @@ class Tables:
             raise Problem("records_damaged", f"offset {offset} of {partition.name} cannot be decoded") from None
         return record if record is not None and record.key == key else None
 
-    def _answer(self, partition: Partition, wanted: TableKey, record: Record | None) -> Answer:
+    def _answer(self, partition: Partition, request: TableKey, record: Record | None) -> Answer:
         if record is None or record.value is None:
             text = f"the table has no such key in partition {partition.number}"
             raise Problem("unknown_key", text, partition=partition.number)
@@ -228,9 +228,9 @@ class Tables:
             "Penstock-High-Watermark": str(partition.high_watermark),
             "Penstock-Leader-Epoch": str(partition.log.leader_epoch),
         }
-        if is_not_modified(wanted.if_none_match, headers["ETag"]):
+        if is_not_modified(request.if_none_match, headers["ETag"]):
             return {STATUS: "304", **headers}, b""
-        line = encode_lines(records_out([record], wanted.value))
+        line = encode_lines(records_out([record], request.value))
         return headers | {"Content-Type": JSON}, b'{"partition":%d,%b' % (partition.number, line[1:].rstrip())
 
 

@@ -17,7 +17,7 @@ from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import read_chunk
+from gateway.fetch.reader import read_chunk
 from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 
 from engine.format import batch as record_batch
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.fetch import partition_reads
-from gateway.fetch.request import JSON, NDJSON, FetchRequest, FilteredFetchRequest
+from gateway.fetch.request import JSON, NDJSON, FetchRequest
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
@@ -46,7 +48,7 @@ def wanted(media_type: str, max_records: int | None = None) -> FetchRequest:
     return FetchRequest(None, "latest", None, None, max_records, 1, 60_000, None, "records", media_type)
 
 
-async def woken(node: Node, requests: list[FetchRequest]) -> list[partition_reads.Answer]:
+async def woken(node: Node, requests: list[FetchRequest]) -> list[tuple[Any, bytes | bytearray]]:
     """Returns the answers of long polls that wait at the end and wake together."""
     partition = node.shard.partition("t", 0)
     polls = [asyncio.create_task(partition_reads.fetch(node.reads, partition, one)) for one in requests]
@@ -72,8 +74,7 @@ async def test_polls_of_one_form_are_read_and_rendered_once(node: Node, offsets:
 
 async def test_a_filtered_poll_shares_with_polls_of_the_same_filter(node: Node, offsets: list[int]) -> None:
     def filtered(*filters: str) -> FetchRequest:
-        fields = (None, "latest", None, None, None, 1, 60_000, None, "records", NDJSON)
-        return FilteredFetchRequest(*fields, filters=filters)
+        return structs.replace(wanted(NDJSON), filters=filters)
 
     answers = await woken(node, [filtered("value/n=1")] * POLLS + [filtered("value/n=2")] + [wanted(NDJSON)])
     assert offsets == [0, 0, 0]

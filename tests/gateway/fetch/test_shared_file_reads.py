@@ -18,7 +18,6 @@ from engine.partition import shared_file_read
 from engine.partition.partition import Partition
 from engine.partition.shared_file_read import FILES_MAX, FileRange, SharedFileReads, file_range_of
 from engine.runtime.disk import RealDisk, WouldBlock
-from gateway.fetch.fetch import placed_fetch_handlers
 from gateway.fetch.request import FetchRequest
 from gateway.routing.calls import PartitionArguments
 from node.node import Node
@@ -162,11 +161,13 @@ async def test_files_are_closed_when_nobody_reads_them(
 async def test_the_owner_names_a_place_or_gives_the_answer(
     node: Node, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = placed_fetch_handlers(node.reads)["fetch_placed"].function
+    call = node.router.handlers()["fetch"].function
     topic_id = node.topics.topic(SHORT).record.topic_id
 
     async def asked(offset: int) -> Any:
-        wanted = FetchRequest(offset, None, None, None, None, 1, 0, None, "records", record_batch.MEDIA_TYPE)
+        wanted = FetchRequest(
+            offset, None, None, None, None, 1, 0, None, "records", record_batch.MEDIA_TYPE, may_be_placed=True
+        )
         return await call(PartitionArguments(topic_id, SHORT, 0, 0, wanted), b"")
 
     before = partition.bytes_out
@@ -174,11 +175,10 @@ async def test_the_owner_names_a_place_or_gives_the_answer(
     assert (place, body) == (placed(partition), b"")
     assert headers["Penstock-Next-Offset"] == str(RECORDS)
     assert partition.bytes_out == before + place.size_bytes
-    (headers, place), body = await asked(RECORDS - 1)
-    assert place is None
+    headers, body = await asked(RECORDS - 1)
     assert headers["Penstock-Base-Offset"] == str(RECORDS - 1)
     assert len(body) > 30_000
     monkeypatch.setattr(type(partition.validator.fencing), "has_been_used", True)
-    (_, place), body = await asked(0)
-    assert place is None
+    headers, body = await asked(0)
+    assert isinstance(headers, dict)
     assert body

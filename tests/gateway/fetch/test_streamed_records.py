@@ -15,7 +15,7 @@ from engine.format.batch_header import mark_compressed
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import ReadBudget
 from gateway.fetch.record_json import Bounds, Style, render_plainly
-from gateway.fetch.streamed_records import Form, Source, StreamedRecords, begin
+from gateway.fetch.streamed_records import PieceSource, StreamedRecords, TextForm, begin
 from gateway.http.offload import Offload
 
 pytestmark = pytest.mark.skipif(penstock_codec.native is None, reason="only the compiled codec renders pieces")
@@ -51,9 +51,9 @@ class Stored:
         chunk = await self.read(offset, 1 << 30)
         assert chunk is not None
         self.sizes.clear()
-        source = Source(self.read, ReadBudget(1 << 20), Offload(ThreadPoolExecutor(1)), PIECE_BYTES, keep)
+        source = PieceSource(self.read, ReadBudget(1 << 20), Offload(ThreadPoolExecutor(1)), PIECE_BYTES, keep)
         chunk = chunk if keep is None else await keep(chunk)
-        return await begin(source, Form(None, style, 1 << 20), offset, chunk, is_checked=is_checked)
+        return await begin(source, TextForm(None, style, 1 << 20), offset, chunk, is_checked=is_checked)
 
 
 @pytest.mark.parametrize("style", Style)

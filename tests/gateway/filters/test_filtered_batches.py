@@ -11,7 +11,7 @@ from engine.format.batch import DECODED_BYTES_MAX, Codec, Record, Row, decode, e
 from engine.format.batch_header import has_valid_crc, mark_control, stamp
 from engine.format.keyed_batch import KeyEntry, shown, stored_entry
 from engine.partition.reader import Chunk
-from gateway.filters.filtered_batches import filtered
+from gateway.filters.filtered_batches import filter_batches
 from gateway.filters.record_filter import record_filter
 from tests.codecs import plainly
 from tests.gateway.json_texts import TEXTS
@@ -66,8 +66,8 @@ def test_what_passes_is_the_records_for_which_all_conditions_hold(batches, condi
         data += batch_of(rows, offset, codec)
         offset += len(rows)
     wanted = record_filter(tuple(conditions))
-    found = filtered(Chunk(data, offset), wanted, DECODED_BYTES_MAX)
-    assert found == plainly(filtered, Chunk(data, offset), wanted, DECODED_BYTES_MAX)
+    found = filter_batches(Chunk(data, offset), wanted, DECODED_BYTES_MAX)
+    assert found == plainly(filter_batches, Chunk(data, offset), wanted, DECODED_BYTES_MAX)
     assert found.next_offset == offset
     passing = [record for record in decode(data) if wanted.passes(record)]
     assert list(map(fields, decode(found.data))) == list(map(fields, passing))
@@ -76,14 +76,14 @@ def test_what_passes_is_the_records_for_which_all_conditions_hold(batches, condi
 
 def test_a_batch_of_which_all_records_pass_stays_as_it_is():
     data = bytes(batch_of([Row(1, b"a", b"1", [])] * 3, 0, Codec.GZIP))
-    assert filtered(Chunk(data, 3), record_filter(("key=a",)), DECODED_BYTES_MAX).data is data
+    assert filter_batches(Chunk(data, 3), record_filter(("key=a",)), DECODED_BYTES_MAX).data is data
 
 
 def test_control_batches_are_dropped_and_what_cannot_be_decoded_stays():
     control, bad = batch_of([Row(1, b"a", b"1", [])], 0), batch_of([Row(1, b"a", b"1", [])] * 2, 1)
     mark_control(control)
     bad[61] = 127  # the length of the first record
-    found = filtered(Chunk(bytes(control + bad), 3), record_filter(("key=b",)), DECODED_BYTES_MAX)
+    found = filter_batches(Chunk(bytes(control + bad), 3), record_filter(("key=b",)), DECODED_BYTES_MAX)
     assert found == Chunk(bytes(bad), 3)
 
 
@@ -92,7 +92,7 @@ def test_an_idempotency_key_is_shown_to_no_reader_of_a_filtered_batch():
     rows = [Row(1, b"a", b"1", []), Row(1, b"b", b"2", [])]
     chunk = Chunk(bytes(batch_of(rows, 0, entry=entry)), 2)
     for key in "ab":
-        found = filtered(chunk, record_filter((f"key={key}",)), DECODED_BYTES_MAX)
+        found = filter_batches(chunk, record_filter((f"key={key}",)), DECODED_BYTES_MAX)
         [record] = decode(shown(found.data))
         assert (record.key, record.headers) == (key.encode(), [])
         assert b"__penstock" not in shown(found.data)

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 from h2.connection import H2Connection
 
-from gateway.fetch import multi_partition_read
+from gateway.fetch import rendering
 from gateway.fetch.rendering import render_records
 from tests import waiting
 from tests.scenarios.event_source import event_source
@@ -255,7 +255,7 @@ async def test_streams_at_one_position_share_what_one_of_them_rendered(topic, fo
         (empty if read.chunk is None else rendered).append(read.offset)
         return render_records(read, *arguments)
 
-    monkeypatch.setattr(multi_partition_read, "render_records", counted)
+    monkeypatch.setattr(rendering, "render_records", counted)
     async with AsyncExitStack() as opened:
         streams = [await opened.enter_async_context(follow(topic)) for _ in range(5)]
         streams += [await opened.enter_async_context(follow(topic, "?value=base64")) for _ in range(2)]

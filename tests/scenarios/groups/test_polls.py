@@ -7,7 +7,7 @@ import time
 
 from msgspec import structs
 
-from gateway.fetch import multi_partition_read
+from gateway.fetch import partition_reads
 from gateway.groups.model.token import decode_token, encode_token
 from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
@@ -64,13 +64,13 @@ async def test_a_poll_waits_for_records(group, topic):
 async def test_a_poll_without_records_reads_nothing_at_its_deadline(group, new_topic, monkeypatch):
     topic = await new_topic(2)
     await topic.post_lines("1", partition=1)
-    reads, read = [], multi_partition_read.read
+    reads, read = [], partition_reads.read_many
 
     async def counted(*arguments):
         reads.append(arguments)
         return await read(*arguments)
 
-    monkeypatch.setattr(multi_partition_read, "read", counted)
+    monkeypatch.setattr(partition_reads, "read_many", counted)
     first = await group.polled("a", topics=[topic.name])
     assert (values(first), len(reads)) == ([1], 1)
     empty = await group.polled("a", token=first["token"], wait_ms=50)

@@ -286,7 +286,7 @@ class Hosted:
         reply("ok", data, log_start, self.high_watermark, epoch)
 
     def _refuse_above(self, offset: int, reply: Reply) -> None:
-        """Reject as gateway/fetch/partition_reads.py does: permanently only if the store has confirmed this leader."""
+        """Reject as gateway/fetch/reader.py does: permanently only if the store has confirmed this leader."""
         leader, life = self.leader, self.life
         if leader is None or leader.latest_offset is None or not life.session.has_contact(self._now):
             reply("not_leader", b"", 0, 0, 0)

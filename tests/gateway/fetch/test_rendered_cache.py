@@ -1,10 +1,10 @@
 """What streams share is bounded in memory."""
 
-from gateway.fetch.recent_pieces import ENTRY_BYTES, PIECE_BYTES_MAX, RecentPieces
+from gateway.fetch.rendered_cache import ENTRY_BYTES, PIECE_BYTES_MAX, RenderedCache
 
 
 def test_the_least_recently_used_pieces_go_first():
-    pieces: RecentPieces[str] = RecentPieces(30 + 3 * ENTRY_BYTES)
+    pieces: RenderedCache[str] = RenderedCache(30 + 3 * ENTRY_BYTES)
     for key in "abc":
         pieces.put(key, key.upper(), 10)
     assert pieces.get("a") == "A"
@@ -14,7 +14,7 @@ def test_the_least_recently_used_pieces_go_first():
 
 
 def test_a_piece_that_is_put_twice_counts_once():
-    pieces: RecentPieces[str] = RecentPieces()
+    pieces: RenderedCache[str] = RenderedCache()
     pieces.put("a", "old", 20)
     pieces.put("a", "new", 10)
     assert (pieces.get("a"), pieces.size_bytes) == ("new", 10 + ENTRY_BYTES)
@@ -22,13 +22,13 @@ def test_a_piece_that_is_put_twice_counts_once():
 
 def test_pieces_without_a_body_are_bounded():
     """Such as the answers of long polls that end without a record."""
-    pieces: RecentPieces[int] = RecentPieces(3 * ENTRY_BYTES)
+    pieces: RenderedCache[int] = RenderedCache(3 * ENTRY_BYTES)
     for key in range(10):
         pieces.put(key, key, 0)
     assert [key for key in range(10) if pieces.get(key) is not None] == [7, 8, 9]
 
 
 def test_a_large_piece_is_not_kept():
-    pieces: RecentPieces[str] = RecentPieces()
+    pieces: RenderedCache[str] = RenderedCache()
     pieces.put("a", "A", PIECE_BYTES_MAX + 1)
     assert (pieces.get("a"), pieces.size_bytes) == (None, 0)

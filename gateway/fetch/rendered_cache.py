@@ -10,8 +10,9 @@ piece is not kept, so that a stream can drop what it has read.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from threading import Lock
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway.http.problems import ProblemFields
@@ -19,15 +20,17 @@ from gateway.http.response import NextPiece
 
 P = TypeVar("P")
 
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
 BYTES_MAX = 4 * 1024 * 1024  # the last pieces of 64 busy partitions
 ENTRY_BYTES = 2 * 1024  # of a piece beside its body: its key, its headers, and its place
 PIECE_BYTES_MAX = 256 * 1024  # rendered: a stream reads 64 KiB at once, unless a batch is larger
 
 
 class Part(NamedTuple):
-    """The part of one entry: a JSON document, or lines with the offset that follows each; or its problem.
+    """The part of one entry in the form of its answer; event lines have the offset that follows each; or its problem.
 
-    `has_gap`: a batch could not be decoded, which a repair may change.
+    `has_gap`: a batch could not be decoded, which a repair may change. `headers`: what its form says in headers.
     """
 
     next_offset: int
@@ -36,6 +39,7 @@ class Part(NamedTuple):
     problem: ProblemFields | None
     body: bytes
     has_gap: bool = False
+    headers: Mapping[str, str] = _NO_HEADERS
 
 
 class Lines(NamedTuple):
@@ -45,7 +49,7 @@ class Lines(NamedTuple):
     stored_bytes: int
 
 
-class Found(NamedTuple):
+class RenderedFetch(NamedTuple):
     """An answer of one partition. Its body is whole, unless there is a rest. Its headers are shared: copy to change."""
 
     headers: dict[str, str]
@@ -53,14 +57,14 @@ class Found(NamedTuple):
     rest: NextPiece | None = None
 
 
-class Polled(NamedTuple):
+class CachedPoll(NamedTuple):
     """A whole answer of a long poll, and the size of the stored batches that it was rendered from."""
 
-    found: Found
+    rendered: RenderedFetch
     stored_bytes: int
 
 
-class RecentPieces(Generic[P]):
+class RenderedCache(Generic[P]):
     """Pieces by key. A thread that renders may call it."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -70,7 +74,7 @@ class RecentPieces(Generic[P]):
         self._lock = Lock()
 
     def __repr__(self) -> str:
-        return f"RecentPieces(pieces={len(self._pieces)}, size_bytes={self.size_bytes})"
+        return f"RenderedCache(pieces={len(self._pieces)}, size_bytes={self.size_bytes})"
 
     def get(self, key: Hashable) -> P | None:
         with self._lock:
