@@ -90,18 +90,17 @@ class Requests:
 
         Raises ConnectionResetError, CancelledError: the client has left.
         """
-        outcome: Response | Exception
         try:
-            outcome = handled if isinstance(handled, Response) else await handled
+            response = handled if isinstance(handled, Response) else await handled
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent
         except asyncio.CancelledError:
             self.abandon(request)
             raise
-        except Exception as error:
-            outcome = error
-        return self.finish(request, outcome)
+        except Exception as error:  # not kept: its traceback has this frame, and answers that were refused
+            response = self.failure(request, error)
+        return self.finish(request, response)
 
     def finish(self, request: Request, outcome: Response | Exception) -> Response:
         """Returns the response of a request, or of its failure, once it is counted and logged."""

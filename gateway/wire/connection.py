@@ -322,7 +322,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         try:
             if self._turns.must_wait(self._key):
                 await self._turns.wait(self._key)
-            await (self._server.application(exchange) if exchange.work is None else exchange.work.run(exchange))
+            work, exchange.work = exchange.work, None  # no cycle is left for the collector
+            await (self._server.application(exchange) if work is None else work.run(exchange))
         except asyncio.CancelledError:
             pass  # the client has left, or the server stops
         except Exception:

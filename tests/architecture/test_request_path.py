@@ -11,8 +11,8 @@ from tests.codecs import needs_compiled
 LIMITS = {  # files, changes of file
     "produce with acks=1": (32, 90),
     "produce with acks=all": (33, 93),
-    "fetch": (24, 57),
-    "long poll and the produce that wakes it": (39, 160),
+    "fetch": (26, 60),
+    "long poll and the produce that wakes it": (41, 162),
 }
 
 

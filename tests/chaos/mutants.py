@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "ack before replication": Mutant(
-        (Edit("replication/replica/replica.py", "if partition.high_watermark < appended.end:", "if False:"),)
+        (Edit("replication/replica/appends.py", "if acks.position >= end:", "if True:"),)
     ),
     "a high watermark that ignores the in-sync set": Mutant(
         (

@@ -63,10 +63,10 @@ class World:
     async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.epoch)
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         self.local = replace(self.local, sealed=(), local_log_start=end_offset)
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         self.local = replace(self.local, log_start=max(self.local.log_start, end_offset))
         self.counts["expired"] += 1
         youngest_ms = self.store.now_ms - self.appended_ms[end_offset // WIDTH - 1]

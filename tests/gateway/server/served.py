@@ -23,6 +23,7 @@ class Counts:
 
     def __init__(self, adapter: Adapter) -> None:
         self.heads = adapter.heads
+        self.requests = adapter.requests
         self._checked = self._sent_now = 0
         self._begin, self._send_now = adapter.requests.begin, adapter.send_now
         adapter.requests.begin = self._count_begun  # type: ignore[method-assign]

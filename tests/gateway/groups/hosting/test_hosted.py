@@ -148,7 +148,7 @@ async def test_a_batch_has_complete_calls_and_a_bounded_size():
 async def test_the_next_coordinator_can_wait_for_the_batch_under_way():
     log = Log()
     appended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    hosted = hosted_on(SimpleNamespace(append=lambda *_: appended, acknowledged=log.acknowledged))
+    hosted = hosted_on(SimpleNamespace(append=lambda *_: appended, acknowledge=log.acknowledge))
     configure(hosted)
     await asyncio.sleep(0)
     hosted.close(CoordinatorMoved("another leads"))
