@@ -23,9 +23,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
-    "ack before replication": Mutant(
-        (Edit("replication/replica/appends.py", "if acks.position >= end:", "if True:"),)
-    ),
+    "ack before replication": Mutant((Edit("replication/replica/appends.py", "if acks.position >= end:", "if True:"),)),
     "a high watermark that ignores the in-sync set": Mutant(
         (
             Edit(

@@ -137,11 +137,11 @@ class Tier:
         hosted = self._hosted
         return local_log(_as_partition(hosted), hosted.leader.leader_epoch if hosted.leader else None, above)
 
-    async def tiered(self, end_offset: int) -> None:
+    async def on_tiered(self, end_offset: int) -> None:
         self.tiered_end = end_offset
         self._hosted.life.log("%s: the store has all below %d", self._hosted.partition, end_offset)
 
-    async def expired(self, end_offset: int) -> int:
+    async def raise_log_start(self, end_offset: int) -> int:
         hosted = self._hosted
         log = hosted.log.log
         if hosted.leader is not None and not hosted.log.offline:
