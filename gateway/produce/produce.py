@@ -125,7 +125,7 @@ def _store(pending: TopicProduce) -> Handled:
     wanted = pending.wanted
     try:
         if pending.keyed is not None and _hold_key(pending, pending.keyed).may_be_known:
-            return _wait_and_store(pending.request, pending.context, wanted, pending)
+            return _store_later(pending)
         pending.parts = parts = _place(pending)
         if pending.topic.settings.cleanup_policy != "delete":
             for part in parts:
@@ -134,9 +134,17 @@ def _store(pending: TopicProduce) -> Handled:
         pending.queue(parts, wanted.acks, wanted.timeout_ms, pending.now_ms)
     except Exception as error:
         if isinstance(error, Problem) and error.code == "unknown_partition":  # the topic may have grown in the cluster
-            return _wait_and_store(pending.request, pending.context, wanted, pending)
+            return _store_later(pending)
         raise _released(pending, error) from None
     return pending
+
+
+def _store_later(pending: TopicProduce) -> Handled:
+    """Goes on in a task, which holds the key again: a coroutine that is closed before it runs releases nothing."""
+    if pending.held is not None:
+        pending.held.release()
+        pending.held = None
+    return _wait_and_store(pending.request, pending.context, pending.wanted, pending)
 
 
 def _hold_key(pending: TopicProduce, keyed: KeyedRequest) -> HeldKey:
@@ -211,7 +219,7 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
     request, context, wanted = pending.request, pending.context, pending.wanted
     try:
         if pending.keyed is not None:
-            held = pending.held or _hold_key(pending, pending.keyed)
+            held = _hold_key(pending, pending.keyed)
             if held.may_be_known:
                 await held.look_up()
         if wanted.decode is None:

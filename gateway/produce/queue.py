@@ -31,7 +31,7 @@ Outcome = Appended | Problem | None  # positions, the problem of a batch, or not
 class PendingProduce(Pending[T]):
     """The parts of a request that are queued. A subclass makes the result of their outcomes."""
 
-    __slots__ = ("_left", "_outcomes", "_queued_at", "context", "held")
+    __slots__ = ("_failure", "_left", "_outcomes", "_queued_at", "context", "held")
 
     def __init__(self, context: ProduceContext, held: HeldKey | None = None) -> None:
         super().__init__()
@@ -56,6 +56,7 @@ class PendingProduce(Pending[T]):
         context.metrics.produce_records.value += record_count
         context.metrics.delayed_produces.value += 1
         self._left = len(parts)
+        self._failure: BaseException | None = None  # of a part: neither positions nor a problem
         self._outcomes: list[Outcome] = [None] * self._left
         self._queued_at = time.perf_counter()
         if self._left > 1:
@@ -74,15 +75,17 @@ class PendingProduce(Pending[T]):
         elif isinstance(outcome, EngineError):
             outcome = from_engine(outcome)
         elif isinstance(outcome, BaseException) and not isinstance(outcome, Problem):  # a bug, or the process stops
-            self._end()
-            self.complete(outcome)
-            return
+            self._failure = outcome
+            outcome = None
         self._outcomes[number] = outcome  # type: ignore[assignment]  # AppendedApart is divided by its batch
         self._left -= 1
         if self._left:
             return
         self._end()
         if self.is_over:  # the client has left
+            return
+        if self._failure is not None:
+            self.complete(self._failure)
             return
         try:
             result = self.result(self._outcomes)
@@ -122,7 +125,7 @@ def _queue(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int, now
     try:
         leader = context.partitions.leader(topic, partition)
         append = leader.produce_all([(part.batch, part.conditions, None)], acks, timeout_ms)[0]
-    except EngineError as error:
+    except Exception as error:
         receive(error)
     else:
         append.then(receive)

@@ -222,6 +222,9 @@ class LeaderFailover:
                     append.complete(ambiguous or error)
                     return
                 entry, rejection = self._enqueue(append), error
+            except BaseException as error:  # a bug, or the process stops: the producer must not wait for it
+                append.complete(ambiguous or error)
+                raise
 
     def _enqueue(self, append: FailoverAppend) -> _Entry:
         self.retries += 1

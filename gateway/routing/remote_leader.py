@@ -100,8 +100,14 @@ class RemoteAppend(Pending["AppendOutcome | None"]):
     def _on_answer(self, call: asyncio.Future[tuple[list[Any], bytes]]) -> None:
         self._bucket.pop(self, None)
         error = asyncio.CancelledError() if call.cancelled() else call.exception()
-        if not self.is_over:  # with acks=0 nothing is waited for
-            self.complete(Appended.of(call.result()[0]) if error is None else error)
+        if self.is_over:  # with acks=0 nothing is waited for
+            return
+        outcome: AppendOutcome | BaseException
+        try:
+            outcome = Appended.of(call.result()[0]) if error is None else error
+        except TypeError as malformed:  # of another version
+            outcome = malformed
+        self.complete(outcome)
 
     def _expire(self) -> None:
         text = f"{self._name}: its leader did not answer within {self._timeout_ms} ms"

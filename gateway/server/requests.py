@@ -155,6 +155,8 @@ class Requests:
         """Returns the answer to a request that has failed."""
         if isinstance(error, Problem | EngineError):
             problem = error if isinstance(error, Problem) else from_engine(error)
+            for each in (error, problem):  # their tracebacks have frames that hold bodies, and are not logged
+                each.__traceback__ = each.__context__ = None
             return tail.resume_later(request, self._context.fetch, problem) or problem.response(request.id)
         self.responses.cancel_reservation(request)
         fields = {"request_id": request.id, "operation": request.route.operation}

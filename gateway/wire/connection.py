@@ -332,6 +332,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
                 exchange.answer(500, *self._server.rejection(500))
                 exchange.stop_body()
         finally:
+            if exchange.work is not None:  # its client has left before its turn came
+                exchange.work.cancel()
             self._ended(exchange)
 
     def _ended(self, exchange: Exchange) -> None:

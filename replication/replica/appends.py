@@ -144,6 +144,10 @@ class PendingAppend(Pending["AppendOutcome | None"]):
             self._end = end
             acks.add(end, self)
 
+    def stop_deadline(self) -> None:
+        """Removes the deadline: the replica ends the wait in its own time."""
+        self._bucket.pop(self, None)
+
     def finish(self) -> None:
         """Ends the wait with the outcome."""
         if not self.is_over:

@@ -118,6 +118,7 @@ class Replica(AppendingReplica):
     def on_written(self, pending: PendingAppend) -> None:
         """Decide what an acknowledgement waits for. The wait goes on across a change of leader."""
         if isinstance(pending.outcome, FINAL):
+            pending.stop_deadline()  # it would give out the rejection of a leader that may have been replaced
             in_background(self._confirm_rejection(pending), "confirming a rejection", of=self.partition.name)
             return
         core = pending.leader
@@ -145,7 +146,7 @@ class Replica(AppendingReplica):
         """End an append with its rejection once the store has confirmed that this replica leads."""
         try:
             await self.confirm_leading()
-        except EngineError as error:
+        except Exception as error:
             pending.outcome = error
         pending.finish()
 

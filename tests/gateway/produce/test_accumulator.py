@@ -31,7 +31,7 @@ from gateway.produce.batching import (
     to_batches,
 )
 from gateway.produce.context import ProduceContext
-from gateway.produce.queue import Outcome
+from gateway.produce.queue import Outcome, PendingOutcomes
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
@@ -335,3 +335,17 @@ async def test_a_client_that_leaves_may_send_its_key_again_in_the_same_turn(prod
     assert isinstance(found, Appended)
     assert (found.base_offset, found.is_duplicate) == (0, True)
     assert await produce.stored() == [[b"first"]]
+
+
+async def test_a_defect_in_several_parts_ends_the_request_once(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("gateway.produce.accumulator.encode_all", fail)
+    pending = PendingOutcomes(produce.context)
+    pending.queue([own(produce.topic, b"1"), own(produce.topic, b"2")], Acks.ALL, 10_000, NOW_MS)
+    with pytest.raises(ZeroDivisionError):
+        await pending
+    assert produce.node.server.metrics.delayed_produces.value == 0
