@@ -278,14 +278,16 @@ def _copy(source: int, target: int, start: int, size_bytes: int, crc32: int | No
     end = start + size_bytes
     seen = checksum = 0
     _begin_direct(target)
-    with mmap.mmap(-1, _COPY_BYTES) as pages, memoryview(pages) as buffer:  # a direct write needs whole pages
-        for position in range(start, end, _COPY_BYTES):
-            with buffer[: end - position] as part:
-                _read_source(source, part, position)
-                if crc32 is not None:
-                    seen = zlib.crc32(part, seen)
-                checksum = crc32c(part, checksum)
-                _write_all(target, part)
+    # A direct write needs whole pages. They are not closed here: the traceback of a failed write still refers to them,
+    # and closing them then would hide its error.
+    buffer = memoryview(mmap.mmap(-1, _COPY_BYTES))
+    for position in range(start, end, _COPY_BYTES):
+        part = buffer[: end - position]
+        _read_source(source, part, position)
+        if crc32 is not None:
+            seen = zlib.crc32(part, seen)
+        checksum = crc32c(part, checksum)
+        _write_all(target, part)
     if crc32 is not None and seen != crc32:
         raise StoreUnavailable(f"the bytes to store have CRC-32 {seen:#010x}, not {crc32:#010x}")
     return checksum
