@@ -104,8 +104,13 @@ async def _produce_many(
             await check_leadership(request, context.router, which)
         if slot is not None and not slot.is_next:
             await slot.wait()
-        pending = _PendingMany(context, parts, wanted.acks, now_ms, began, is_keyed=keyed is not None)
-        pending.queue(parts, wanted.acks, wanted.timeout_ms, now_ms)
+        held = keys.pop_all()  # until all outcomes are there, whether the client waits for them or not
+        pending = _PendingMany(context, parts, wanted.acks, now_ms, began, held, is_keyed=keyed is not None)
+        try:
+            pending.queue(parts, wanted.acks, wanted.timeout_ms, now_ms)
+        except BaseException:
+            keys.push(held)
+            raise
         if slot is not None:
             slot.end()
         return await pending
@@ -114,12 +119,22 @@ async def _produce_many(
 class _PendingMany(PendingProduce[Response]):
     """The parts of a request for many topics."""
 
-    __slots__ = ("_acks", "_began", "_is_keyed", "_now_ms", "_parts")
+    __slots__ = ("_acks", "_began", "_is_keyed", "_keys", "_now_ms", "_parts")
 
     def __init__(
-        self, context: ProduceContext, parts: Sequence[Part], acks: Acks, now_ms: int, began: float, *, is_keyed: bool
+        self,
+        context: ProduceContext,
+        parts: Sequence[Part],
+        acks: Acks,
+        now_ms: int,
+        began: float,
+        keys: ExitStack,
+        *,
+        is_keyed: bool,
     ) -> None:
+        """`keys` releases the keys of the request."""
         super().__init__(context)
+        self._keys = keys
         self._parts = parts
         self._acks = acks
         self._now_ms = now_ms
@@ -136,6 +151,10 @@ class _PendingMany(PendingProduce[Response]):
         except Problem as problem:
             problem.headers |= dict(headers)
             raise
+
+    def _end(self) -> None:
+        super()._end()
+        self._keys.close()
 
 
 def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:

@@ -142,3 +142,16 @@ async def test_an_event_stream_outlasts_a_leader_that_was_replaced(topics, host,
         assert b"problem" not in seen
         assert b'"value":2' not in seen
         await cluster.members[1].node.drain()
+
+
+async def test_a_deadline_does_not_give_out_the_rejection_of_a_replaced_leader(topics, host, monkeypatch):
+    """The store answers after the time of the request: before the fix the rejection was its answer."""
+
+    async def confirm_late(*_: object) -> bool:
+        await asyncio.sleep(0.3)
+        return False
+
+    monkeypatch.setattr(host, "confirms", confirm_late)
+    rejected = {"Penstock-Expected-End": "7", "Content-Type": "text/plain"}
+    answer = await topics[2].post(b"x", "text/plain", rejected, timeout_ms=50, to=0)
+    assert answer.json["code"] in ("not_leader", "no_leader"), answer

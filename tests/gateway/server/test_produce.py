@@ -15,6 +15,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded, StreamReset
 
+from engine.runtime.loop_waits import loop_waits
 from gateway.wire import hpack
 from gateway.wire.messages import AnswerForm
 from node.node import Node
@@ -287,6 +288,51 @@ async def test_a_client_that_leaves_is_counted_and_its_record_is_stored(tmp_path
         await until(lambda: metrics.delayed_produces.value == 0)
         assert [line["msg"] for line in lines()] == ["client disconnected"]
         assert metrics.answers["produce", 200].count == 2
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["before its task runs", "while it waits for its turn"])
+@pytest.mark.parametrize("kind", ["a key that is known", "a key", "a large body", "an encoded body"])
+async def test_a_client_that_leaves_before_the_work_began_leaves_nothing_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_over: bool
+) -> None:
+    """A task that is cancelled in these places never runs the coroutine of the handler."""
+    keyed = [("Idempotency-Key", "k")] if "key" in kind else []
+    encoded = [("Content-Encoding", "identity")] if "encoded" in kind else []
+    body = b"1\n" * (30_000 if "large" in kind else 1)
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, _):
+        metrics, turns = node.server.metrics, loop_waits().turns
+        if kind == "a key that is known":
+            assert (await over_http1(place, TARGET, [*NDJSON, *keyed], [body]))[0].startswith(b"HTTP/1.1 200")
+        before = metrics.requests_in_flight.value
+        _, writer = await asyncio.open_connection(*place)
+        with monkeypatch.context() as planted:
+            if is_over:
+                planted.setattr(turns, "must_wait", lambda _: True)
+                planted.setattr(turns, "wait", lambda _: asyncio.Event().wait())
+            writer.write(http1(TARGET, [*NDJSON, *keyed, *encoded], body))
+            for _ in range(20 if is_over else 1):
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            await asyncio.sleep(0.05)
+        await until(lambda: metrics.requests_in_flight.value == before == 0)
+        await until(lambda: metrics.delayed_produces.value == 0)
+        assert node.server.bodies.held_bytes == 0
+        assert repr(node.server.produce.keys) == "KeysInFlight(0)"
+
+
+async def test_keys_of_a_produce_to_many_topics_are_held_until_its_outcome(tmp_path: Path) -> None:
+    headers = [("Content-Type", "application/x-ndjson"), ("Idempotency-Key", "k")]
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, _):
+        partition, keys = node.shard.topics[SHORT].partitions[0], node.server.produce.keys
+        _, writer = await asyncio.open_connection(*place)
+        async with node.server.produce.queue.paused(partition):
+            writer.write(http1("/v1/records", headers, b'{"topic":"%b","value":1}\n' % SHORT.encode()))
+            await until(lambda: node.server.metrics.delayed_produces.value == 1)
+            writer.transport.abort()
+            await until(lambda: node.server.metrics.requests_in_flight.value == 0)
+            assert repr(keys) == "KeysInFlight(1)"
+        await until(lambda: repr(keys) == "KeysInFlight(0)")
+        assert partition.log_end == 1
 
 
 async def until(is_so: Callable[[], bool]) -> None:
