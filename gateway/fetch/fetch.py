@@ -197,10 +197,10 @@ async def _fetch_from_sibling(
         raise
     if isinstance(result, dict):
         return result, body
-    return await _read_placed(context, request, msgspec.convert(result, PlacedRecords))
+    return await _read_range(context, request, msgspec.convert(result, PlacedRecords))
 
 
-async def _read_placed(context: FetchContext, request: FetchRequest, placed: PlacedRecords) -> Answer | None:
+async def _read_range(context: FetchContext, request: FetchRequest, placed: PlacedRecords) -> Answer | None:
     """Reads records at a place in a file of this node. Returns None if the file does not have them any more."""
     headers, place = placed
     assert request.offset is not None

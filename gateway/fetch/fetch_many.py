@@ -89,7 +89,7 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     found = [_find_entry(context, caller, entry) for entry in options.partitions]
     entries = [one for one in found if isinstance(one, PartitionRead)]
     parts = await _read(request, context, entries, options, must_wait=len(entries) == len(found)) if entries else []
-    return await compress_response(request, _answer(options.partitions, _answered(found, parts)))
+    return await compress_response(request, _answer(options.partitions, _merge_answers(found, parts)))
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
@@ -152,7 +152,7 @@ async def _read(
             return parts
 
 
-def _answered(found: Sequence[PartitionRead | Problem], parts: Sequence[Part]) -> list[_Answered]:
+def _merge_answers(found: Sequence[PartitionRead | Problem], parts: Sequence[Part]) -> list[_Answered]:
     answered, given = [], iter(parts)
     for one in found:
         if isinstance(one, Problem):

@@ -132,7 +132,7 @@ async def fetch_local(
             if chunk is None or is_enough or (chunk.data and not has_no_records(chunk.data)):
                 answer = await _answer(context, partition, request, Read(source.offset, chunk), may_stream)
                 if key is not None and chunk is not None:
-                    _keep_polled(context, source, request, key, chunk, answer)
+                    _keep_poll(context, source, request, key, chunk, answer)
                 return answer
         passed, source = chunk, source._replace(offset=chunk.next_offset)  # no record: a client waits for records
 
@@ -156,7 +156,7 @@ def poll_key(context: ReadContext, partition: Partition, request: FetchRequest, 
     return topic_id, place, partition.watermark.position, form, (request.filters or ())
 
 
-def _keep_polled(
+def _keep_poll(
     context: ReadContext, source: Source, request: FetchRequest, key: Hashable, chunk: Chunk, answer: RenderedFetch
 ) -> None:
     """Keeps the whole answer of a long poll for others like it, unless more was committed meanwhile."""

@@ -42,7 +42,7 @@ class TopicProduce(PendingProduce[Response]):
     `keyed` are the hashes of its Idempotency-Key. `began`: when its records were decoded.
     """
 
-    __slots__ = ("began", "body", "keyed", "now_ms", "parts", "request", "topic", "wanted")
+    __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "request", "topic")
 
     parts: Sequence[Part]
 
@@ -50,7 +50,7 @@ class TopicProduce(PendingProduce[Response]):
         self,
         request: Request,
         context: ProduceContext,
-        wanted: ProduceRequest,
+        parsed: ProduceRequest,
         topic: Topic,
         body: bytes,
         keyed: KeyedRequest | None,
@@ -60,7 +60,7 @@ class TopicProduce(PendingProduce[Response]):
         self.context = context
         self.held: HeldKey | None = None
         self.request = request
-        self.wanted = wanted
+        self.parsed = parsed
         self.topic = topic
         self.body = body
         self.keyed = keyed
@@ -76,26 +76,26 @@ class TopicProduce(PendingProduce[Response]):
             numbers = [part.partition for part in self.parts if part.partition is not None]
             headers += tuple(leader_headers(context.peers, topic.record.topic_id, numbers).items())
             note_owner(self.request.connection, context.peers, topic.record.topic_id, numbers)
-        response = answer(self.parts, outcomes, self.wanted.acks, self.now_ms, topic, headers)
+        response = answer(self.parts, outcomes, self.parsed.acks, self.now_ms, topic, headers)
         context.stages.answer.observe(time.perf_counter() - acknowledged)
         return response
 
 
 def produce(request: Request, context: ProduceContext) -> Handled:
     """POST /v1/topics/{topic}/records. Raises Problem, EngineError."""
-    wanted: ProduceRequest = request.parsed or parse(request, context)
+    parsed: ProduceRequest = request.parsed or parse(request, context)
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
-    topic = context.topics.get(wanted.topic)
-    if topic is None or _must_wait(request, context, wanted):
-        return _wait_and_store(request, context, wanted)
-    if wanted.partition is not None:
-        _check_partition(wanted, wanted.partition, topic)
+    topic = context.topics.get(parsed.topic)
+    if topic is None or _must_wait(request, context, parsed):
+        return _wait_and_store(request, context, parsed)
+    if parsed.partition is not None:
+        _check_partition(parsed, parsed.partition, topic)
     body = context.bodies.read_now(request, context.settings.request_body_bytes_max)
     context.stages.body.observe(0.0)
     context.metrics.produce_bytes.value += len(body)
-    keyed = None if wanted.idempotency_key is None else keyed_request(wanted.idempotency_key, body)
-    return _store(TopicProduce(request, context, wanted, topic, body, keyed))
+    keyed = None if parsed.idempotency_key is None else keyed_request(parsed.idempotency_key, body)
+    return _store(TopicProduce(request, context, parsed, topic, body, keyed))
 
 
 def produce_to_partition(request: Request, context: ProduceContext) -> Handled:
@@ -103,11 +103,11 @@ def produce_to_partition(request: Request, context: ProduceContext) -> Handled:
     return produce(request, context)
 
 
-def _must_wait(request: Request, context: ProduceContext, wanted: ProduceRequest) -> bool:
+def _must_wait(request: Request, context: ProduceContext, parsed: ProduceRequest) -> bool:
     """Returns whether a request has to wait for anything before its records are queued, its topic apart."""
-    body, sequenced, connection = request.body, wanted.sequenced, request.connection
+    body, sequenced, connection = request.body, parsed.sequenced, request.connection
     return (
-        wanted.must_wait
+        parsed.must_wait
         or body is None
         or len(body) >= TIMED_BYTES
         or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
@@ -115,14 +115,14 @@ def _must_wait(request: Request, context: ProduceContext, wanted: ProduceRequest
     )
 
 
-def _check_partition(wanted: ProduceRequest, partition: int, topic: Topic) -> None:
+def _check_partition(parsed: ProduceRequest, partition: int, topic: Topic) -> None:
     if partition >= topic.record.partitions:
-        raise unknown_partition(wanted.topic, partition, topic.record.partitions)
+        raise unknown_partition(parsed.topic, partition, topic.record.partitions)
 
 
 def _store(pending: TopicProduce) -> Handled:
     """Decodes, places and queues the records of a request that need not wait."""
-    wanted = pending.wanted
+    parsed = pending.parsed
     try:
         if pending.keyed is not None and _hold_key(pending, pending.keyed).may_be_known:
             return _store_later(pending)
@@ -131,11 +131,11 @@ def _store(pending: TopicProduce) -> Handled:
             for part in parts:
                 check_keys(part)
         pending.context.stages.decode.observe(time.perf_counter() - pending.began)
-        pending.queue(parts, wanted.acks, wanted.timeout_ms, pending.now_ms)
+        pending.queue(parts, parsed.acks, parsed.timeout_ms, pending.now_ms)
     except Exception as error:
         if isinstance(error, Problem) and error.code == "unknown_partition":  # the topic may have grown in the cluster
             return _store_later(pending)
-        raise _released(pending, error) from None
+        raise _release_key(pending, error) from None
     return pending
 
 
@@ -144,7 +144,7 @@ def _store_later(pending: TopicProduce) -> Handled:
     if pending.held is not None:
         pending.held.release()
         pending.held = None
-    return _wait_and_store(pending.request, pending.context, pending.wanted, pending)
+    return _wait_and_store(pending.request, pending.context, pending.parsed, pending)
 
 
 def _hold_key(pending: TopicProduce, keyed: KeyedRequest) -> HeldKey:
@@ -152,7 +152,7 @@ def _hold_key(pending: TopicProduce, keyed: KeyedRequest) -> HeldKey:
     return held
 
 
-def _released(pending: TopicProduce, error: Exception) -> Exception:
+def _release_key(pending: TopicProduce, error: Exception) -> Exception:
     """Returns the error of a request that is not queued, and releases its key."""
     if pending.held is None:
         return error
@@ -161,13 +161,13 @@ def _released(pending: TopicProduce, error: Exception) -> Exception:
 
 
 async def _wait_and_store(
-    request: Request, context: ProduceContext, wanted: ProduceRequest, pending: TopicProduce | None = None
+    request: Request, context: ProduceContext, parsed: ProduceRequest, pending: TopicProduce | None = None
 ) -> Response:
     """Stores the records of a request that has to wait. `pending` has its body, if that was there."""
     slot = context.order.begin(request) if request.version == "2" else None
     try:
         if pending is None:
-            pending = await _wait_received(request, context, wanted, slot)
+            pending = await _wait_received(request, context, parsed, slot)
         elif slot is not None:
             slot.body_received()
         partitions = pending.topic.record.partitions
@@ -175,9 +175,9 @@ async def _wait_and_store(
             await _wait_queued(pending, slot)
         except Problem as problem:  # of a partition that a record names: no record is stored yet
             is_unknown = problem.code == "unknown_partition"
-            if not (is_unknown and await context.topics.has_grown(wanted.topic, partitions)):
+            if not (is_unknown and await context.topics.has_grown(parsed.topic, partitions)):
                 raise
-            pending.topic, pending.held = context.topics.topic(wanted.topic), None
+            pending.topic, pending.held = context.topics.topic(parsed.topic), None
             await _wait_queued(pending, slot)
     finally:
         if slot is not None:
@@ -186,16 +186,16 @@ async def _wait_and_store(
 
 
 async def _wait_received(
-    request: Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
+    request: Request, context: ProduceContext, parsed: ProduceRequest, slot: OrderSlot | None
 ) -> TopicProduce:
     """Waits for the topic, and then for the body. Raises Problem, UnknownTopic."""
-    if wanted.sequenced is not None:
-        await check_producer_id(context, wanted.sequenced.producer_id)
-    topic = await context.topics.get_or_create(wanted.topic)
-    if wanted.partition is not None:
-        _check_partition(wanted, wanted.partition, topic)
-    body, keyed = await wait_body(request, context, wanted.idempotency_key, slot)
-    return TopicProduce(request, context, wanted, topic, body, keyed)
+    if parsed.sequenced is not None:
+        await check_producer_id(context, parsed.sequenced.producer_id)
+    topic = await context.topics.get_or_create(parsed.topic)
+    if parsed.partition is not None:
+        _check_partition(parsed, parsed.partition, topic)
+    body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
+    return TopicProduce(request, context, parsed, topic, body, keyed)
 
 
 async def wait_body(
@@ -216,13 +216,13 @@ async def wait_body(
 
 async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
     """Takes the stages of `_store`, and waits before each that needs it."""
-    request, context, wanted = pending.request, pending.context, pending.wanted
+    request, context, parsed = pending.request, pending.context, pending.parsed
     try:
         if pending.keyed is not None:
             held = _hold_key(pending, pending.keyed)
             if held.may_be_known:
                 await held.look_up()
-        if wanted.decode is None:
+        if parsed.decode is None:
             parts = [await stored_batch(pending.body, _destination(pending), context)]
         else:
             parts = await context.offload.by_size(len(pending.body), partial(_place, pending))
@@ -231,14 +231,14 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
                 await context.offload.by_size(len(part.batch), partial(check_keys, part))
         pending.parts = parts
         context.stages.decode.observe(time.perf_counter() - pending.began)
-        if wanted.is_forwarding_forbidden:
+        if parsed.is_forwarding_forbidden:
             which = [(part.topic_name, part.partition) for part in parts if part.partition is not None]
             await check_leadership(request, context.router, which)
         if slot is not None and not slot.is_next:
             await slot.wait()
-        pending.queue(parts, wanted.acks, wanted.timeout_ms, pending.now_ms)
+        pending.queue(parts, parsed.acks, parsed.timeout_ms, pending.now_ms)
     except Exception as error:
-        raise _released(pending, error) from None
+        raise _release_key(pending, error) from None
     except BaseException:
         if pending.held is not None:
             pending.held.release()
@@ -247,32 +247,32 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
 
 def _place(pending: TopicProduce) -> list[Part]:
     """Decodes a body, and returns its records by partition. Raises Problem."""
-    wanted, body = pending.wanted, pending.body
-    assert wanted.decode is not None
-    can_share = wanted.conditions is None and wanted.source is None
+    parsed, body = pending.parsed, pending.body
+    assert parsed.decode is not None
+    can_share = parsed.conditions is None and parsed.source is None
     share_max = share_bytes_max(pending.topic, len(body)) if can_share else 0
     records_max = pending.context.settings.records_per_request_max
-    return to_batches(wanted.decode(body), _destination(pending), records_max, share_max)
+    return to_batches(parsed.decode(body), _destination(pending), records_max, share_max)
 
 
 def _destination(pending: TopicProduce) -> Destination:
     """Returns the destination of the records. With a key they are placed as those of the key's first request were."""
-    context, wanted, topic, held = pending.context, pending.wanted, pending.topic, pending.held
+    context, parsed, topic, held = pending.context, pending.parsed, pending.topic, pending.held
     entry: KeyEntry | SourceEntry | None = None if held is None else held.entry
     partitioner, sticky = None, 0
-    if wanted.is_only:  # all records go to the partition that the request names
+    if parsed.is_only:  # all records go to the partition that the request names
         pass
     elif held is not None:
         partitioner = context.partitioners.among(topic, held.entry.partitions)
         sticky = partitioner.for_request(held.entry.key_hash)
     else:
         partitioner = context.partitioners.of(topic)
-        if wanted.partition is None:
+        if parsed.partition is None:
             sticky = partitioner.sticky(len(pending.body), context.clock.monotonic())
-    if wanted.source is not None:
-        entry = wanted.source.entry(pending.now_ms)
+    if parsed.source is not None:
+        entry = parsed.source.entry(pending.now_ms)
     fields = (
-        topic, partitioner, pending.now_ms, sticky, wanted.partition, wanted.key, wanted.sequenced, entry,
-        wanted.conditions,
+        topic, partitioner, pending.now_ms, sticky, parsed.partition, parsed.key, parsed.sequenced, entry,
+        parsed.conditions,
     )  # fmt: skip
     return _new(Destination, fields)

@@ -77,37 +77,37 @@ class _Target(NamedTuple):
 async def produce_many(request: Request, context: ProduceContext) -> Response:
     """POST /v1/records"""
     query = read_query(request, ManyQuery)
-    wanted = parse_many(request, query, context.settings, context.json_limits)
+    parsed = parse_many(request, query, context.settings, context.json_limits)
     context.lifecycle.check_accepting()
     slot = context.order.begin(request) if request.version == "2" else None
     try:
-        return await _produce_many(request, context, wanted, slot)
+        return await _produce_many(request, context, parsed, slot)
     finally:
         if slot is not None:
             slot.end()
 
 
 async def _produce_many(
-    request: Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
+    request: Request, context: ProduceContext, parsed: ProduceManyRequest, slot: OrderSlot | None
 ) -> Response:
-    body, keyed = await wait_body(request, context, wanted.idempotency_key, slot)
+    body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
     began, now_ms = time.perf_counter(), context.clock.now_ms()
     with ExitStack() as keys:
-        parts = await _group_by_topic(context, wanted, body, now_ms, keyed, keys)
+        parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys)
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [part for part in parts if part.problem is None]
         for part in ready:
             if needs_keys(part):
                 await context.offload.by_size(len(part.batch), partial(check_keys, part))
-        if wanted.is_forwarding_forbidden:
+        if parsed.is_forwarding_forbidden:
             which = [(part.topic_name, part.partition) for part in ready if part.partition is not None]
             await check_leadership(request, context.router, which)
         if slot is not None and not slot.is_next:
             await slot.wait()
         held = keys.pop_all()  # until all outcomes are there, whether the client waits for them or not
-        pending = _PendingMany(context, parts, wanted.acks, now_ms, began, held, is_keyed=keyed is not None)
+        pending = _PendingMany(context, parts, parsed.acks, now_ms, began, held, is_keyed=keyed is not None)
         try:
-            pending.queue(parts, wanted.acks, wanted.timeout_ms, now_ms)
+            pending.queue(parts, parsed.acks, parsed.timeout_ms, now_ms)
         except BaseException:
             keys.push(held)
             raise
@@ -178,7 +178,7 @@ def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limit
 
 async def _group_by_topic(
     context: ProduceContext,
-    wanted: ProduceManyRequest,
+    parsed: ProduceManyRequest,
     body: bytes,
     now_ms: int,
     keyed: KeyedRequest | None,
@@ -188,7 +188,7 @@ async def _group_by_topic(
 
     Raises Problem for a body that cannot be read, no_records, body_too_large.
     """
-    by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*wanted.decode(body)))
+    by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*parsed.decode(body)))
     check_count(sum(len(rows.rows) for rows in by_topic.values()), context.settings.records_per_request_max)
     if len(by_topic) > context.settings.produce_partitions_max:
         raise _too_many_partitions(len(by_topic), context)
@@ -196,7 +196,7 @@ async def _group_by_topic(
     targets: list[_Target] = []
     for name, rows in by_topic.items():
         try:
-            targets.append(await _target(context, wanted, name, rows, now_ms, keyed, keys))
+            targets.append(await _target(context, parsed, name, rows, now_ms, keyed, keys))
         except EngineError as error:
             parts.append(Part(name, None, len(rows.rows), None, problem=from_engine(error)))
         except Problem as problem:
@@ -222,7 +222,7 @@ def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> Mapping[str,
 
 async def _target(
     context: ProduceContext,
-    wanted: ProduceManyRequest,
+    parsed: ProduceManyRequest,
     name: str,
     rows: _Rows,
     now_ms: int,
@@ -230,8 +230,8 @@ async def _target(
     keys: ExitStack,
 ) -> _Target:
     """Returns the destination of the records of one topic. Raises Problem, EngineError."""
-    if not wanted.caller.allows(Right.WRITE, name):
-        raise forbidden(wanted.caller, Right.WRITE, name)
+    if not parsed.caller.allows(Right.WRITE, name):
+        raise forbidden(parsed.caller, Right.WRITE, name)
     await context.topics.refresh(name, rows.partitions)
     topic = await context.topics.get_or_create(name)
     if keyed is not None:

@@ -125,19 +125,19 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
     )
 
 
-def with_own(wanted: ProduceRequest, key: str | None, sequence: str | None) -> ProduceRequest:
+def with_own(parsed: ProduceRequest, key: str | None, sequence: str | None) -> ProduceRequest:
     """Returns a parsed request with the Idempotency-Key and the Producer-Seq of another one like it.
 
     Raises Problem invalid_header.
     """
-    keyed, sequenced = wanted.idempotency_key, wanted.sequenced
+    keyed, sequenced = parsed.idempotency_key, parsed.sequenced
     if key is not None:
         assert keyed is not None
         keyed = IdempotencyKey(parse_key((key,)), keyed.decides)
     if sequence is not None:
         assert sequenced is not None
         sequenced = sequenced._replace(base_sequence=parse_sequence((sequence,)))
-    return wanted._replace(idempotency_key=keyed, sequenced=sequenced)
+    return parsed._replace(idempotency_key=keyed, sequenced=sequenced)
 
 
 def _decoder(

@@ -45,7 +45,7 @@ def upload_segment(
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
     path, size_bytes = upload.segment.path, scan.aux.size_bytes
     put = partial(store.put_file, key, path, start=scan.start, size_bytes=size_bytes, crc32=scan.crc32)
-    _put_verified(store, scan, key, put)
+    _put_and_verify(store, scan, key, put)
     return entry
 
 
@@ -56,7 +56,7 @@ def upload_merged(
     key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
     entry = entry_of(scan.aux, key)
     store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
-    _put_verified(store, scan, key, partial(store.put, key, data))
+    _put_and_verify(store, scan, key, partial(store.put, key, data))
     return entry
 
 
@@ -72,7 +72,7 @@ def _key(store: ObjectStore, prefix: str, aux: AuxObject, leader_epoch: int, fre
     return key
 
 
-def _put_verified(store: ObjectStore, scan: Scan, key: str, put: Callable[..., int | None]) -> None:
+def _put_and_verify(store: ObjectStore, scan: Scan, key: str, put: Callable[..., int | None]) -> None:
     try:
         if put(if_absent=True) == scan.aux.crc32c:
             return
