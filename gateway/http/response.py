@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 import orjson
+from msgspec import Struct, field
 
 from gateway.wire.messages import AnswerForm, Header
 
@@ -28,13 +28,13 @@ class Stream(Protocol):
         """Waits until the client has room for it. Raises ConnectionResetError when the client has left."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Response:
+class Response(Struct, eq=False):
     """A response. The server adds the length, the date and its name.
 
     The body is whole unless there is a `rest`, which is called for each further piece, as the client takes them. A
     whole body may go on in `more`, so that large pieces need not be joined. `is_streamed`: its handler has sent it.
     `problem` is the code of a problem document. `form`: the headers of frequent answers, instead of `headers`.
+    A struct of msgspec, because it is made without a Python frame.
     """
 
     body: bytes | bytearray = b""

@@ -146,7 +146,7 @@ class TurnAppend:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.settings: TopicSettings = topic.settings
-        self.batch_bytes_max = _size_max(topic.settings)
+        self.batch_bytes_max = shared_bytes_max(topic.settings)
         self.batches: list[TurnBatch] = []
         self.size_bytes = 0
 
@@ -249,12 +249,8 @@ def encoded_turn(batches: Sequence[TurnBatch], settings: TopicSettings) -> list[
     return encode_all([batch.fields() for batch in batches], settings, [batch.now_ms for batch in batches])
 
 
-def share_bytes_max(topic: Topic, body_bytes: int) -> int:
-    """Returns the size of records from a body of this size that still share a batch with others; 0: none do."""
-    return _size_max(topic.settings) // 2 if body_bytes <= REQUEST_BYTES_MAX else 0
-
-
-def _size_max(settings: TopicSettings) -> int:
+def shared_bytes_max(settings: TopicSettings) -> int:
+    """Returns the size of a batch that requests share. The records of one of them may take half of it."""
     size_max = BATCH_BYTES_MAX  # compared, for `min` takes three times as long
     if settings.batch_bytes_max // 2 < size_max:
         size_max = settings.batch_bytes_max // 2

@@ -8,7 +8,6 @@ partition are accepted or rejected together: the first problem of one of them is
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence, Sized
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ from gateway.produce.partitioner import Partitioner
 _ANY_TIME = 2**63 - 1
 CODECS = {codec.name.lower(): codec for codec in Codec}
 RECORD_OVERHEAD_BYTES = 32  # lengths and deltas of a record: at most 3 varints of 5 bytes, 2 of 10, and its attributes
-_PAIR = struct.Struct("=ii").unpack
 _new = tuple.__new__  # of a value without a frame for it
 OWN_BYTES = 128  # of a batch without others: its header, and the entry of a key
 
@@ -56,17 +54,10 @@ class IncomingSpans(NamedTuple):
     record_count: int
     longest: int
 
-    def values(self) -> list[bytes | None]:
-        """Returns the values. Spans are pairs of begin and length; a negative length means null."""
-        body = self.body
-        if self.record_count == 1:
-            begin, length = _PAIR(self.spans)
-            return [None if length < 0 else body[begin : begin + length]]
-        pairs = memoryview(self.spans).cast("i").tolist()
-        return [
-            None if length < 0 else body[begin : begin + length]
-            for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
-        ]
+    def rows(self, timestamp_ms: int, key: bytes | None) -> list[RowFields]:
+        """Returns the rows of the records, with this timestamp and key."""
+        assert penstock_codec.native is not None
+        return penstock_codec.native.span_rows(self.body, self.spans, timestamp_ms, key)
 
 
 class IncomingObjects(NamedTuple):
@@ -189,8 +180,7 @@ def _spans(incoming: IncomingSpans, to: Destination, records_max: int, share_byt
     partition = to.sticky if to.partition is None and to.key is None else _common_partition(to)
     if not share_bytes_max:
         return encode(partition, incoming, to)
-    key, now_ms = to.key, to.now_ms
-    rows: list[RowFields] = [(now_ms, key, value, []) for value in incoming.values()]
+    key, rows = to.key, incoming.rows(to.now_ms, to.key)
     key_bytes = 0 if key is None else len(key)
     size_bytes = len(incoming.body) + (key_bytes + RECORD_OVERHEAD_BYTES) * count
     return _share(partition, rows, to, share_bytes_max, size_bytes, incoming.longest + key_bytes)
@@ -222,7 +212,7 @@ def group_by_partition(
     `positions` are the indexes of the records in the body, as problems name them; without it they are counted.
     """
     if isinstance(incoming, IncomingSpans):
-        incoming = [IncomingRow(None, value, []) for value in incoming.values()]
+        incoming = [IncomingRow(None, value, headers) for _, _, value, headers in incoming.rows(0, None)]
     elif isinstance(incoming, IncomingObjects):
         incoming = incoming.plainly()
     grouped: dict[int, list[RowFields]] = {}

@@ -20,7 +20,7 @@ from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
 from gateway.http.request import Handled, Request
 from gateway.http.response import Response
-from gateway.produce.accumulator import share_bytes_max
+from gateway.produce.accumulator import REQUEST_BYTES_MAX, shared_bytes_max
 from gateway.produce.answer import answer
 from gateway.produce.batching import Destination, Part, to_batches
 from gateway.produce.context import ProduceContext
@@ -45,6 +45,7 @@ class TopicProduce(PendingProduce[Response]):
     __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "request", "topic")
 
     parts: Sequence[Part]
+    held: HeldKey | None
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class TopicProduce(PendingProduce[Response]):
         self.is_over = False  # without the constructors above: each has a frame
         self._receive = None
         self.context = context
-        self.held: HeldKey | None = None
+        self.held = None
         self.request = request
         self.parsed = parsed
         self.topic = topic
@@ -86,8 +87,16 @@ def produce(request: Request, context: ProduceContext) -> Handled:
     parsed: ProduceRequest = request.parsed or parse(request, context)
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
+    body, sequenced, connection = request.body, parsed.sequenced, request.connection
     topic = context.topics.get(parsed.topic)
-    if topic is None or _must_wait(request, context, parsed):
+    if (
+        topic is None
+        or body is None
+        or len(body) >= TIMED_BYTES
+        or parsed.must_wait
+        or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
+        or (connection.is_http2 and context.order.has_slots(connection.client))
+    ):
         return _wait_and_store(request, context, parsed)
     if parsed.partition is not None:
         _check_partition(parsed, parsed.partition, topic)
@@ -101,18 +110,6 @@ def produce(request: Request, context: ProduceContext) -> Handled:
 def produce_to_partition(request: Request, context: ProduceContext) -> Handled:
     """POST /v1/topics/{topic}/partitions/{partition}/records. Raises Problem, EngineError."""
     return produce(request, context)
-
-
-def _must_wait(request: Request, context: ProduceContext, parsed: ProduceRequest) -> bool:
-    """Returns whether a request has to wait for anything before its records are queued, its topic apart."""
-    body, sequenced, connection = request.body, parsed.sequenced, request.connection
-    return (
-        parsed.must_wait
-        or body is None
-        or len(body) >= TIMED_BYTES
-        or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
-        or (connection.is_http2 and context.order.has_slots(connection.client))
-    )
 
 
 def _check_partition(parsed: ProduceRequest, partition: int, topic: Topic) -> None:
@@ -249,10 +246,12 @@ def _place(pending: TopicProduce) -> list[Part]:
     """Decodes a body, and returns its records by partition. Raises Problem."""
     parsed, body = pending.parsed, pending.body
     assert parsed.decode is not None
-    can_share = parsed.conditions is None and parsed.source is None
-    share_max = share_bytes_max(pending.topic, len(body)) if can_share else 0
-    records_max = pending.context.settings.records_per_request_max
-    return to_batches(parsed.decode(body), _destination(pending), records_max, share_max)
+    share_max = 0  # the records share no batch with others
+    if len(body) <= REQUEST_BYTES_MAX and parsed.conditions is None and parsed.source is None:
+        share_max = shared_bytes_max(pending.topic.settings) // 2
+    context = pending.context
+    incoming = parsed.decode(body, context.json_limits)
+    return to_batches(incoming, _destination(pending), context.settings.records_per_request_max, share_max)
 
 
 def _destination(pending: TopicProduce) -> Destination:

@@ -116,10 +116,22 @@ async def _produce_many(
         return await pending
 
 
+class _KeysOfTopics(NamedTuple):
+    """The key of a request, held in each of its topics."""
+
+    keys: ExitStack
+
+    def release(self) -> None:
+        self.keys.close()
+
+    def with_window(self, error: Exception) -> Exception:
+        return error
+
+
 class _PendingMany(PendingProduce[Response]):
     """The parts of a request for many topics."""
 
-    __slots__ = ("_acks", "_began", "_is_keyed", "_keys", "_now_ms", "_parts")
+    __slots__ = ("_acks", "_began", "_is_keyed", "_now_ms", "_parts")
 
     def __init__(
         self,
@@ -133,8 +145,7 @@ class _PendingMany(PendingProduce[Response]):
         is_keyed: bool,
     ) -> None:
         """`keys` releases the keys of the request."""
-        super().__init__(context)
-        self._keys = keys
+        super().__init__(context, _KeysOfTopics(keys))
         self._parts = parts
         self._acks = acks
         self._now_ms = now_ms
@@ -151,10 +162,6 @@ class _PendingMany(PendingProduce[Response]):
         except Problem as problem:
             problem.headers |= dict(headers)
             raise
-
-    def _end(self) -> None:
-        super()._end()
-        self._keys.close()
 
 
 def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:

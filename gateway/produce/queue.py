@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from engine.errors import EngineError
 from engine.format.record_spans import first_without_key
@@ -19,7 +19,6 @@ from gateway.http.problems import Problem, from_engine
 from gateway.produce.accumulator import Receiver
 from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
-from gateway.produce.idempotency import HeldKey
 from replication.replica.acks import Acks
 from replication.replica.appends import AppendOutcome
 
@@ -28,12 +27,19 @@ T = TypeVar("T")
 Outcome = Appended | Problem | None  # positions, the problem of a batch, or nothing with acks=0
 
 
+class HeldKeys(Protocol):
+    """The keys that a request holds until its outcomes are there."""
+
+    def release(self) -> None: ...
+    def with_window(self, error: Exception) -> Exception: ...
+
+
 class PendingProduce(Pending[T]):
     """The parts of a request that are queued. A subclass makes the result of their outcomes."""
 
     __slots__ = ("_failure", "_left", "_outcomes", "_queued_at", "context", "held")
 
-    def __init__(self, context: ProduceContext, held: HeldKey | None = None) -> None:
+    def __init__(self, context: ProduceContext, held: HeldKeys | None = None) -> None:
         super().__init__()
         self.context = context
         self.held = held
@@ -45,11 +51,12 @@ class PendingProduce(Pending[T]):
     def queue(self, parts: Sequence[Part], acks: Acks, timeout_ms: int, now_ms: int) -> None:
         """Queues all batches. Raises Problem overloaded, body_too_large with nothing queued."""
         context = self.context
-        size_bytes = record_count = 0
-        for part in parts:
-            size_bytes += len(part.batch) if part.shared is None else part.shared.size_bytes
-            if part.problem is None:
-                record_count += part.record_count
+        part = parts[0]
+        if len(parts) == 1 and part.shared is not None:
+            size_bytes, record_count = part.shared.size_bytes, part.record_count
+        else:
+            size_bytes = sum([len(part.batch) if part.shared is None else part.shared.size_bytes for part in parts])
+            record_count = sum([part.record_count for part in parts if part.problem is None])
         waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
         if waiting_bytes + size_bytes > context.settings.append_queue_bytes_max:
             raise no_room(context, size_bytes)
@@ -62,7 +69,7 @@ class PendingProduce(Pending[T]):
         if self._left > 1:
             for number, part in enumerate(parts):
                 _queue(context, part, acks, timeout_ms, now_ms, partial(self.receive, number=number))
-        elif (part := parts[0]).shared is None or part.topic is None or part.partition is None:
+        elif part.shared is None or part.topic is None or part.partition is None:
             _queue(context, part, acks, timeout_ms, now_ms, self.receive)
         else:
             context.accumulator.join(part.topic, part.partition, part.shared, acks, timeout_ms, now_ms, self.receive)
@@ -81,7 +88,11 @@ class PendingProduce(Pending[T]):
         self._left -= 1
         if self._left:
             return
-        self._end()
+        context = self.context
+        context.metrics.delayed_produces.value -= 1
+        context.stages.ack.observe(time.perf_counter() - self._queued_at)
+        if self.held is not None:
+            self.held.release()
         if self.is_over:  # the client has left
             return
         if self._failure is not None:
@@ -93,13 +104,6 @@ class PendingProduce(Pending[T]):
             self.complete(error if self.held is None else self.held.with_window(error))
         else:
             self.complete(result)
-
-    def _end(self) -> None:
-        context = self.context
-        context.metrics.delayed_produces.value -= 1
-        context.stages.ack.observe(time.perf_counter() - self._queued_at)
-        if self.held is not None:
-            self.held.release()
 
 
 class PendingOutcomes(PendingProduce[Sequence[Outcome]]):

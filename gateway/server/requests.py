@@ -53,6 +53,7 @@ class Requests:
         self._context = context
         self._metrics = context.metrics
         self._topics = context.topics
+        self._bodies = context.bodies
         self.responses = context.responses
         self.access = context.access
         self.origins = Origins(context.settings)
@@ -70,17 +71,22 @@ class Requests:
         `is_checked`: its headers are those of a request that has passed the checks. `finish` or `abandon` follows.
         """
         request.began = request.began or time.perf_counter()
-        request.id = self.request_id(request.headers)
+        given = request.headers.get(_REQUEST_ID)
+        if given is None or not REQUEST_ID.fullmatch(given):
+            given = f"{self._id_prefix}-{next(self._ids):x}"
+        request.id = given
         self._metrics.requests_in_flight.value += 1
+        names, route = request.names, request.route
         try:
             if is_checked:
-                if self.access.tokens is not None or request.route.need is Right.READ:
+                if self.access.tokens is not None or route.need is Right.READ:
                     self.access.check(request)
             else:
                 self.check(request)
-            if "topic" in request.names and self._topics.lacks(request.names["topic"], partitions_named(request)):
+            if "topic" in names and self._topics.lacks(
+                names["topic"], partitions_named(request) if "partition" in names else 1
+            ):
                 return self._find_topic(request)
-            route = request.route
             return route.handler(request, route.context)
         except Exception as error:
             return self.failure(request, error)
@@ -112,10 +118,19 @@ class Requests:
                 self.responses.count(request, size_bytes, may_refuse=may_refuse)
             except Problem as problem:
                 response = self.failure(request, problem)
-        if request.held_bytes:
-            self._context.bodies.release(request)
+        if request.connection_bytes:
+            self._bodies.release(request)
+        else:  # nothing, or a small body
+            self._bodies.held_bytes -= request.held_bytes
+            request.held_bytes = 0
         self._metrics.requests_in_flight.value -= 1
-        self.leave(request.route.operation, response, time.perf_counter() - request.began, lambda: request)
+        seconds = time.perf_counter() - request.began
+        if not response.is_streamed:  # a stream has counted itself at its beginning
+            answers = self._metrics.answers[request.route.operation, response.status]
+            answers.count += 1
+            answers.observe(seconds)
+        if seconds >= self.log.least_s or response.status >= 500:
+            self.log.log_answer(request, response, seconds)
         return response
 
     def abandon(self, request: Request) -> None:
@@ -125,8 +140,7 @@ class Requests:
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        if request.held_bytes:
-            self._context.bodies.release(request)
+        self._bodies.release(request)
         self.count_ended()
 
     async def _find_topic(self, request: Request) -> Response:

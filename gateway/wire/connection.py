@@ -40,6 +40,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
     def __init__(self, server: Host, moved: Http1 | Http2 | None = None) -> None:
         """`moved` is the core of a connection that another process has begun."""
         self._server = server
+        self._take = server.take
         self._moved = moved
         self.moves: Moves | None = None
         self._loop = server.loop
@@ -163,10 +164,11 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
         self._flush_soon()
 
-    def delayed_ended(self) -> None:
+    def delayed_ended(self, stream_id: int) -> None:
         """Follows the end of a request without a task."""
         self.idle_since = self._loop.time()
         if self.is_http2:
+            self.core.release(stream_id)
             self.output.flush_soon()
         else:
             self.output.flush()  # no other answer is under way
@@ -174,6 +176,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             self._go_on()
         if self.moves is not None:
             self.moves.ended()
+        self._server.ended(self)
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
         self.core.begin(exchange.stream_id, status, [*headers, self._server.date])
@@ -280,10 +283,11 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
                     self._steer_reading()
         elif kind is RequestBegan:
             self.has_asked = True
-            _, head, is_complete, body = event  # type: ignore[misc]
-            if is_complete and self._is_next and self.delayed.take(event.stream_id, head, body):
+            stream_id, head, is_complete, body = event  # type: ignore[misc]
+            take = self._take
+            if take is not None and is_complete and self._is_next and take(self, stream_id, head, body):
                 return
-            exchange = Exchange(self, event.stream_id, head, is_complete, body)
+            exchange = Exchange(self, stream_id, head, is_complete, body)
             if not self.is_http2 and not self._is_next:
                 self._exchanges[exchange.stream_id] = exchange  # no more is parsed until its turn has come
                 self._queued.append(exchange)
@@ -311,7 +315,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
 
     def start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
-        self._server.began()
+        self._server.under_way += 1
         self._unstarted += 1
         exchange.task = start_handler(self._loop, self._run(exchange))
 

@@ -47,7 +47,7 @@ class Carrier(Protocol):
     async def wait_progress(self) -> None: ...
     async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
-    def delayed_ended(self) -> None: ...
+    def delayed_ended(self, stream_id: int) -> None: ...
     def fail(self, stream_id: int, error: Exception) -> None: ...
     def start(self, exchange: Exchange) -> None: ...
 
@@ -70,10 +70,10 @@ class Host(Protocol):
     watched: set[Any]
     rejection: Rejection
     take: Take | None
+    under_way: int  # requests that have begun, until `ended`
 
     def opened(self, connection: Any) -> None: ...
     def closed(self, connection: Any) -> None: ...
-    def began(self) -> None: ...
     def ended(self, connection: Any) -> None: ...
 
 
@@ -246,15 +246,10 @@ class DelayedRequests:
     def __repr__(self) -> str:
         return f"DelayedRequests({len(self.by_stream)})"
 
-    def take(self, stream_id: int, head: RequestHead, body: bytes) -> bool:
-        """Offers a request to the application. Returns whether it has taken it."""
-        take = self._host.take
-        return take is not None and take(self._connection, stream_id, head, body)
-
     def add(self, stream_id: int, delayed: Delayed, size_bytes: int) -> None:
         """Adds a request that the application takes, with the size of its body."""
         self.by_stream[stream_id] = delayed
-        self._host.began()
+        self._host.under_way += 1
         if self._connection.is_http2:
             self.core.consumed(stream_id, size_bytes)
 
@@ -264,7 +259,7 @@ class DelayedRequests:
         try:
             self.core.answer_as(stream_id, form, value, self._host.date, body)
         finally:
-            self._end(stream_id)
+            self._connection.delayed_ended(stream_id)
 
     def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray) -> None:
         """Gives the whole answer to a request."""
@@ -272,7 +267,7 @@ class DelayedRequests:
         try:
             self.core.answer(stream_id, status, [*headers, self._host.date], body)
         finally:
-            self._end(stream_id)
+            self._connection.delayed_ended(stream_id)
 
     def run(self, stream_id: int, head: RequestHead, work: Work | None = None) -> None:
         """Gives a request to a task, which answers it: by `work`, or by its head if it has no body."""
@@ -291,13 +286,8 @@ class DelayedRequests:
             except Exception:
                 log.exception("a request without a task failed to end")
             self.core.abandon(stream_id)
-            self._end(stream_id)
+            self._connection.delayed_ended(stream_id)
 
     def drop_all(self) -> None:
         for stream_id in list(self.by_stream):
             self.drop(stream_id)
-
-    def _end(self, stream_id: int) -> None:
-        self.core.release(stream_id)
-        self._connection.delayed_ended()
-        self._host.ended(self._connection)

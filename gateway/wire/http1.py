@@ -37,6 +37,7 @@ from gateway.wire.messages import (
     split_target,
 )
 
+_new = tuple.__new__  # of a value without a frame for it
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 
 
@@ -138,7 +139,7 @@ class Http1(PendingOutput):
         self._last_id += 1
         message = self._messages[self._last_id] = Message(head.version, True, False)
         message.has_ended_body = True
-        self._events.append(RequestBegan(self._last_id, head, True, data[head_bytes:]))
+        self._events.append(_new(RequestBegan, (self._last_id, head, True, data[head_bytes:])))
         return True
 
     def _learn(self, data: Buffer, head_bytes: int) -> None:

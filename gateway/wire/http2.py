@@ -51,6 +51,7 @@ class Http2(SendingSide):
         self._heads = HeadReader(limits.header_bytes_max, limits.headers_max)
         self._streams = Streams(limits)
         self._open = self._streams.open
+        self.release = self._streams.release
         self._window = ReceiveWindow(CONNECTION_WINDOW)
         self._is_leaving = False  # GOAWAY is sent once no stream is open
         self._is_ending = False  # GOAWAY is sent, and the connection closes once no stream is open
@@ -303,10 +304,6 @@ class Http2(SendingSide):
     def _give_back(self, size_bytes: int) -> None:
         if step := self._window.widened(size_bytes):
             self._send(frames.window_update(0, step))
-
-    def release(self, stream_id: int) -> None:
-        """Stops counting a request, reset or not, among those under way."""
-        self._streams.release(stream_id)
 
     def ping(self) -> None:
         self._send(frame(frames.PING, 0, 0, b"penstock"))

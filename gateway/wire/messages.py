@@ -342,6 +342,9 @@ class PendingOutput:
         return bool(self._out)
 
     def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
+        if len(self._out) == 1 and self.pending_bytes <= budget_bytes:  # most answers are one piece
+            self.pending_bytes = 0
+            return [self._out.popleft()]
         taken = take_pieces(self._out, budget_bytes)
         self.pending_bytes -= sum(map(len, taken))
         return taken

@@ -101,7 +101,7 @@ class Output:
             return
         out = core.take_output(WRITE_BYTES)
         if out:
-            size = sum(map(len, out))
+            size = len(out[0]) if len(out) == 1 else sum(map(len, out))
             self._written_bytes += size
             if len(out) == 1:
                 self._transport.write(out[0])

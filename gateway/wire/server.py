@@ -188,9 +188,6 @@ class HttpServer:
         if not self._is_accepting:
             self._accept_more()
 
-    def began(self) -> None:
-        self.under_way += 1
-
     def ended(self, connection: Connection) -> None:
         self.under_way -= 1
         self.watched.add(connection)

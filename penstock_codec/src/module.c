@@ -5,7 +5,8 @@
 #include "huffman.h"
 
 static PyMethodDef methods[] = {
-    {"find_lines", codec_find_lines, METH_VARARGS, codec_find_lines_doc},
+    {"find_lines", (PyCFunction)(void (*)(void))codec_find_lines, METH_FASTCALL, codec_find_lines_doc},
+    {"span_rows", (PyCFunction)(void (*)(void))codec_span_rows, METH_FASTCALL, codec_span_rows_doc},
     {"find_keyed_lines", codec_find_keyed_lines, METH_VARARGS, codec_find_keyed_lines_doc},
     {"encode_values", codec_encode_values, METH_VARARGS, codec_encode_values_doc},
     {"encode_batches", codec_encode_batches, METH_O, codec_encode_batches_doc},
@@ -42,7 +43,7 @@ static int prepare(PyObject *module)
     if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 12); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 13); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

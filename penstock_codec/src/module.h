@@ -48,7 +48,9 @@ static inline void release(Py_buffer *buffer)
 }
 
 extern const char codec_find_lines_doc[];
-PyObject *codec_find_lines(PyObject *module, PyObject *arguments);
+PyObject *codec_find_lines(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+extern const char codec_span_rows_doc[];
+PyObject *codec_span_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 extern const char codec_find_keyed_lines_doc[];
 PyObject *codec_find_keyed_lines(PyObject *module, PyObject *arguments);
 extern const char codec_encode_values_doc[];

@@ -28,19 +28,25 @@ const char codec_find_lines_doc[] = PyDoc_STR(
     "find_lines(body, depth_max, digits_max) -> (spans, count, longest) | None\n\n"
     "Finds the JSON value of each line. None if a line is not exactly one value within the limits.");
 
-PyObject *codec_find_lines(PyObject *module, PyObject *arguments)
+PyObject *codec_find_lines(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_buffer body;
-    unsigned depth_max, digits_max;
     struct spans spans = {0};
     enum found found = DECLINED;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "y*II", &body, &depth_max, &digits_max)) {
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "find_lines takes a body, a depth and a number of digits");
+        return NULL;
+    }
+    unsigned long depth_max = PyLong_AsUnsignedLong(arguments[1]);
+    unsigned long digits_max = PyLong_AsUnsignedLong(arguments[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(arguments[0], &body, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING) {
         PyThreadState *state = unlock((size_t)body.len);
-        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = true};
+        unsigned digits = digits_max < UINT_MAX ? (unsigned)digits_max : UINT_MAX;
+        struct json_limits limits = {.depth_max = (unsigned)depth_max, .digits_max = digits, .is_line = true};
         found = lines_find(body.buf, (size_t)body.len, limits, &spans);
         lock(state);
     }

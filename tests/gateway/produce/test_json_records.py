@@ -33,7 +33,7 @@ def rows_of(incoming):
     if isinstance(incoming, IncomingObjects):
         return incoming.plainly()
     if isinstance(incoming, IncomingSpans):
-        return [IncomingRow(None, value, []) for value in incoming.values()]
+        return [IncomingRow(None, value, headers) for _, _, value, headers in incoming.rows(0, None)]
     return incoming
 
 
