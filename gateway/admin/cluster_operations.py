@@ -21,7 +21,7 @@ from gateway.admin.cluster_rows import (
     reassignment_rows,
 )
 from gateway.admin.context import AdminContext
-from gateway.admin.descriptions import described_row
+from gateway.admin.descriptions import describe_partition
 from gateway.admin.operation_calls import (
     Balance,
     CancelReassignment,
@@ -64,12 +64,12 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
 async def reassign(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/reassignments"""
     _check_operating(request, context)
-    wish = await read_json(request, _Reassign)
-    targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
-    await context.topics.refresh(wish.topic, 1 + max(targets, default=0))
+    reassignment = await read_json(request, _Reassign)
+    targets = {partition_number(text): nodes for text, nodes in reassignment.partitions.items()}
+    await context.topics.refresh(reassignment.topic, 1 + max(targets, default=0))
     for number in targets:
-        context.partitions.topic_id(wish.topic, number)
-    rows = await context.operate(Reassign(wish.topic, targets))
+        context.partitions.topic_id(reassignment.topic, number)
+    rows = await context.operate(Reassign(reassignment.topic, targets))
     return json_response({"reassignments": await _with_progress(context, rows)}, 202)
 
 
@@ -85,9 +85,9 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
 async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     _check_operating(request, context)
-    wish, node_id = await read_json(request, _Drain), _node_id(request)
-    await context.operate(DrainNode(node_id, wish.drained))
-    return json_response({"node_id": node_id, "drained": wish.drained})
+    body, node_id = await read_json(request, _Drain), _node_id(request)
+    await context.operate(DrainNode(node_id, body.drained))
+    return json_response({"node_id": node_id, "drained": body.drained})
 
 
 async def decommission_node(request: Request, context: AdminContext) -> Response:
@@ -101,9 +101,9 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
 async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
     _check_operating(request, context)
-    wish = await read_json(request, _Balance, _Balance())
-    moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
-    return json_response({"moves": moves, "applied": wish.apply})
+    body = await read_json(request, _Balance, _Balance())
+    moves = await context.operate(Balance(body.apply, await sizes_of_all(context)))
+    return json_response({"moves": moves, "applied": body.apply})
 
 
 async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:
@@ -113,7 +113,7 @@ async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow])
         described: PartitionRow
         topic = context.topics.get(row["topic"])
         try:
-            described = {} if topic is None else await described_row(context, topic.record, row["partition"], 0)
+            described = {} if topic is None else await describe_partition(context, topic.record, row["partition"], 0)
         except (UnknownTopic, UnknownPartition):  # deleted meanwhile
             described = {}
         return {**row, **progress_of(row, described)}

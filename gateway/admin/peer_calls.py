@@ -23,21 +23,21 @@ async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
             texts[index] = text
     siblings = context.siblings()
     of_siblings = [text_of_process(caller, METRICS_S) for caller in siblings.values()]
-    for name, found in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
-        if isinstance(found, str):
-            texts[name] = found
+    for name, result in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
+        if isinstance(result, str):
+            texts[name] = result
     return texts
 
 
 async def sizes_of_all(context: AdminContext) -> dict[str, int]:
     """Returns the bytes of each partition on the disks of the nodes that answer; the largest replica counts."""
     calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in context.peers.links.links()]
-    found = context.own_sizes()
+    sizes = context.own_sizes()
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             for name, size_bytes in outcome[0].items():
-                found[name] = max(size_bytes, found.get(name, 0))
-    return found
+                sizes[name] = max(size_bytes, sizes.get(name, 0))
+    return sizes
 
 
 def admin_handlers(context: AdminContext) -> dict[str, Handler]:
@@ -53,5 +53,5 @@ def admin_handlers(context: AdminContext) -> dict[str, Handler]:
 
 
 async def _metrics_text(context: AdminContext) -> str:
-    families = context.metrics.collected()
+    families = context.metrics.collect()
     return (await context.offload.in_thread(lambda: text_of(families))).decode()

@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.errors import EngineError, OffsetAboveHighWatermark, UnknownTopic
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
-from gateway.connections.turns import Turn
+from gateway.connections.single_waiter import SingleWaiter
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.groups.context import GroupContext
@@ -95,9 +95,9 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             await context.topics.refresh(topic)
     else:
         topics, missing = await _existing(request, context, group, wish.topics)
-    with context.turns.caller((group, topics)) as turn:
+    with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
-        response = await _Acquire(context, group, member_id, topics, wish, turn, sendable, missing).answer()
+        response = await _Acquire(context, group, member_id, topics, wish, waiter, sendable, missing).answer()
     return await compress_response(request, response)
 
 
@@ -137,7 +137,7 @@ class _Acquire:
         member_id: str,
         topics: tuple[str, ...],
         wish: AcquireRequest,
-        turn: Turn,
+        waiter: SingleWaiter,
         sendable: Callable[[int], int],
         missing: Sequence[str],
     ) -> None:
@@ -147,7 +147,7 @@ class _Acquire:
         self._member_id = member_id
         self._topics = topics
         self._wish = wish
-        self._turn = turn
+        self._waiter = waiter
         self._sendable = sendable
         self._budget = context.budgets.begin(wish.wait_ms)
         self._places: tuple[Place, ...] = ()
@@ -166,10 +166,10 @@ class _Acquire:
                     if await self._wait(found):
                         continue
                     return self._response(None, found, [])
-                self._turn.end()
+                self._waiter.end()
                 texts = await self._read(lock, found)
             except EngineError as error:
-                self._turn.end()
+                self._waiter.end()
                 if not has_moved(error) and not is_transient(error):
                     raise
                 await self._budget.pause(error)
@@ -276,9 +276,9 @@ class _Acquire:
         lifecycle = self._context.lifecycle
         if left_ms <= 0 or lifecycle.is_draining:
             return False
-        if not self._turn.is_ours:  # with the turn it looks once more: what came meanwhile woke another caller
+        if not self._waiter.has_turn:  # with the turn it looks once more: what came meanwhile woke another caller
             with self._context.fetch.long_polls.waiting():
-                return await self._turn.begin(left_ms / 1000) and not lifecycle.is_draining
+                return await self._waiter.begin(left_ms / 1000) and not lifecycle.is_draining
         wait_ms = left_ms if found.due_ms is None else min(left_ms, found.due_ms + 1)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)

@@ -68,24 +68,24 @@ class PushHost:
         yield "penstock_subscriptions", "Push subscriptions that this process delivers", len(self._runners)
         waiting = sum(runner.waiting for runner in self._runners.values())
         yield "penstock_push_waiting_requests", "Failed requests of push that wait for a retry", waiting
-        yield "penstock_push_records_total", "Records delivered by push", sum(one.delivered for one in now)
-        yield "penstock_push_failures_total", "Requests of push that failed", sum(one.failed for one in now)
-        letters = sum(one.dead_lettered for one in now)
+        yield "penstock_push_records_total", "Records delivered by push", sum(counts.delivered for counts in now)
+        yield "penstock_push_failures_total", "Requests of push that failed", sum(counts.failed for counts in now)
+        letters = sum(counts.dead_lettered for counts in now)
         yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each subscription that this process delivers."""
         counts = {name: Counts() for name in (*self._ended, *self._runners)}
         for name, total in counts.items():
-            for one in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
-                total.add(one or Counts())
+            for part in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
+                total.add(part or Counts())
         label = "subscription"
-        letters = added_up((_shown(name), one.dead_lettered) for name, one in counts.items())
+        letters = added_up((_subscription_name(name), total.dead_lettered) for name, total in counts.items())
         text = "Records that a subscription gave up and stored in its dead-letter topic"
         yield Numbers("penstock_subscription_dead_letters_total", text, label, letters)
-        failed = added_up((_shown(name), one.failed) for name, one in counts.items())
+        failed = added_up((_subscription_name(name), total.failed) for name, total in counts.items())
         yield Numbers("penstock_subscription_failures_total", "Requests of a subscription that failed", label, failed)
-        waiting = added_up((_shown(name), runner.waiting) for name, runner in self._runners.items())
+        waiting = added_up((_subscription_name(name), runner.waiting) for name, runner in self._runners.items())
         text = "Failed requests of a subscription that wait for a retry"
         yield Numbers("penstock_subscription_waiting_requests", text, label, waiting)
 
@@ -184,10 +184,10 @@ class PushHost:
 
     def _places(self, definition: Definition) -> dict[Slot, str]:
         """Returns the partitions of a subscription with the ids of their topics."""
-        found = [topic for name in definition.topics if (topic := self._topics.get(name)) is not None]
+        topics = [topic for name in definition.topics if (topic := self._topics.get(name)) is not None]
         return {
             Slot(topic.record.name, number): topic.record.topic_id
-            for topic in found
+            for topic in topics
             for number in range(topic.record.partitions)
         }
 
@@ -197,5 +197,5 @@ class PushHost:
             self._ended.setdefault(name, Counts()).add(runner.counts)
 
 
-def _shown(name: str) -> str:
+def _subscription_name(name: str) -> str:
     return name.removeprefix(PUSH_PREFIX)

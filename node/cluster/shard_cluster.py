@@ -90,7 +90,7 @@ class ShardCluster:
         )
         return self.host
 
-    def hand_over(self, peers: Peers) -> None:
+    def socket_passing(self, peers: Peers) -> None:
         """Return None: a connection stays, because leaders move."""
 
     async def operate(self, operation: Operation) -> Any:
