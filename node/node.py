@@ -31,9 +31,9 @@ from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.multi_fetch import multi_fetch_handlers
-from gateway.groups.bounds import lag_calls
 from gateway.groups.context import GroupContext
 from gateway.groups.dead_letters import copy_dead_letter
+from gateway.groups.group_lag import lag_calls
 from gateway.groups.hosting.answering import group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost

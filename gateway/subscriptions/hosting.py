@@ -18,7 +18,7 @@ from engine.runtime.tasks import keep_running
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.hosted import Hosted
-from gateway.groups.hosting.lags import added_up
+from gateway.groups.hosting.lags import sum_by_name
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX
@@ -80,12 +80,12 @@ class PushHost:
             for part in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
                 total.add(part or Counts())
         label = "subscription"
-        letters = added_up((_subscription_name(name), total.dead_lettered) for name, total in counts.items())
+        letters = sum_by_name((_subscription_name(name), total.dead_lettered) for name, total in counts.items())
         text = "Records that a subscription gave up and stored in its dead-letter topic"
         yield Numbers("penstock_subscription_dead_letters_total", text, label, letters)
-        failed = added_up((_subscription_name(name), total.failed) for name, total in counts.items())
+        failed = sum_by_name((_subscription_name(name), total.failed) for name, total in counts.items())
         yield Numbers("penstock_subscription_failures_total", "Requests of a subscription that failed", label, failed)
-        waiting = added_up((_subscription_name(name), runner.waiting) for name, runner in self._runners.items())
+        waiting = sum_by_name((_subscription_name(name), runner.waiting) for name, runner in self._runners.items())
         text = "Failed requests of a subscription that wait for a retry"
         yield Numbers("penstock_subscription_waiting_requests", text, label, waiting)
 
@@ -150,7 +150,7 @@ class PushHost:
         self._changing[name] += 1
         try:
             self._update(hosted, name, is_stored=False)
-            await hosted.stored(sequence)
+            await hosted.wait_stored(sequence)
         finally:
             self._changing -= Counter([name])  # without those at 0
         self._update(hosted, name, is_stored=name not in self._changing)

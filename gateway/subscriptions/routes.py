@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
 from gateway.access.access import limits_of
-from gateway.groups.bounds import bounds
+from gateway.groups.group_lag import bounds
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable

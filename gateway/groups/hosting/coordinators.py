@@ -82,7 +82,7 @@ class Coordinators:
         result, _ = await self._router.call(call, GROUPS_TOPIC, number, arguments)
         return result if kind is None or isinstance(result, kind) else msgspec.convert(result, kind)
 
-    async def changed(self, group: str, arguments: ChangedCall) -> bool:
+    async def wait_changed(self, group: str, arguments: ChangedCall) -> bool:
         """Waits at the coordinator, as `wait_ms` of the arguments says."""
         partitions = await self._partitions(creates=False)
         assert partitions is not None
@@ -95,8 +95,8 @@ class Coordinators:
         """Returns what a call returns at all coordinators. Raises EngineError if one cannot be reached."""
         if await self._partitions(creates=False) is None:
             return []
-        found = await self._router.call_all(call, self._topics.topic(GROUPS_TOPIC))
-        return [row for part in found for row in part or ()]
+        parts = await self._router.call_all(call, self._topics.topic(GROUPS_TOPIC))
+        return [row for part in parts for row in part or ()]
 
     async def list(self) -> Sequence[GroupRow]:
         """Returns all groups. Raises EngineError if a coordinator cannot be reached."""

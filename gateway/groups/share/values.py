@@ -116,7 +116,7 @@ class SettleCall(Struct, frozen=True, array_like=True):
 
     @property
     def outcomes(self) -> set[int]:
-        return {self.outcome} if self.outcome is not None else {one.outcome for one in self.settlements}
+        return {self.outcome} if self.outcome is not None else {settlement.outcome for settlement in self.settlements}
 
 
 class Refused(NamedTuple):

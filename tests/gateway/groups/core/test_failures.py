@@ -7,7 +7,7 @@ from msgspec import structs
 
 from engine.errors import Invalid
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.failures import trimmed
+from gateway.groups.core.failures import trim
 from gateway.groups.model.state import Offset
 from gateway.groups.model.values import ConfigCall, Failure, Grant, PollCall, Row, Slot, Token, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery
@@ -46,7 +46,7 @@ def report(stage: Stage, token: Token, *offsets: int, buried: int | None = None,
     """Poll with failed records: of partition 0, then 1, …"""
     failed = tuple(Failure("t", number, offset, "no") for number, offset in enumerate(offsets))
     past = () if buried is None else (stage.position(0, buried),)
-    call = PollCall(GROUP, "a", ("t",), trimmed(token, failed), failed=failed, buried=past, **more)  # type: ignore[arg-type]
+    call = PollCall(GROUP, "a", ("t",), trim(token, failed), failed=failed, buried=past, **more)  # type: ignore[arg-type]
     grant: Grant = stage.call(Coordinator.poll, call)
     return grant
 
@@ -180,7 +180,7 @@ def test_failures_and_dead_letters_are_events_that_are_counted():
     grant = report(stage, delivery("a", stage.poll("a"), 10), 0, 0)
     token = delivery("a", grant, 10)
     report(stage, token, 0, 0)
-    call = PollCall(GROUP, "a", ("t",), trimmed(token, failed := (Failure("t", 0, 0, "no"), Failure("t", 1, 0, "no"))))
+    call = PollCall(GROUP, "a", ("t",), trim(token, failed := (Failure("t", 0, 0, "no"), Failure("t", 1, 0, "no"))))
     buried = (stage.position(0, 1), stage.position(1, 1))
     stage.call(Coordinator.poll, structs.replace(call, failed=failed, buried=buried))
     group = stage.core.groups[GROUP]
@@ -222,9 +222,9 @@ def test_records_outside_of_the_delivery_cannot_fail():
     token = delivery("a", Stage(t=1).poll("a"), 10)
     for failed in ([Failure("t", 0, 10)], [Failure("t", 1, 0)], [Failure("t", 0, 3), Failure("t", 0, 3)]):
         with pytest.raises(Invalid):
-            trimmed(token, failed)
+            trim(token, failed)
     with pytest.raises(Invalid):
-        trimmed(None, [Failure("t", 0, 3)])
+        trim(None, [Failure("t", 0, 3)])
 
 
 def test_a_group_that_commits_by_hand_takes_no_reports():

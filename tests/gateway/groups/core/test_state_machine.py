@@ -108,7 +108,7 @@ class Groups(RuleBasedStateMachine):
             return
         slot, offset = places[place % len(places)]
         failed = (Failure(*slot, offset, ""),)
-        call = PollCall(GROUP, member, ("t",), failures.trimmed(token, failed), failed=failed)
+        call = PollCall(GROUP, member, ("t",), failures.trim(token, failed), failed=failed)
         for _ in range(repeats):
             try:
                 grant: Grant = self.stage.call(Coordinator.poll, call)
@@ -293,8 +293,8 @@ MUTANTS = {
     "a partition has two owners": (coordinator, "release", _lends),
     "a member commits what it lost": (Member, "epoch_of", lambda member, slot: 0),
     "a token survives a reset": (Coordinator, "reset", _forgets_resets),
-    "revoked partitions are not stored": (records, "_nested", lambda epochs: {}),
-    "a failed record is passed": (failures, "trimmed", lambda token, failed: token),
+    "revoked partitions are not stored": (records, "_nest", lambda epochs: {}),
+    "a failed record is passed": (failures, "trim", lambda token, failed: token),
     "a repeated report counts twice": (failures, "_count", _counts_repeats),
     "failures are not stored": (records, "_offset_record", lambda one: records._encode((one.offset, "", 0))),
 }
