@@ -96,7 +96,7 @@ class Http2Client:
         return self._frames.receive_data(data)
 
     def _take(self, events: list[Event], stream: int, answer: Answer) -> bool:
-        """Collect what belongs to the answer; return whether it is complete. Raises ConnectionEnded."""
+        """Collects what belongs to the answer; returns whether it is complete. Raises ConnectionEnded."""
         is_complete = False
         for event in events:
             match event:

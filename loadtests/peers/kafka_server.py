@@ -40,7 +40,7 @@ _FORMAT_S = 120
 
 @contextlib.contextmanager
 def kafka(jars: Path, directory: Path) -> Iterator[KafkaServer]:
-    """Run a broker with its data below a directory. Raises PeerFailed."""
+    """Runs a broker with its data below a directory. Raises PeerFailed."""
     directory.mkdir(parents=True, exist_ok=True)
     port, properties, log = free_port(), directory / "server.properties", directory / "kafka.log"
     text = PROPERTIES.format(host=HOST, port=port, controller=free_port(), data=directory / "data")
