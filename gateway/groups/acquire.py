@@ -209,9 +209,10 @@ class _Acquire:
         )
         for _ in range(KEY_READS_MAX):
             acquired = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
-            if not acquired.keys_wanted:
+            if not acquired.keys_to_learn:
                 break
-            keys = [run for run in await asyncio.gather(*map(self._keys, acquired.keys_wanted)) if run.end > run.first]
+            runs = await asyncio.gather(*map(self._keys, acquired.keys_to_learn))
+            keys = [run for run in runs if run.end > run.first]
             if not keys:
                 break
             call = msgspec.structs.replace(call, keys=tuple(keys))

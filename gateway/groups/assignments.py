@@ -53,9 +53,9 @@ class Assignments:
         errors: list[str] = []
         for begin in range(0, len(grant.dead), COPIES_AT_ONCE):
             errors += await asyncio.gather(*map(self._copy_error, grant.dead[begin : begin + COPIES_AT_ONCE]))
-        copied = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
-        buried = tuple(Position(letter.topic, letter.topic_id, letter.partition, letter.last + 1) for letter in copied)
-        return await self.grant(structs.replace(call, buried=buried, copy_error=max(errors)))
+        letters = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
+        copied = tuple(Position(letter.topic, letter.topic_id, letter.partition, letter.last + 1) for letter in letters)
+        return await self.grant(structs.replace(call, copied=copied, copy_error=max(errors)))
 
     async def wait_stored(self, grant: Grant) -> None:
         """Waits until what the grant shows is durable."""

@@ -81,7 +81,7 @@ class Http2Client:
         return self._socket
 
     def _send_what_fits(self, stream: int, rest: memoryview) -> memoryview:
-        """Hand the body to the frames as far as the server's windows allow. Return the rest."""
+        """Hands the body to the frames as far as the server's windows allow. Returns the rest."""
         while rest and (room := min(self._frames.local_flow_control_window(stream), len(rest))) > 0:
             piece = rest[: min(room, self._frames.max_outbound_frame_size)]
             rest = rest[len(piece) :]

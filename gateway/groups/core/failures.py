@@ -51,7 +51,7 @@ def take(group: Group, member: Member, token: Token, call: PollCall, now: Now) -
     if not group.settings.auto_commit:
         raise Invalid("failed: the group's auto_commit is false, so the token does not commit what is before them")
     _count(group, member, token, call.failed, now)
-    _bury(group, member, call.buried, now)
+    _pass_copied(group, member, call.copied, now)
     if call.copy_error:
         group.history.note("dead_letters_failed", now, member.member_id, call.copy_error)
 
@@ -116,9 +116,9 @@ def _count(group: Group, member: Member, token: Token, failed: Iterable[Failure]
         group.history.note_begun([(failure.slot, failure.offset)], now)
 
 
-def _bury(group: Group, member: Member, buried: Iterable[Position], now: Now) -> None:
+def _pass_copied(group: Group, member: Member, copied: Iterable[Position], now: Now) -> None:
     """Moves positions past dead letters whose copies are committed."""
-    for position in buried:
+    for position in copied:
         committed = group.offsets.get(position.slot)
         is_at_it = committed is not None and committed.failures > 0 and committed.offset == position.offset - 1
         if is_at_it and member.epoch_of(position.slot) is not None:

@@ -82,7 +82,7 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     _wake(core, group, share)
     left_ms = max(0, lock.until_ms - now.steady_ms)
     if granted := share.holds(lock):
-        return Acquired(granted, left_ms, keys_wanted=tuple(to_learn), version=share.version, resets=group.resets)
+        return Acquired(granted, left_ms, keys_to_learn=tuple(to_learn), version=share.version, resets=group.resets)
     slots = [slot for slot, _ in ends]
     return Acquired(
         (),

@@ -140,7 +140,10 @@ class ShareState:
     def acquire(
         self, lock: Lock, ends: Iterable[tuple[Slot, int]], max_records: int, wall_ms: int, rules: Rules
     ) -> None:
-        """Fills a lock with records of partitions, each with its high watermark. Every call begins at another one."""
+        """Fills a lock with records of partitions, each with its high watermark.
+
+        Each call starts with the next partition (round robin).
+        """
         order = list(ends)
         self._rotation += 1
         first = self._rotation % len(order) if order else 0

@@ -79,13 +79,13 @@ class Place(NamedTuple):
 class Acquired(Struct, frozen=True, array_like=True):
     """The records of a lock. Without any: where to wait, and after which time something may be available.
 
-    `keys_wanted`: partitions whose keys have to be read before more records of theirs can be handed out.
+    `keys_to_learn`: partitions whose keys have to be read before more records of theirs can be handed out.
     """
 
     granted: tuple[Granted, ...]
     lock_ms: int
     places: tuple[Place, ...] = ()
-    keys_wanted: tuple[Place, ...] = ()
+    keys_to_learn: tuple[Place, ...] = ()
     due_ms: int | None = None
     version: int = 0
     resets: int = 0

@@ -123,7 +123,9 @@ def watch(name: str, interval_ms: int, count: int | None, node: Node, as_json: b
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-time", metavar="TIME", help="To the first records at or after a time: RFC 3339 or milliseconds.")
 @click.option("--ago", metavar="DURATION", help="To the first records of this time before now, for example 90min.")
-@click.option("--shift", type=int, metavar="RECORDS", help="So many records on, or back if it is negative.")
+@click.option(
+    "--shift", type=int, metavar="RECORDS", help="Move the position by this many records; negative moves back."
+)
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -122,8 +122,8 @@ class Groups(RuleBasedStateMachine):
                 assert DELIVERIES_MAX <= letter.deliveries <= len(reports), "it failed more often than was reported"
                 assert (letter.first, letter.last) == (offset, offset)
                 if is_copied:
-                    buried = (self.stage.position(slot.partition, offset + 1),)
-                    grant = self.stage.call(Coordinator.poll, structs.replace(call, buried=buried))
+                    copied = (self.stage.position(slot.partition, offset + 1),)
+                    grant = self.stage.call(Coordinator.poll, structs.replace(call, copied=copied))
                     self.given.add((slot, offset))
             if starts := tuple(at(one, 0) for one in grant.assignment if one.offset < 0):
                 grant = self.stage.call(Coordinator.poll, structs.replace(call, starts=starts))
