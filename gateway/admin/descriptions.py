@@ -19,7 +19,7 @@ DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding
 async def describe_partitions(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
     """Returns a row for each partition, without positions where the leader does not answer within the budget."""
     record, view = topic.record, context.peers.cluster
-    answers = await context.router.rows(DESCRIBE, record, _describe_s(context, budget_ms))
+    answers = await context.router.collect_rows(DESCRIBE, record, _describe_s(context, budget_ms))
     rows: dict[int, PartitionRow] = {}
     async for number, row in in_slices(list(answers.items())):
         rows[number] = _with_topology(view, record.topic_id, number, row)

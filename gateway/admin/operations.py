@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
-from gateway.admin.peer_calls import metrics_of_all
+from gateway.admin.peer_calls import collect_metrics
 from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -93,7 +93,7 @@ async def metrics(request: Request, context: AdminContext) -> Response:
     """GET /metrics of the whole node, whichever shard answers. If there are several shards, a label names the shard."""
     read_query(request, NoQuery)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    texts = await metrics_of_all(context)
+    texts = await collect_metrics(context)
     return Response(body=await context.offload.in_thread(lambda: merge_pages(texts)), headers=headers)
 
 

@@ -94,14 +94,14 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             check_readable(request, topic)
             await context.topics.refresh(topic)
     else:
-        topics, missing = await _existing(request, context, group, body.topics)
+        topics, missing = await _split_missing(request, context, group, body.topics)
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
         response = await _Acquire(context, group, member_id, topics, body, waiter, sendable, missing).answer()
     return await compress_response(request, response)
 
 
-async def _existing(
+async def _split_missing(
     request: Request, context: GroupContext, group: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Returns the topics of a call that exist, and those that the group has read and that were deleted since.
@@ -158,7 +158,7 @@ class _Acquire:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
             try:
-                bounds = await self._bounds()
+                bounds = await self._collect_bounds()
                 lock = self._context.new_id()
                 acquired = await self._acquire(lock, bounds)
                 if not acquired.granted:
@@ -177,10 +177,11 @@ class _Acquire:
             if texts:
                 return self._response(lock, acquired, texts)
 
-    async def _bounds(self) -> tuple[Bound, ...]:
+    async def _collect_bounds(self) -> tuple[Bound, ...]:
         """Returns the bounds of the partitions whose leaders report, and reports logs that have become shorter."""
         records = [topic.record for name in self._topics if (topic := self._context.topics.get(name)) is not None]
-        rows = await asyncio.gather(*(self._context.router.rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
+        router = self._context.router
+        rows = await asyncio.gather(*(router.collect_rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
         bounds = tuple(
             Bound(record.name, record.topic_id, number, *bound)
             for record, by_number in zip(records, rows, strict=True)
@@ -211,14 +212,14 @@ class _Acquire:
             acquired = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
             if not acquired.keys_to_learn:
                 break
-            runs = await asyncio.gather(*map(self._keys, acquired.keys_to_learn))
+            runs = await asyncio.gather(*map(self._read_run, acquired.keys_to_learn))
             keys = [run for run in runs if run.end > run.first]
             if not keys:
                 break
             call = msgspec.structs.replace(call, keys=tuple(keys))
         return acquired
 
-    async def _keys(self, position: Place) -> KeyRun:
+    async def _read_run(self, position: Place) -> KeyRun:
         call = KeysRead(position.offset, position.limit)
         reply, _ = await self._context.router.call(SHARE_KEYS, position.topic, position.partition, call)
         keys = KeysFound(*reply)

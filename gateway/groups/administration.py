@@ -7,7 +7,7 @@ from msgspec import Struct
 from engine.settings import rules
 from gateway.access.access import limits_of
 from gateway.groups.context import GroupContext
-from gateway.groups.group_lag import Lag, lags
+from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
@@ -77,7 +77,7 @@ async def _describe(context: GroupContext, group: str, status: int) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
     committed = [position for position in view.offsets if position.offset is not None]
     offsets = [(position.topic, position.partition, position.offset or 0) for position in committed]
-    measured = await lags(context.router, offsets)
+    measured = await measure_lags(context.router, offsets)
     behind = {(position.topic, position.partition): lag for position, lag in zip(committed, measured, strict=True)}
     settings = stored_settings(view.config)
     shares = {(share.topic, share.partition): share for share in view.shares}

@@ -10,7 +10,7 @@ from msgspec import structs
 from engine.errors import EngineError
 from gateway.fetch.positions import Positions
 from gateway.groups.context import GroupContext
-from gateway.groups.group_lag import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_readable
@@ -52,7 +52,7 @@ class Assignments:
             return grant
         errors: list[str] = []
         for begin in range(0, len(grant.dead), COPIES_AT_ONCE):
-            errors += await asyncio.gather(*map(self._copy_error, grant.dead[begin : begin + COPIES_AT_ONCE]))
+            errors += await asyncio.gather(*map(self._copy, grant.dead[begin : begin + COPIES_AT_ONCE]))
         letters = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
         copied = tuple(Position(letter.topic, letter.topic_id, letter.partition, letter.last + 1) for letter in letters)
         return await self.grant(structs.replace(call, copied=copied, copy_error=max(errors)))
@@ -63,7 +63,7 @@ class Assignments:
             call = StoredCall(grant.hosting, grant.sequence)
             await self._context.coordinators.call(STORED, None, self._group, call)
 
-    async def _copy_error(self, letter: DeadLetter) -> str:
+    async def _copy(self, letter: DeadLetter) -> str:
         """Copies a dead letter, and returns why it is not copied; nothing if it is."""
         try:
             await self._context.copy_dead_letter(letter)
@@ -71,7 +71,7 @@ class Assignments:
             return f"{letter.dead_letter_topic}: {error}"[:ERROR_CHARACTERS]
         return ""
 
-    async def with_starts(self, call: PollCall, grant: Grant) -> Grant:
+    async def find_starts(self, call: PollCall, grant: Grant) -> Grant:
         """Gives partitions without a position their first one, also those that another member gives up meanwhile.
 
         Raises Problem no_committed_offset.
@@ -84,7 +84,7 @@ class Assignments:
                     f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
                 )
             timestamp = grant.start_time_ms if grant.start == "time" else None
-            all_bounds = await bounds(self._context.router, [position.slot for position in without], timestamp)
+            all_bounds = await find_bounds(self._context.router, [position.slot for position in without], timestamp)
             starts = [
                 structs.replace(position, offset=_start(position.offset, grant.start, partition_bounds))
                 for position, partition_bounds in zip(without, all_bounds, strict=True)

@@ -28,7 +28,7 @@ from gateway.fetch.request import Filter, ValueForm, check_filter
 from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
 from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
-from gateway.groups.group_lag import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.token import decode_token, encode_token
@@ -118,7 +118,7 @@ class _Events:
         budget = self._context.budgets.begin()
         while True:
             try:
-                grant = await self._assignments.with_starts(self._call, await self._assignments.grant(self._call))
+                grant = await self._assignments.find_starts(self._call, await self._assignments.grant(self._call))
                 await self._assignments.wait_stored(grant)
                 return grant
             except EngineError as error:
@@ -192,7 +192,7 @@ class _Events:
                 continue  # the coordinator takes the partitions of a deleted topic away
             if part.problem.code != BELOW or grant.start == "error":
                 raise from_fields(part.problem, partition=many.entries[index].partition)
-            [log_bounds] = await bounds(self._context.router, [self._reading[index].slot])
+            [log_bounds] = await find_bounds(self._context.router, [self._reading[index].slot])
             many.advance(index, log_bounds["high_watermark" if grant.start == "latest" else "log_start"])
 
     def _events(self, index: int, grant: Grant, many: MultiFetch, part: Part) -> bytes:

@@ -8,7 +8,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.diagnosis.activity import Activity
 from gateway.groups.diagnosis.facts import Behind
 from gateway.groups.diagnosis.findings import findings
-from gateway.groups.group_lag import lags
+from gateway.groups.group_lag import measure_lags
 from gateway.groups.hosting.calls import EXPLAIN
 from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
@@ -29,7 +29,7 @@ async def explain_group(request: Request, context: GroupContext) -> Response:
     ]
     behind = {
         Slot(topic, partition): Behind(lag.records, lag.age_ms)
-        for (topic, partition, _), lag in zip(committed, await lags(context.router, committed), strict=True)
+        for (topic, partition, _), lag in zip(committed, await measure_lags(context.router, committed), strict=True)
         if lag is not None
     }
     done = sum(share.done for share in activity.view.shares)

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.context import GroupContext
-from gateway.groups.group_lag import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.model.errors import CommitTooHigh
 from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
@@ -156,7 +156,8 @@ async def _resolve_positions(
     timestamp = _timestamp(context, body)
     before = {(position.topic, position.topic_id, position.partition): position.offset for position in view.offsets}
     moved = []
-    for (topic, number), partition_bounds in zip(places, await bounds(context.router, places, timestamp), strict=True):
+    all_bounds = await find_bounds(context.router, places, timestamp)
+    for (topic, number), partition_bounds in zip(places, all_bounds, strict=True):
         start, end = partition_bounds["log_start"], partition_bounds["high_watermark"]
         if body.shift is not UNSET:
             committed = before.get((topic, context.partitions.topic_id(topic, number), number)) or start
@@ -198,7 +199,7 @@ async def _check_entries(
         name, meant_id = entry.topic, entry.topic_id
         if meant_id is not None and not await context.topics.confirm_id(name, meant_id.__eq__):
             raise other_topic(name, context.topics.topic(name).record.topic_id)
-    for entry, partition_bounds in zip(entries, await bounds(context.router, places), strict=True):
+    for entry, partition_bounds in zip(entries, await find_bounds(context.router, places), strict=True):
         if entry.offset > partition_bounds["high_watermark"]:
             raise CommitTooHigh(
                 f"offset {entry.offset} of partition {entry.partition} of topic {entry.topic!r} is above the high "

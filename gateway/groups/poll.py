@@ -33,7 +33,7 @@ from gateway.filters.record_filter import record_filter
 from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
 from gateway.groups.core.failures import trim
-from gateway.groups.group_lag import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import RESET, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.membership import Owned
@@ -158,7 +158,7 @@ class _Poll:
             storing = start_task(self._assignments.wait_stored(first)) if first.sequence else None
             try:
                 grant = await self._assignments.copy_dead_letters(self._call, grant)
-                grant = await self._assignments.with_starts(self._call, grant)
+                grant = await self._assignments.find_starts(self._call, grant)
                 reading = readable(self._wish, grant)
                 self._note_delays(grant)
                 entries = self._entries(reading)
@@ -281,7 +281,7 @@ class _Poll:
         if above := [(one, problem) for one, problem in outside if problem.code == ABOVE]:
             await self._lower(above, grant)
             return True
-        found = await bounds(self._context.router, [one.slot for one, _ in outside])
+        found = await find_bounds(self._context.router, [one.slot for one, _ in outside])
         for (one, _), place in zip(outside, found, strict=True):
             self._moved[one.slot] = place["high_watermark" if grant.start == "latest" else "log_start"]
         return True

@@ -60,7 +60,7 @@ class InternalListener:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
 
-    async def until_idle(self, seconds: float) -> None:
+    async def wait_idle(self, seconds: float) -> None:
         """Waits until every call over a link has its reply, for at most `seconds`. So waits for acks can complete."""
         for _ in range(round(seconds / IDLE_CHECK_S)):
             if not any(link.is_serving for link in self._links):

@@ -119,13 +119,13 @@ class Router:
 
     async def call_all(self, call: PartitionCall[None, R], topic: Topic) -> list[R | None]:
         """Makes a call for every partition of a topic. The results are in the order of the partitions."""
-        rows = await self.rows(call, topic.record)
+        rows = await self.collect_rows(call, topic.record)
         left = [number for number in range(topic.record.partitions) if number not in rows]
         results = await asyncio.gather(*(self.call(call, topic.record.name, number, None) for number in left))
         rows.update(zip(left, (result for result, _ in results), strict=True))
         return [rows[number] for number in range(topic.record.partitions)]
 
-    async def rows(
+    async def collect_rows(
         self, call: PartitionCall[None, R], record: TopicRecord, timeout_s: float | None = None
     ) -> dict[int, R | None]:
         """Makes a call for all partitions of a topic, with one message to each process that answers for some.
@@ -139,7 +139,7 @@ class Router:
                 by_owner.setdefault(self.peers.owner(record.topic_id, number), []).append(number)
             except NoLeader:
                 continue
-        retrying = [self._rows_of(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
+        retrying = [self._ask_owner(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
         answers = await asyncio.gather(*retrying)
         return {number: row for rows in answers for number, row in rows}
 
@@ -173,7 +173,7 @@ class Router:
             if request.call not in self._calls:
                 raise MalformedCall(f"this process does not know the call {request.call}")
             call = self._calls[request.call].call
-            return await self._local_rows(call, request.topic_id, request.topic, request.partitions), b""
+            return await self._collect_here(call, request.topic_id, request.topic, request.partitions), b""
 
         by_name = {name: of(answering) for name, answering in self._calls.items()}
         return {"rows": handler(RowsArguments, rows), **by_name}
@@ -204,7 +204,7 @@ class Router:
                 raise  # the call may have been executed
             raise LinkDown("the connection to the process that owns the partition was lost") from None
 
-    async def _rows_of(
+    async def _ask_owner(
         self,
         call: PartitionCall[None, R],
         record: TopicRecord,
@@ -213,7 +213,7 @@ class Router:
         timeout_s: float | None,
     ) -> Sequence[tuple[int, Any]]:
         if self.peers.is_local(owner):
-            return await self._local_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
+            return await self._collect_here(call, record.topic_id, record.name, [(number, 0) for number in numbers])
         epochs = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
         arguments = RowsArguments(call.name, record.topic_id, record.name, epochs)
         try:
@@ -225,7 +225,7 @@ class Router:
             return []
         return rows  # type: ignore[no-any-return]
 
-    async def _local_rows(
+    async def _collect_here(
         self, call: PartitionCall[None, R], topic_id: str, topic_name: str, epochs: _PartitionEpochs
     ) -> list[tuple[int, R | None]]:
         function: Callable[[Partition, None], Awaitable[Reply[R]]] = self._calls[call.name].function

@@ -63,7 +63,7 @@ async def _describe(host: PushHost, partition: Partition, name: str) -> tuple[Vi
 
 
 async def _list(host: PushHost, partition: Partition, _: None) -> tuple[list[View], bytes]:
-    groups = (await host.coordinator(partition)).groups.values()
+    groups = (await host.load_coordinator(partition)).groups.values()
     subscriptions = [await host.find(partition, group.name) for group in groups if group.definition is not None]
     return [_view(*subscription) for subscription in subscriptions], b""
 

@@ -50,7 +50,7 @@ class PushHost:
     def start(self, means: Means) -> None:
         """Begins to run what this process coordinates."""
         self._means = means
-        self._looking = keep_running(self._look_often, "looking for subscriptions")
+        self._looking = keep_running(self._reconcile_often, "looking for subscriptions")
 
     async def stop(self) -> None:
         """Ends all deliveries."""
@@ -113,16 +113,16 @@ class PushHost:
         hosted = await self._groups.at(partition)
         return hosted.coordinator.find(name), self._runners.get(name)
 
-    async def coordinator(self, partition: Partition) -> Coordinator:
+    async def load_coordinator(self, partition: Partition) -> Coordinator:
         """Returns the coordinator of a partition."""
         return (await self._groups.at(partition)).coordinator
 
-    async def _look_often(self) -> None:
+    async def _reconcile_often(self) -> None:
         while True:
-            await self._look()
+            await self._reconcile()
             await asyncio.sleep(LOOK_S)
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         topic = self._topics.get(GROUPS_TOPIC)
         coordinators: list[Hosted] = []
         topic_id, count = ("", 0) if topic is None else (topic.record.topic_id, topic.record.partitions)

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
 from gateway.access.access import limits_of
-from gateway.groups.group_lag import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
@@ -80,7 +80,7 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
         await _confirm(context, sender, body.url)
     is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
     definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason)
-    positions = await _positions(context, topics, body.start)
+    positions = await _find_positions(context, topics, body.start)
     is_new = await _put(context, group, definition, positions)
     document = await _describe(context, group)
     response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
@@ -113,7 +113,7 @@ async def describe_subscription(request: Request, context: PushContext) -> Respo
 async def list_subscriptions(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions"""
     read_query(request, NoQuery)
-    views = await context.groups.coordinators.all_of(LIST)
+    views = await context.groups.coordinators.call_all(LIST)
     rows = [_subscription_json(view if isinstance(view, View) else convert(view, View)) for view in views]
     caller = request.caller
     listed = [
@@ -150,7 +150,7 @@ async def replay_subscription(request: Request, context: PushContext) -> Respons
     if (body.to is UNSET) == (body.offsets is UNSET):
         raise Problem("invalid_body", "give one of to and offsets")
     definition = (await _get(request, context, group)).definition
-    positions = await _positions(context, definition.topics, "latest" if body.to is UNSET else body.to)
+    positions = await _find_positions(context, definition.topics, "latest" if body.to is UNSET else body.to)
     if body.offsets is not UNSET:
         positions = _replay_positions(positions, body.offsets)
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
@@ -242,7 +242,7 @@ async def _get(request: Request, context: PushContext, group: str) -> _StoredDef
 
 async def _find(context: PushContext, group: str) -> _StoredDefinition | None:
     """Returns a subscription, without a check of rights; None: there is none."""
-    described = await _view(context, group)
+    described = await _fetch_view(context, group)
     if described is None or described.definition is None:
         return None
     return _StoredDefinition(described.definition, decode(described.definition))
@@ -257,7 +257,7 @@ def _unknown(group: str) -> Problem:
     return Problem("unknown_subscription", f"there is no subscription {group.removeprefix(PUSH_PREFIX)!r}")
 
 
-async def _view(context: PushContext, group: str) -> View | None:
+async def _fetch_view(context: PushContext, group: str) -> View | None:
     try:
         return await context.groups.coordinators.call(DESCRIBE, View, group, group)
     except UnknownGroup:
@@ -269,7 +269,7 @@ async def _view(context: PushContext, group: str) -> View | None:
 
 
 async def _describe(context: PushContext, group: str) -> dict[str, object]:
-    described = await _view(context, group)
+    described = await _fetch_view(context, group)
     if described is None or described.definition is None:
         raise _unknown(group)
     return _subscription_json(described)
@@ -324,7 +324,7 @@ def _origin(context: PushContext) -> str:
     return urlsplit(context.groups.settings.advertised_url).hostname or "penstock"
 
 
-async def _positions(context: PushContext, topics: tuple[str, ...], start: Start) -> tuple[Position, ...]:
+async def _find_positions(context: PushContext, topics: tuple[str, ...], start: Start) -> tuple[Position, ...]:
     """Returns the positions of a start. Raises Problem invalid_body."""
     timestamp = None
     if start not in ("earliest", "latest"):
@@ -337,7 +337,7 @@ async def _positions(context: PushContext, topics: tuple[str, ...], start: Start
     if topics and not (existing := [name for name in topics if served.get(name) is not None]):
         raise Problem("unknown_topic", f"all topics of the subscription were deleted: {', '.join(topics)}")
     places = [(name, number) for name in existing for number in range(served.topic(name).record.partitions)]
-    all_bounds = await bounds(context.groups.router, places, timestamp)
+    all_bounds = await find_bounds(context.groups.router, places, timestamp)
     positions = []
     for (name, number), partition_bounds in zip(places, all_bounds, strict=True):
         offset = partition_bounds["log_start"] if start == "earliest" else partition_bounds["high_watermark"]

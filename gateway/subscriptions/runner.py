@@ -187,7 +187,7 @@ class Runner:
         """Keeps an attempt for people."""
         self.attempts.append(attempt)
 
-    async def pace(self) -> None:
+    async def wait_rate(self) -> None:
         """Waits until the rate allows one more request."""
         rate = self.definition.delivery.rate_per_second_max
         if rate is None:
@@ -244,7 +244,7 @@ class _Lane:
                 await self._wait(self.window.due_ms)
                 continue
             await runner.slots.acquire()
-            await runner.pace()
+            await runner.wait_rate()
             runner.tasks.start(self._send(batch), "sending by push", of=runner.group)
 
     async def _read_once(self) -> None:

@@ -64,12 +64,12 @@ async def read_table(request: Request, context: FetchContext) -> Response:
     is_stream = prefers_events(accept, (JSON,))
     if not is_stream:
         choose_media_type(accept, (JSON,))
-    start = await _start(request, context, name, query, is_stream=is_stream)
+    start = await _find_start(request, context, name, query, is_stream=is_stream)
     await check_leadership(request, context.router, [(name, number) for number in range(len(start.offsets))])
     read = _TableRead(context, name, query, start)
     if is_stream:
-        return await _as_events(request, context, read, is_other=start.is_other)
-    return await _as_page(request, context, read)
+        return await _send_events(request, context, read, is_other=start.is_other)
+    return await _send_page(request, context, read)
 
 
 class _TableRead:
@@ -122,7 +122,7 @@ class _TableRead:
         self.is_complete = self._number == len(self.positions)
 
 
-async def _as_page(request: Request, context: FetchContext, read: _TableRead) -> Response:
+async def _send_page(request: Request, context: FetchContext, read: _TableRead) -> Response:
     settings = context.settings
     max_bytes = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
     left = sendable_bytes(request, max_bytes)
@@ -140,7 +140,7 @@ async def _as_page(request: Request, context: FetchContext, read: _TableRead) ->
     return await compress_response(request, Response(body, headers))
 
 
-async def _as_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
+async def _send_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
     with context.long_polls.waiting(len(read.positions)):
         number, rows = await read.next(PIECE_BYTES)  # its problem is an answer of its own
         if context.lifecycle.is_refusing:
@@ -187,7 +187,9 @@ def _events(number: int, rows: bytes, position: str) -> bytes:
     return b"".join([*events, f"id: {position}\n\n".encode()])
 
 
-async def _start(request: Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool) -> Start:
+async def _find_start(
+    request: Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool
+) -> Start:
     """Returns where to begin: at the positions of the reader, else at the first records."""
     event_id = request.headers.get("Last-Event-ID") if is_stream else None
     text = event_id or query.positions

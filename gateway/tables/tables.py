@@ -107,7 +107,7 @@ class Tables:
         if request.at_least is not None:
             await self._reach(partition, request.at_least, request.wait_ms)
         index = await self._load_index(partition)
-        record = await self._record(partition, request.key, index.find(request.key))
+        record = await self._read_record(partition, request.key, index.find(request.key))
         return self._answer(partition, request, record)
 
     async def read_rows(self, partition: Partition, request: TablePiece) -> tuple[PieceRead, bytes]:
@@ -203,7 +203,7 @@ class Tables:
                 break
             del self._indexes[oldest]
 
-    async def _record(self, partition: Partition, key: bytes, offset: int | None) -> Record | None:
+    async def _read_record(self, partition: Partition, key: bytes, offset: int | None) -> Record | None:
         """Returns the record at an offset if it has the key; None if compaction has removed it."""
         if offset is None or offset < partition.log.log_start:
             return None

@@ -37,7 +37,7 @@ class GroupLags:
         asked = list(groups)
         names = sorted({name for group in asked for name in group.topics})
         records = [topic.record for name in names if (topic := self._topics.get(name)) is not None]
-        rows = await asyncio.gather(*(self._router.rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
+        rows = await asyncio.gather(*(self._router.collect_rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
         bounds = {
             (record.name, number): bound
             for record, by_number in zip(records, rows, strict=True)
