@@ -21,7 +21,7 @@ from penstock.consumer.deserializers import Deserializer, deserializers
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
 from penstock.consumer.group_member import GroupMember, GroupTerms
-from penstock.consumer.start import Start, StartPosition, start_positions
+from penstock.consumer.start import Start, StartPosition, find_starts
 from penstock.consumer.work_queue import QueueTerms, WorkQueue
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.processing import Process, Processor
@@ -160,10 +160,10 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         else:
             view, decode = FetchView(api.JSON_TYPE, {**query, "value": "json"}, follow), decode_json
 
-        async def opener() -> tuple[Fetcher, list[StartPosition]]:
+        async def open_fetcher() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options, topic_id=topic_id)
 
-        return self._keep(Consumer(topic, opener, decode if made is None else decoding(decode, made)))
+        return self._keep(Consumer(topic, open_fetcher, decode if made is None else decoding(decode, made)))
 
     def consumer(
         self,
@@ -308,7 +308,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         growth = topics.load if partitions is None and view.is_following else None
         if partitions is None:
             partitions = range(await topics.load(topic))
-        starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
+        starts = await find_starts(attempts, topic, partitions, start, give_up_ms)
         if ends is not None:
             starts = [start.ending_at(ends.get(start.partition, start.end)) for start in starts]
         return Fetcher(attempts, topic, starts, view, options, growth, topic_id), starts

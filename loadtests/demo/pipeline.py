@@ -52,8 +52,8 @@ async def play(output: Path, flights_max: int | None, progress: Progress) -> Out
     started = time.perf_counter()
     flights = await _read(flights_max, progress)
     with workspace(output) as way:
-        log = await through_the_log(way, flights, progress)
-        tables = await _into_tables(way, output / LAKE, log.tiered.store, progress)
+        log = await send_through_log(way, flights, progress)
+        tables = await _ingest_into_tables(way, output / LAKE, log.tiered.store, progress)
         await _draw(tables.report, output / PLOT, progress)
     outcome = Outcome(
         flights=flights,
@@ -79,7 +79,7 @@ async def _read(flights_max: int | None, progress: Progress) -> Flights:
     return flights
 
 
-async def through_the_log(way: Path, flights: Flights, progress: Progress) -> Log:
+async def send_through_log(way: Path, flights: Flights, progress: Progress) -> Log:
     """Produces, fetches and tiers. The node stops at the end: later steps read the store."""
     step = progress.step("start a node")
     async with running_node(way) as url, Client(url) as client:
@@ -110,7 +110,7 @@ async def _produce_and_fetch(
     return produced, fetched
 
 
-async def _into_tables(way: Path, lake: Path, store: str, progress: Progress) -> Tables:
+async def _ingest_into_tables(way: Path, lake: Path, store: str, progress: Progress) -> Tables:
     table = lake / "tables" / TOPIC
     step = progress.step("ingest with Spark")
     ingested = await ingest(store, TOPIC, lake, way)

@@ -50,7 +50,7 @@ class Generators:
     ) -> OpenOutcome:
         request = request_bytes("POST", host, target, body, headers)
         timeout_s = schedule.offset_s(schedule.count) + 30
-        return self.in_child(timeout_s, partial(_open_loop, url, request, schedule))
+        return self.in_child(timeout_s, partial(_run_open_loop, url, request, schedule))
 
     def delivery(self, url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
         timeout_s = schedule.offset_s(schedule.count) + 60
@@ -93,5 +93,5 @@ def _end_at_first_error() -> None:
     asyncio.get_running_loop().set_exception_handler(end)
 
 
-async def _open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
+async def _run_open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
     return await OpenLoop(connector(url), schedule, lambda _: request).run()

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from penstock.consumer.start import StartPosition, start_positions
+from penstock.consumer.start import StartPosition, find_starts
 from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.transport import api
@@ -120,7 +120,7 @@ class Fetcher:
             with contextlib.suppress(ClientError):  # the other partitions report an error that persists
                 new = [number for number in range(await growth(self._topic)) if number not in self._credits]
                 give_up_ms = self._options.unreachable_timeout_ms
-                for start in await start_positions(self._attempts, self._topic, new, "earliest", give_up_ms):
+                for start in await find_starts(self._attempts, self._topic, new, "earliest", give_up_ms):
                     self._credits[start.partition] = asyncio.Semaphore(self._options.prefetch_batches)
                     self._unfinished += 1
                     self._tasks.append(asyncio.get_running_loop().create_task(self._run(start)))
@@ -181,7 +181,7 @@ class Fetcher:
             self._epochs.clear()
         try:
             give_up_ms = self._options.unreachable_timeout_ms
-            [start] = await start_positions(self._attempts, self._topic, [partition], "earliest", give_up_ms)
+            [start] = await find_starts(self._attempts, self._topic, [partition], "earliest", give_up_ms)
         except ProblemError as missing:
             if missing.code != "unknown_partition":
                 raise

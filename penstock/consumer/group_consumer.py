@@ -163,7 +163,7 @@ class GroupConsumer(AsyncClosing):
         while (records := await self.poll(idle_ms)) or idle_ms is None:
             async with asyncio.TaskGroup() as tasks:
                 for part in by_partition(records):
-                    tasks.create_task(_in_order(work, part, fail))
+                    tasks.create_task(_process_in_order(work, part, fail))
             if records and not self.is_auto_commit:
                 await self.commit()
 
@@ -200,7 +200,7 @@ class GroupConsumer(AsyncClosing):
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
         if self._member.terms.auto_commit:
-            await _in_time(self._commit_finished())
+            await _wait_bounded(self._commit_finished())
         self._records = self._records[: self._taken]
         await self._reassign(set())
 
@@ -216,7 +216,7 @@ class GroupConsumer(AsyncClosing):
     async def leave(self) -> None:
         """Leaves the group. Without an answer in time the session ends by itself."""
         if self._is_started:
-            await _in_time(self._member.leave())
+            await _wait_bounded(self._member.leave())
 
     async def _next_delivery(self, timeout_ms: int | None) -> None:
         """Finishes the records of the last delivery and waits for the next; a poll that is not over goes on."""
@@ -354,7 +354,7 @@ def by_partition(records: Iterable[Record]) -> list[list[Record]]:
     return list(parts.values())
 
 
-async def _in_order(
+async def _process_in_order(
     work: Callable[[Record], Awaitable[None]], records: Iterable[Record], fail: Callable[[Record, str], None] | None
 ) -> None:
     for record in records:
@@ -371,7 +371,7 @@ def _slot(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition)
 
 
-async def _in_time(work: Awaitable[object]) -> None:
+async def _wait_bounded(work: Awaitable[object]) -> None:
     """Awaits for a bounded time, whatever becomes of it: records that are not committed are delivered again."""
     with contextlib.suppress(ClientError, TimeoutError):
         async with asyncio.timeout(_CLOSE_S):

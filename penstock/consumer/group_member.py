@@ -114,7 +114,7 @@ class GroupMember:
         await self._pause_after(delivery)
         return delivery
 
-    async def missing_topics(self) -> list[str]:
+    async def find_missing_topics(self) -> list[str]:
         """Returns those of the consumer's topics that do not exist."""
         missing = []
         for topic in self.terms.topics:
@@ -127,7 +127,7 @@ class GroupMember:
 
     async def check_topics(self) -> None:
         """Notes deleted topics. Raises ProblemError if all topics of the consumer are, and it has no pattern."""
-        missing = await self.missing_topics()
+        missing = await self.find_missing_topics()
         for topic in missing:
             self.note_deleted(topic)
         self._left_out = set(missing)

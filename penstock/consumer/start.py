@@ -29,7 +29,7 @@ class StartPosition(NamedTuple):
         return self if end >= self.end else self._replace(end=max(end, min(self.offset, self.end)))
 
 
-async def start_positions(
+async def find_starts(
     attempts: Attempts, topic: str, partitions: Iterable[int], start: Start, give_up_ms: int
 ) -> list[StartPosition]:
     """Finds all start positions concurrently. A partition that a mapping omits begins at its earliest record."""

@@ -100,7 +100,7 @@ class GroupConsumer(Closing):
         fail = self.fail if is_reporting_failures else None
         with ThreadPoolExecutor(threads_max, "penstock-work") as pool:
             while (records := self.poll(idle_ms)) or idle_ms is None:
-                for done in [pool.submit(_in_order, work, part, fail) for part in by_partition(records)]:
+                for done in [pool.submit(_process_in_order, work, part, fail) for part in by_partition(records)]:
                     done.result()
                 if records and not self._consumer.is_auto_commit:
                     self.commit()
@@ -117,7 +117,7 @@ class GroupConsumer(Closing):
                 self._run(self._consumer.leave())
 
 
-def _in_order(
+def _process_in_order(
     work: Callable[[Record], object], records: Iterable[Record], fail: Callable[[Record, str], None] | None
 ) -> None:
     for record in records:

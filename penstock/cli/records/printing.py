@@ -73,8 +73,10 @@ async def print_records(node: Node, arguments: ConsumeArguments) -> None:
         partitions = arguments.partitions or tuple(range(existing))
         start = arguments.start
         if arguments.tail is not None:
-            start = await _tails(client, arguments.topic, partitions, arguments.tail)
-        ends = None if arguments.until is None else await _ends(client, arguments.topic, partitions, arguments.until)
+            start = await _find_tails(client, arguments.topic, partitions, arguments.tail)
+        ends = None
+        if arguments.until is not None:
+            ends = await _find_ends(client, arguments.topic, partitions, arguments.until)
         with _naming("--from", start):
             fetcher, _ = await client.fetcher(arguments.topic, partitions, start, _view(arguments), options, ends)
         try:
@@ -164,7 +166,7 @@ async def _accept(queue: WorkQueue, records: list[WorkRecord]) -> list[WorkRecor
         return records
 
 
-async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
+async def _find_tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
     """Returns the offset of the first of the last `count` records of each partition."""
     positions = await asyncio.gather(*(client.find_positions(topic, partition) for partition in partitions))
     return {
@@ -173,7 +175,7 @@ async def _tails(client: Client, topic: str, partitions: Sequence[int], count: i
     }
 
 
-async def _ends(client: Client, topic: str, partitions: Sequence[int], until: int | str) -> dict[int, int]:
+async def _find_ends(client: Client, topic: str, partitions: Sequence[int], until: int | str) -> dict[int, int]:
     """Returns the exclusive end offset of each partition."""
     if isinstance(until, int):
         return dict.fromkeys(partitions, until)

@@ -111,7 +111,7 @@ async def _send_input(
     records = size_bytes = lines = 0
     async with InputReader(name, target.body_bytes) as reader:
         try:
-            async for body in _bodies(reader, target):
+            async for body in _read_bodies(reader, target):
                 records += await _post(client, target, body, next(keys))
                 size_bytes += body.size_bytes
                 lines += body.lines
@@ -126,7 +126,7 @@ async def _send_input(
     return Sent(records, size_bytes, 0)
 
 
-async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
+async def _read_bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     if target.form == "raw":
         value = await _read_all(reader)
         yield Body(_record(value, target) if target.is_rendered else value, 1, len(value))
