@@ -125,7 +125,7 @@ async def connect_to_supervisor(supervisor: LinkClient) -> Link:
     An orphan would hold the lock of the data directory.
     """
     try:
-        return await supervisor.connected(JOIN_S)
+        return await supervisor.wait_connected_within(JOIN_S)
     except LinkLost as error:
         raise SystemExit(f"the supervisor has exited: {error}") from None
 

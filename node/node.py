@@ -31,9 +31,9 @@ from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.multi_fetch import multi_fetch_handlers
-from gateway.groups.bounds import lag_calls
 from gateway.groups.context import GroupContext
 from gateway.groups.dead_letters import copy_dead_letter
+from gateway.groups.group_lag import lag_calls
 from gateway.groups.hosting.answering import group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
@@ -68,7 +68,7 @@ from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from gateway.subscriptions.calls import push_calls
 from gateway.subscriptions.context import PushContext
-from gateway.subscriptions.core.targets import allowed_targets
+from gateway.subscriptions.core.targets import parse_targets
 from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
@@ -359,7 +359,7 @@ def _sender(settings: NodeSettings) -> Sender | None:
         return None
     from gateway.subscriptions.sender import Sender  # it imports aiohttp, a sixth of the start of a node
 
-    return Sender(allowed_targets(words, allows_http=settings.push_http))
+    return Sender(parse_targets(words, allows_http=settings.push_http))
 
 
 def _answer_limits(settings: NodeSettings) -> ResponseLimits:

@@ -57,7 +57,7 @@ class Example:
 
 @cache
 def load_contract() -> dict[str, Any]:
-    """Return the contract as plain values. Callers share it and must not change it."""
+    """Returns the contract as plain values. Callers share it and must not change it."""
     contract = _read_yaml(_package().joinpath("gateway.yaml"))
     assert isinstance(contract, dict)
     return contract
@@ -69,7 +69,7 @@ def contract_json() -> bytes:
 
 
 def operations(contract: dict[str, Any]) -> Iterator[Operation]:
-    """Return all operations in the order of the document."""
+    """Returns all operations in the order of the document."""
     for path, item in contract["paths"].items():
         shared = item.get("parameters", [])
         for method, spec in item.items():
@@ -79,7 +79,7 @@ def operations(contract: dict[str, Any]) -> Iterator[Operation]:
 
 
 def resolve(contract: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    """Return the value itself, or the target of its `$ref`."""
+    """Returns the value itself, or the target of its `$ref`."""
     while "$ref" in value:
         target: Any = contract
         for part in value["$ref"].removeprefix("#/").split("/"):

@@ -21,7 +21,7 @@ from penstock.consumer.deserializers import Deserializer, deserializers
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
 from penstock.consumer.group_member import GroupMember, GroupTerms
-from penstock.consumer.start import Start, StartPosition, start_positions
+from penstock.consumer.start import Start, StartPosition, find_starts
 from penstock.consumer.work_queue import QueueTerms, WorkQueue
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.processing import Process, Processor
@@ -65,7 +65,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         cacert: str | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """Make a client; the first request connects. `cacert` is a PEM file of CAs to trust instead of the system's.
+        """Makes a client; the first request connects. `cacert` is a PEM file of CAs to trust instead of the system's.
 
         Raises ValueError for an invalid address, OSError for a `cacert` that cannot be used.
         """
@@ -92,7 +92,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)
 
     async def close(self) -> None:
-        """Close the connections. Close the producers and consumers of this client first.
+        """Closes the connections. Close the producers and consumers of this client first.
 
         It aborts those that are still open: records without a result fail with ClientClosed, and what was read and not
         committed is delivered again.
@@ -102,7 +102,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             await child.abort()
 
     async def call(self, request: Request) -> Json:
-        """Make one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
+        """Makes one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
         return (await self._transport.send(request)).json()
 
     def producer(
@@ -115,7 +115,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         headers: Headers = (),
         **changed: Unpack[ChangedOptions],
     ) -> Producer:
-        """Make a producer with the client's options, except for those named: `client.producer(linger_ms=0)`.
+        """Makes a producer with the client's options, except for those named: `client.producer(linger_ms=0)`.
 
         `partitioner` is key_hash, sticky, round_robin or a function. A serializer is json, string, bytes, the name of
         an installed one, or an object. Interceptors see every record before it is sent and when it has its result.
@@ -124,7 +124,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         options = self.options.changed("producer", changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers)
-        return self._kept(Producer(attempts, self._topics, options, chooser(partitioner), preparation))
+        return self._keep(Producer(attempts, self._topics, options, chooser(partitioner), preparation))
 
     def consume(
         self,
@@ -141,7 +141,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
-        """Read a topic: `async for record in client.consume("flights")`.
+        """Reads a topic: `async for record in client.consume("flights")`.
 
         `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition as
         positions() returns them. With `topic_id`, which the consumer has too, these are of no other topic of that name.
@@ -152,18 +152,18 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         `out_of_range`, ... Raises ValueError for an unknown deserializer.
         """
         options = self.options.changed("consume", changed)
-        wanted = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
-        query: Query = {name: value for name, value in wanted.items() if value is not None}
+        given = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
+        query: Query = {name: value for name, value in given.items() if value is not None}
         made = deserializers(key_deserializer, value_deserializer)
         if options.verify_crc:
             view, decode = FetchView(api.BATCH_TYPE, query, follow), decode_verified
         else:
             view, decode = FetchView(api.JSON_TYPE, {**query, "value": "json"}, follow), decode_json
 
-        async def opener() -> tuple[Fetcher, list[StartPosition]]:
+        async def open_fetcher() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options, topic_id=topic_id)
 
-        return self._kept(Consumer(topic, opener, decode if made is None else decoding(decode, made)))
+        return self._keep(Consumer(topic, open_fetcher, decode if made is None else decoding(decode, made)))
 
     def consumer(
         self,
@@ -187,7 +187,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> GroupConsumer:
-        """Read topics as a member of a consumer group: `async with client.consumer(...) as consumer`.
+        """Reads topics as a member of a consumer group: `async with client.consumer(...) as consumer`.
 
         A record is finished when the next one is asked for. With `auto_commit`, asking for the next delivery commits
         the last; otherwise `await consumer.commit()` does, and the group's setting `auto_commit` becomes false for all
@@ -220,7 +220,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         )
         member = self.group_member(terms, options)
         events = GroupEvents(on_assigned, on_revoked)
-        return self._kept(GroupConsumer(member, poll_interval_ms_max, events, auto_commit_ms))
+        return self._keep(GroupConsumer(member, poll_interval_ms_max, events, auto_commit_ms))
 
     def queue(
         self,
@@ -235,7 +235,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
-        """Take single records of a share group: `async with client.queue("mail", topics="jobs") as queue`.
+        """Takes single records of a share group: `async with client.queue("mail", topics="jobs") as queue`.
 
         `async for record in queue` takes up to `max_records` at once; each is locked for `lock_ms`, by default the
         group's, and needs an outcome: `await record.accept()`, or `async with record`, which releases it if an
@@ -254,8 +254,8 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         return self.work_queue(terms, self.options.changed("queue", changed))
 
     def work_queue(self, terms: QueueTerms, options: ClientOptions) -> WorkQueue:
-        """Return what queue() does, for terms that it has no argument for."""
-        return self._kept(WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options))
+        """Returns what queue() does, for terms that it has no argument for."""
+        return self._keep(WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options))
 
     def processor(
         self,
@@ -269,7 +269,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         filters: Sequence[str] = (),
         **changed: Unpack[ChangedOptions],
     ) -> Processor:
-        """Make a processor that stores the outputs of each record exactly once: `await processor.run()`.
+        """Makes a processor that stores the outputs of each record exactly once: `await processor.run()`.
 
         `process` gets a Record and returns an iterable of Output; it may be a coroutine function. `outputs` has the
         number of partitions of each output topic: outputs with a key go to one of these, also after the topic has
@@ -284,7 +284,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         return Processor(consumer, attempts, options, group, process, outputs)
 
     def group_member(self, terms: GroupTerms, options: ClientOptions) -> GroupMember:
-        """Return the calls of a member, for a consumer that this client has no method for."""
+        """Returns the calls of a member, for a consumer that this client has no method for."""
         return GroupMember(Attempts(self._transport, options, self._attempts.jitter), terms, options)
 
     async def fetcher(
@@ -297,7 +297,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         ends: Mapping[int, int] | None = None,
         topic_id: str | None = None,
     ) -> tuple[Fetcher, list[StartPosition]]:
-        """Return the fetcher of a consumer, whose answers are undecoded, and the start of each partition.
+        """Returns the fetcher of a consumer, whose answers are undecoded, and the start of each partition.
 
         If `view` does not follow, each partition in `ends` ends before that offset, or at its present end if that is
         lower.
@@ -308,13 +308,13 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         growth = topics.load if partitions is None and view.is_following else None
         if partitions is None:
             partitions = range(await topics.load(topic))
-        starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
+        starts = await find_starts(attempts, topic, partitions, start, give_up_ms)
         if ends is not None:
-            starts = [one.ending_at(ends.get(one.partition, one.end)) for one in starts]
+            starts = [start.ending_at(ends.get(start.partition, start.end)) for start in starts]
         return Fetcher(attempts, topic, starts, view, options, growth, topic_id), starts
 
     async def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Retries by the options, unlike describe_topic().
+        """Returns the number of partitions of a topic. Retries by the options, unlike describe_topic().
 
         Raises ProblemError if the topic does not exist.
         """
@@ -336,15 +336,15 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         source: str | None = None,
         source_positions: tuple[int, int] | None = None,
     ) -> Json:
-        """Post a body that is already in a form of the contract, and return the produce answer. Retries by the options.
+        """Posts a body that is in a form of the contract, and returns the produce answer. Retries by the options.
 
         For bulk data: nothing is parsed or batched here. With an `idempotency_key`, retries never create duplicates.
         With `expected_end`, the partition's log must end there; with `fencing_token`, the partition's token must be
         this one. With `source` and its first and last `source_positions`, each position is stored once; retries
         never create duplicates. Raises ProblemError if any partition failed: the first problem of the answer.
         """
-        wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
-        query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}
+        options = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
+        query: dict[str, str | int] = {name: value for name, value in options.items() if value is not None}
         query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}
         compression = self.options.compression
         headers = api.produce_conditions(idempotency_key, expected_end, fencing_token, source, source_positions)
@@ -361,8 +361,8 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
                 raise problem_from(result["problem"], result.get("status", answer.status), answer.headers)
         return document
 
-    def _kept(self, child: ChildT) -> ChildT:
-        """Note a producer or consumer, which close() aborts. Raises ClientClosed."""
+    def _keep(self, child: ChildT) -> ChildT:
+        """Notes a producer or consumer, which close() aborts. Raises ClientClosed."""
         self._transport.check_open()
         self._children.add(child)
         return child

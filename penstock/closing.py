@@ -20,7 +20,7 @@ class Closing:
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held. May be called more than once."""
+        """Releases what is held. May be called more than once."""
 
 
 class AsyncClosing:
@@ -36,4 +36,4 @@ class AsyncClosing:
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what is held. May be called more than once."""
+        """Releases what is held. May be called more than once."""

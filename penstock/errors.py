@@ -22,7 +22,7 @@ class ClientError(Exception):
         self.detail = detail
 
     def copy_with(self, *, no_side_effects: bool) -> Self:
-        """Return a copy for a record whose other attempts decide `no_side_effects`. Records may share this error."""
+        """Returns a copy for a record whose other attempts decide `no_side_effects`. Records may share this error."""
         other = type(self).__new__(type(self), *self.args)
         other.__dict__.update(self.__dict__)
         other.no_side_effects = no_side_effects

@@ -154,7 +154,7 @@ class ClientOptions:
     )
 
     def changed(self, function: str, changes: Mapping[str, Any]) -> ClientOptions:
-        """Return a copy with these changes, for a function that takes them as keyword arguments.
+        """Returns a copy with these changes, for a function that takes them as keyword arguments.
 
         Raises TypeError, which names the function, for an unknown name, ValueError for a value.
         """

@@ -72,7 +72,7 @@ class OutputPlan:
         return f"OutputPlan({ {target: len(lines) for target, lines in self.lines.items()} })"
 
     def add(self, record: Record, outputs: Outputs) -> None:
-        """Add the outputs of a record. Raises ValueError for a topic or a partition that is not in `counts`."""
+        """Adds the outputs of a record. Raises ValueError for a topic or a partition that is not in `counts`."""
         source = f"{self._group}/{self._topic_ids[record.topic]}/{record.partition}"
         for output in outputs:
             text, is_plain = line_of(output.value, output.key, output.headers)
@@ -95,10 +95,10 @@ class OutputPlan:
 
 
 def first_request(lines: Sequence[OutputLine], bytes_max: int) -> Sequence[OutputLine]:
-    """Return the outputs of the first inputs, up to this size; those of one input at least."""
+    """Returns the outputs of the first inputs, up to this size; those of one input at least."""
     size_bytes = count = 0
-    for _, of_input in groupby(lines, key=lambda one: one.position):
-        sizes = [len(one.line) + 1 for one in of_input]
+    for _, of_input in groupby(lines, key=lambda line: line.position):
+        sizes = [len(line.line) + 1 for line in of_input]
         if count and size_bytes + sum(sizes) > bytes_max:
             break
         size_bytes, count = size_bytes + sum(sizes), count + len(sizes)
@@ -144,7 +144,7 @@ class Processor(AsyncClosing):
             await self.process_next()
 
     def stop(self) -> None:
-        """End run() after the present delivery. Without one it takes up to a second."""
+        """Ends run() after the present delivery. Without one it takes up to a second."""
         self._is_stopping = True
 
     async def process_next(self, timeout_ms: int = 1000) -> int:
@@ -157,7 +157,7 @@ class Processor(AsyncClosing):
         return len(records)
 
     async def poll(self, timeout_ms: int) -> tuple[list[Record], OutputPlan]:
-        """Return the next delivery and an empty plan for its outputs.
+        """Returns the next delivery and an empty plan for its outputs.
 
         Raises ClientError, and ClientClosed after a failed delivery.
         """
@@ -170,7 +170,7 @@ class Processor(AsyncClosing):
         return records, OutputPlan(self._group, self._consumer.topic_ids, self._counts)
 
     async def store(self, plan: OutputPlan, count: int) -> None:
-        """Store the outputs of a delivery of this many records. The next poll commits it. Raises ClientError."""
+        """Stores the outputs of a delivery of this many records. The next poll commits it. Raises ClientError."""
         storing = (self._store(target, lines) for target, lines in plan.lines.items())
         for failed in await asyncio.gather(*storing, return_exceptions=True):
             if failed is not None:
@@ -179,30 +179,30 @@ class Processor(AsyncClosing):
         self.processed += count
 
     async def close(self) -> None:
-        """Commit the last delivery if its outputs are stored, and leave the group."""
+        """Commits the last delivery if its outputs are stored, and leaves the group."""
         if self._is_complete:
             with contextlib.suppress(ClientError):  # then the records come again, and their outputs are dropped
                 await self._consumer.commit()
         await self._consumer.close()
 
     async def _store(self, target: Target, lines: Sequence[OutputLine]) -> None:
-        """Store the outputs for one partition, one request after another."""
+        """Stores the outputs for one partition, one request after another."""
         while lines:
             request = first_request(lines, self._options.batch_bytes)
             position = await self._send(target, request)
             if position is None:
                 lines = lines[len(request) :]
             else:
-                others = [one for one in lines if one.position > position]
+                others = [line for line in lines if line.position > position]
                 self.dropped += len(lines) - len(others)
                 lines = others
 
     async def _send(self, target: Target, lines: Sequence[OutputLine]) -> int | None:
-        """Send one request. Returns None if it is stored, else the position up to which outputs are stored."""
+        """Sends one request. Returns None if it is stored, else the position up to which outputs are stored."""
         first, last = lines[0].position, lines[-1].position
         headers = {"Penstock-Source": target.source, "Penstock-Source-Positions": f"{first}-{last}"}
         query: dict[str, str | int] = {"acks": "all", "timeout_ms": self._options.ack_timeout_ms, "ndjson": "records"}
-        body = b"\n".join([one.line for one in lines])
+        body = b"\n".join([line.line for line in lines])
         request = api.produce(
             target.topic, body, api.NDJSON_TYPE, partition=target.partition, query=query, headers=headers
         )

@@ -59,22 +59,22 @@ class Record(msgspec.Struct, gc=False):
         return None if raw == b"null" else raw
 
     def json(self) -> Any:
-        """Parse the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
+        """Parses the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
         value = self.value
         return None if value is None else orjson.loads(value)
 
     def decoded(self) -> Any:
-        """Return what the consumer's value_deserializer makes of the value, else its bytes; None for a tombstone.
+        """Returns what the consumer's value_deserializer makes of the value, else its bytes; None for a tombstone.
 
         Raises UndecodableBatch, and what the deserializer raises.
         """
-        return self._decoded(self.value, None if self._deserializers is None else self._deserializers.value)
+        return self._deserialize(self.value, None if self._deserializers is None else self._deserializers.value)
 
     def decoded_key(self) -> Any:
-        """Return what the consumer's key_deserializer makes of the key, else its bytes; None without a key."""
-        return self._decoded(self.key, None if self._deserializers is None else self._deserializers.key)
+        """Returns what the consumer's key_deserializer makes of the key, else its bytes; None without a key."""
+        return self._deserialize(self.key, None if self._deserializers is None else self._deserializers.key)
 
-    def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
+    def _deserialize(self, data: bytes | None, deserializer: Any) -> Any:
         return data if data is None or deserializer is None else deserializer.deserialize(self.topic, data)
 
     @property
@@ -85,7 +85,7 @@ class Record(msgspec.Struct, gc=False):
         return bytes(self._value)
 
     def line(self, *, has_topic: bool = False) -> bytes:
-        """Return the record as a line of NDJSON in the form of its answer, with its partition first."""
+        """Returns the record as a line of NDJSON in the form of its answer, with its partition first."""
         fields: dict[str, Any] = {"topic": self.topic} if has_topic else {}
         fields |= {"partition": self.partition, "offset": self.offset}
         if self.error is not None:
@@ -99,9 +99,9 @@ class Record(msgspec.Struct, gc=False):
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Names and values. A name may occur several times."""
         return [
-            (name, _header_bytes(one))
+            (name, _header_bytes(part))
             for name, value in orjson.loads(bytes(self._headers)).items()
-            for one in (value if isinstance(value, list) else [value])
+            for part in (value if isinstance(value, list) else [value])
         ]
 
     @property
@@ -124,24 +124,24 @@ _decode_line = msgspec.json.Decoder(Record).decode
 
 
 def one_line(json: msgspec.Raw | bytes) -> msgspec.Raw:
-    """Return JSON without line ends, which are white space in it."""
+    """Returns JSON without line ends, which are white space in it."""
     return msgspec.Raw(bytes(json).translate(_LINE_ENDS_TO_SPACES))
 
 
 def decode_line(line: bytes) -> Record:
-    """Decode one line of an NDJSON answer, which has neither topic nor partition. Raises ValueError."""
+    """Decodes one line of an NDJSON answer, which has neither topic nor partition. Raises ValueError."""
     return _decode_line(line)
 
 
 def with_deserializers(records: list[Record], deserializers: Any) -> list[Record]:
-    """Give records the deserializers of their consumer."""
+    """Gives records the deserializers of their consumer."""
     for record in records:
         record._deserializers = deserializers
     return records
 
 
 def decode_records(body: bytes) -> list[Record]:
-    """Decode the records of one JSON answer to a fetch. Raises ValueError if it is not one."""
+    """Decodes the records of one JSON answer to a fetch. Raises ValueError if it is not one."""
     fetched = _decode(body)
     topic, partition = fetched.topic, fetched.partition
     for record in fetched.records:
@@ -157,7 +157,7 @@ def _header_bytes(value: Any) -> bytes | None:
 
 
 def milliseconds(timestamp: Timestamp) -> int:
-    """Return milliseconds since 1970. Raises ValueError for a datetime without a time zone."""
+    """Returns milliseconds since 1970. Raises ValueError for a datetime without a time zone."""
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise ValueError("a timestamp needs a time zone")

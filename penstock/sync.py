@@ -49,7 +49,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout_s: float | None = None) -> ResultT:
-        """Run a coroutine; an interrupt of its caller cancels it. Raises ClientClosed, TimeoutError."""
+        """Runs a coroutine; an interrupt of its caller cancels it. Raises ClientClosed, TimeoutError."""
         with self._lock:
             if self._is_stopped:
                 work.close()
@@ -64,7 +64,7 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """Cancel what still runs, whose callers get ClientClosed, and end the thread. Several threads may call it."""
+        """Cancels what still runs, whose callers get ClientClosed, and ends the thread. Several threads may call it."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
         if is_first:
@@ -93,7 +93,7 @@ class Client(Closing, Admin[Json]):
         options: ClientOptions | None = None,
         cacert: str | None = None,
     ) -> None:
-        """Make a client, as the async one."""
+        """Makes a client, as the async one."""
         self._client = aio.Client(urls, token=token, options=options, cacert=cacert)
         self._thread = LoopThread()
 
@@ -107,7 +107,7 @@ class Client(Closing, Admin[Json]):
         return self._client.statistics()
 
     def close(self) -> None:
-        """Close as the async client does, and end the client's thread."""
+        """Closes as the async client does, and ends the client's thread."""
         with contextlib.suppress(ClientClosed):  # it was closed before, or is by another thread
             self._thread.run(self._client.close())
         self._thread.stop()
@@ -122,7 +122,7 @@ class Client(Closing, Admin[Json]):
         headers: Headers = (),
         **changed: Unpack[ChangedOptions],
     ) -> Producer:
-        """Make a producer, as the async client does. The result() of each Delivery waits.
+        """Makes a producer, as the async client does. The result() of each Delivery waits.
 
         Serializers and interceptors run in the thread that calls `send`.
         """
@@ -151,7 +151,7 @@ class Client(Closing, Admin[Json]):
         value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
-        """Read a topic, as the async client does: `for record in client.consume("flights")`."""
+        """Reads a topic, as the async client does: `for record in client.consume("flights")`."""
         consumer = self._client.consume(
             topic,
             partitions=partitions,
@@ -189,7 +189,7 @@ class Client(Closing, Admin[Json]):
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> GroupConsumer:
-        """Read topics as a member of a consumer group, as the async client does.
+        """Reads topics as a member of a consumer group, as the async client does.
 
         `on_assigned` and `on_revoked` run in the thread that asks for records.
         """
@@ -210,8 +210,8 @@ class Client(Closing, Admin[Json]):
             min_bytes=min_bytes,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
-            on_assigned=calls.queued(on_assigned),
-            on_revoked=calls.queued(on_revoked),
+            on_assigned=calls.queue(on_assigned),
+            on_revoked=calls.queue(on_revoked),
             **changed,
         )
         return GroupConsumer(consumer, self._thread.run, calls)
@@ -229,7 +229,7 @@ class Client(Closing, Admin[Json]):
         value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
-        """Take single records of a share group, as the async client does."""
+        """Takes single records of a share group, as the async client does."""
         queue = self._client.queue(
             group,
             topics=topics,
@@ -255,7 +255,7 @@ class Client(Closing, Admin[Json]):
         filters: Sequence[str] = (),
         **changed: Unpack[ChangedOptions],
     ) -> Processor:
-        """Make a processor, as the async client does. `process` runs in the thread that calls `run`."""
+        """Makes a processor, as the async client does. `process` runs in the thread that calls `run`."""
         processor = self._client.processor(
             group=group,
             topics=topics,
@@ -269,7 +269,7 @@ class Client(Closing, Admin[Json]):
         return Processor(processor, process, self._thread.run)
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic, as the async client does: with retries."""
+        """Returns the number of partitions of a topic, as the async client does: with retries."""
         return self._thread.run(self._client.partition_count(topic))
 
     def post_records(
@@ -288,7 +288,7 @@ class Client(Closing, Admin[Json]):
         source: str | None = None,
         source_positions: tuple[int, int] | None = None,
     ) -> Json:
-        """Post a body in a form of the contract, as the async client does. Returns the produce answer."""
+        """Posts a body in a form of the contract, as the async client does. Returns the produce answer."""
         return self._thread.run(
             self._client.post_records(
                 topic,
@@ -354,6 +354,6 @@ class Processor(Closing):
         return len(records)
 
     def close(self) -> None:
-        """Commit the last delivery if its outputs are stored, and leave the group."""
+        """Commits the last delivery if its outputs are stored, and leaves the group."""
         with contextlib.suppress(ClientClosed):  # closing the client has closed it
             self._run(self._processor.close())

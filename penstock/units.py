@@ -43,7 +43,7 @@ class Quantity(NamedTuple):
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    """Parse a number with a unit; None for any other text.
+    """Parses a number with a unit; None for any other text.
 
     Units of sizes ignore case, those of durations do not: `64M` could mean both. Raises ValueError for a fraction of a
     millisecond or of a byte.
@@ -62,7 +62,7 @@ def parse_quantity(text: str) -> Quantity | None:
 
 
 def time_before(text: str, now_ms: int) -> int | None:
-    """Return the time, in ms since 1970, that lies a duration such as `1h` before now; None for any other text.
+    """Returns the time, in ms since 1970, that lies a duration such as `1h` before now; None for any other text.
 
     Raises ValueError for a fraction of a millisecond.
     """
@@ -71,52 +71,53 @@ def time_before(text: str, now_ms: int) -> int | None:
 
 
 def kind_of(name: str) -> Kind | None:
-    """Return the unit in the name of a setting, or None."""
+    """Returns the unit in the name of a setting, or None."""
     parts = name.split("_")
     return "ms" if "ms" in parts else "bytes" if "bytes" in parts else None
 
 
 def with_units(given: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
-    """Return settings with quantities as numbers, under their full names; `names` are those of all settings.
+    """Returns settings with quantities as numbers, under their full names; `names` are those of all settings.
 
     A text that is not a quantity is unchanged. Raises ValueError if a unit does not fit its setting, or if a name
     without its unit has a value without one.
     """
-    known = frozenset(names)
+    full_names = frozenset(names)
     resolved: dict[str, object] = {}
     for name, value in given.items():
-        full, plain = _resolved(name, value, known)
+        full, plain = _resolve(name, value, full_names)
         if full in resolved or (full != name and full in given):
             raise ValueError(f"{full} is given twice")
         resolved[full] = plain
     return resolved
 
 
-def _resolved(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
+def _resolve(name: str, value: object, full_names: frozenset[str]) -> tuple[str, object]:
     quantity = parse_quantity(value) if isinstance(value, str) else None
     if quantity is None:
-        kinds: list[Kind] = [kind for kind in ("ms", "bytes") for one in known if _short(one, kind) == name]
-        if kinds and name not in known:
+        units: tuple[Kind, ...] = ("ms", "bytes")
+        kinds = [unit for unit in units if any(_short(full_name, unit) == name for full_name in full_names)]
+        if kinds and name not in full_names:
             raise ValueError(f"{name} is {value!r}; give {' or '.join(MEANING[kind] for kind in kinds)}")
         return name, value
-    if name not in known:
-        (name,) = [one for one in known if _short(one, quantity.kind) == name] or [name]
-    wanted = kind_of(name)
-    if name in known and wanted is None:
+    if name not in full_names:
+        (name,) = [full_name for full_name in full_names if _short(full_name, quantity.kind) == name] or [name]
+    kind = kind_of(name)
+    if name in full_names and kind is None:
         return name, value
-    if wanted is not None and wanted != quantity.kind:
-        raise ValueError(f"{name} is {MEANING[wanted]}, not {value}")
+    if kind is not None and kind != quantity.kind:
+        raise ValueError(f"{name} is {MEANING[kind]}, not {value}")
     return name, quantity.amount
 
 
 def _short(name: str, kind: Kind) -> str | None:
-    """Return the name without its unit, or None if it does not have this unit."""
+    """Returns the name without its unit, or None if it does not have this unit."""
     parts = name.split("_")
     return "_".join(part for part in parts if part != kind) if kind in parts else None
 
 
 def format_quantity(name: str, value: int) -> str:
-    """Return the value in the largest unit that divides it, such as `64MiB` or `7d`, or as a plain number."""
+    """Returns the value in the largest unit that divides it, such as `64MiB` or `7d`, or as a plain number."""
     kind = kind_of(name)
     for unit in _DISPLAY_UNITS[kind] if kind and value else ():
         factor = _DURATIONS_MS[unit] if kind == "ms" else _SIZES[unit.lower()]

@@ -21,7 +21,7 @@ from gateway.admin.cluster_rows import (
     reassignment_rows,
 )
 from gateway.admin.context import AdminContext
-from gateway.admin.descriptions import described_row
+from gateway.admin.descriptions import describe_partition
 from gateway.admin.operation_calls import (
     Balance,
     CancelReassignment,
@@ -29,7 +29,7 @@ from gateway.admin.operation_calls import (
     DrainNode,
     Reassign,
 )
-from gateway.admin.peer_calls import sizes_of_all
+from gateway.admin.peer_calls import collect_sizes
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, partition_number, path_partition, read_query
@@ -58,19 +58,19 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
     caller = request.caller
     read_query(request, NoQuery)
     seen = (row for row in reassignment_rows(context.peers.cluster) if caller.allows(Right.READ, row["topic"]))
-    return json_response({"reassignments": await _with_progress(context, seen)})
+    return json_response({"reassignments": await _add_progress(context, seen)})
 
 
 async def reassign(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/reassignments"""
     _check_operating(request, context)
-    wish = await read_json(request, _Reassign)
-    targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
-    await context.topics.refresh(wish.topic, 1 + max(targets, default=0))
+    reassignment = await read_json(request, _Reassign)
+    targets = {partition_number(text): nodes for text, nodes in reassignment.partitions.items()}
+    await context.topics.refresh(reassignment.topic, 1 + max(targets, default=0))
     for number in targets:
-        context.partitions.topic_id(wish.topic, number)
-    rows = await context.operate(Reassign(wish.topic, targets))
-    return json_response({"reassignments": await _with_progress(context, rows)}, 202)
+        context.partitions.topic_id(reassignment.topic, number)
+    rows = await context.operate(Reassign(reassignment.topic, targets))
+    return json_response({"reassignments": await _add_progress(context, rows)}, 202)
 
 
 async def cancel_reassignment(request: Request, context: AdminContext) -> Response:
@@ -85,40 +85,40 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
 async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     _check_operating(request, context)
-    wish, node_id = await read_json(request, _Drain), _node_id(request)
-    await context.operate(DrainNode(node_id, wish.drained))
-    return json_response({"node_id": node_id, "drained": wish.drained})
+    body, node_id = await read_json(request, _Drain), _node_id(request)
+    await context.operate(DrainNode(node_id, body.drained))
+    return json_response({"node_id": node_id, "drained": body.drained})
 
 
 async def decommission_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
     _check_operating(request, context)
     node_id = _node_id(request)
-    moving = await context.operate(DecommissionNode(node_id, await sizes_of_all(context)))
+    moving = await context.operate(DecommissionNode(node_id, await collect_sizes(context)))
     return json_response({"node_id": node_id, "moving": moving}, 202)
 
 
 async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
     _check_operating(request, context)
-    wish = await read_json(request, _Balance, _Balance())
-    moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
-    return json_response({"moves": moves, "applied": wish.apply})
+    body = await read_json(request, _Balance, _Balance())
+    moves = await context.operate(Balance(body.apply, await collect_sizes(context)))
+    return json_response({"moves": moves, "applied": body.apply})
 
 
-async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:
+async def _add_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:
     """Adds the progress to each row. Does not wait for leaders that are missing or slow."""
 
-    async def with_progress(row: ReassignmentRow) -> ReassignmentWithProgress:
+    async def add_progress(row: ReassignmentRow) -> ReassignmentWithProgress:
         described: PartitionRow
         topic = context.topics.get(row["topic"])
         try:
-            described = {} if topic is None else await described_row(context, topic.record, row["partition"], 0)
+            described = {} if topic is None else await describe_partition(context, topic.record, row["partition"], 0)
         except (UnknownTopic, UnknownPartition):  # deleted meanwhile
             described = {}
         return {**row, **progress_of(row, described)}
 
-    return await asyncio.gather(*map(with_progress, rows))
+    return await asyncio.gather(*map(add_progress, rows))
 
 
 def _check_operating(request: Request, context: AdminContext) -> None:

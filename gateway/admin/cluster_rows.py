@@ -94,14 +94,14 @@ class ReassignmentWithProgress(ReassignmentRow, Progress):
 
 def topology_row(view: ClusterView, topic_id: str, number: int) -> PartitionRow:
     """Returns a partition's replicas and their states. Empty while the partition is unknown."""
-    found = view.states.get((topic_id, number))
-    if found is None:
+    versioned = view.states.get((topic_id, number))
+    if versioned is None:
         return {}
-    leader, place, state = view.leader(topic_id, number), view.leader_of(topic_id, number), found.state
+    leader, endpoint, state = view.leader(topic_id, number), view.leader_of(topic_id, number), versioned.state
     in_sync = sorted(member.node_id for member in state.in_sync)
     return {
         "leader": None if leader is None else leader.node_id,
-        "leader_url": None if place is None else place.url,
+        "leader_url": None if endpoint is None else endpoint.url,
         "leader_epoch": state.leader_epoch,
         "replicas": list(state.replicas),
         "in_sync": in_sync,
@@ -133,8 +133,8 @@ def node_rows(view: ClusterView, silent_at: int | None = None) -> list[NodeRow]:
     `silent_at`: this node, if the coordination store does not answer it.
     """
     leading, having, behind = Counter[int](), Counter[int](), Counter[int]()
-    for (topic_id, number), found in view.states.items():
-        state = found.state
+    for (topic_id, number), versioned in view.states.items():
+        state = versioned.state
         having.update(state.replicas)
         behind.update(node_id for node_id in state.replicas if not state.is_in_sync(node_id))
         leader = view.leader(topic_id, number)
@@ -164,29 +164,29 @@ def node_rows(view: ClusterView, silent_at: int | None = None) -> list[NodeRow]:
 def unhealthy_partitions(view: ClusterView, is_visible: Callable[[str], bool]) -> UnhealthyPartitions:
     """Returns the partitions in need, of the topics that `is_visible` accepts."""
 
-    def chosen(is_so: Callable[[str, int, VersionedState], bool]) -> list[TopicPartitions]:
-        found: list[TopicPartitions] = []
-        for topic in sorted(view.topics.values(), key=lambda one: one.name):
+    def topics_where(is_so: Callable[[str, int, VersionedState], bool]) -> list[TopicPartitions]:
+        rows: list[TopicPartitions] = []
+        for topic in sorted(view.topics.values(), key=lambda topic: topic.name):
             numbers = [number for number, state in view.partitions_of(topic) if is_so(topic.topic_id, number, state)]
             if numbers and is_visible(topic.name):
-                found.append({"topic": topic.name, "partitions": numbers})
-        return found
+                rows.append({"topic": topic.name, "partitions": numbers})
+        return rows
 
-    def is_offline(topic_id: str, number: int, found: VersionedState) -> bool:
+    def is_offline(topic_id: str, number: int, versioned: VersionedState) -> bool:
         return view.leader(topic_id, number) is None
 
-    def is_under_min(topic_id: str, number: int, found: VersionedState) -> bool:
+    def is_under_min(topic_id: str, number: int, versioned: VersionedState) -> bool:
         topic = view.topic_by_id(topic_id)
         assert topic is not None
-        return len(found.state.in_sync) < topic.rules.min_in_sync(found.state.counted_replicas)
+        return len(versioned.state.in_sync) < topic.rules.min_in_sync(versioned.state.counted_replicas)
 
-    def is_under_replicated(topic_id: str, number: int, found: VersionedState) -> bool:
-        return len(found.state.in_sync) < len(found.state.replicas)
+    def is_under_replicated(topic_id: str, number: int, versioned: VersionedState) -> bool:
+        return len(versioned.state.in_sync) < len(versioned.state.replicas)
 
     return {
-        "offline_partitions": chosen(is_offline),
-        "under_min_in_sync": chosen(is_under_min),
-        "under_replicated": chosen(is_under_replicated),
+        "offline_partitions": topics_where(is_offline),
+        "under_min_in_sync": topics_where(is_under_min),
+        "under_replicated": topics_where(is_under_replicated),
     }
 
 
@@ -194,21 +194,21 @@ def reassignment_rows(view: ClusterView) -> list[ReassignmentRow]:
     """Returns the partitions that are being moved. `progress_of` adds their progress."""
     return [
         {
-            "topic": one.topic,
-            "partition": one.partition,
-            "replicas": list(one.target),
-            "adding": list(one.adding),
-            "removing": list(one.removing),
-            "in_sync": list(one.in_sync),
+            "topic": reassignment.topic,
+            "partition": reassignment.partition,
+            "replicas": list(reassignment.target),
+            "adding": list(reassignment.adding),
+            "removing": list(reassignment.removing),
+            "in_sync": list(reassignment.in_sync),
         }
-        for one in reassignments(view)
+        for reassignment in reassignments(view)
     ]
 
 
 def progress_of(row: ReassignmentRow, described: PartitionRow) -> Progress:
     """Returns the size of a move and the bytes left, from a description of the partition, which may lack both."""
-    known = described.get("lag_bytes", {})
-    left = {str(node): known[str(node)] for node in row["adding"] if str(node) in known}
+    lag_bytes = described.get("lag_bytes", {})
+    left = {str(node): lag_bytes[str(node)] for node in row["adding"] if str(node) in lag_bytes}
     return {"size_bytes": described.get("size_bytes"), "left_bytes": left}
 
 

@@ -16,21 +16,23 @@ from replication.cluster.view import ClusterView
 DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding the leader
 
 
-async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
+async def describe_partitions(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
     """Returns a row for each partition, without positions where the leader does not answer within the budget."""
     record, view = topic.record, context.peers.cluster
-    found = await context.router.rows(DESCRIBE, record, _describe_s(context, budget_ms))
+    answers = await context.router.collect_rows(DESCRIBE, record, _describe_s(context, budget_ms))
     rows: dict[int, PartitionRow] = {}
-    async for number, row in in_slices(list(found.items())):
+    async for number, row in in_slices(list(answers.items())):
         rows[number] = _with_topology(view, record.topic_id, number, row)
     left = [number for number in range(record.partitions) if number not in rows]
-    described = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
+    described = await asyncio.gather(*(describe_partition(context, record, number, budget_ms) for number in left))
     rows.update(zip(left, described, strict=True))
     return [rows[number] for number in range(record.partitions)]
 
 
-async def described_row(context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None) -> PartitionRow:
-    """Returns the row of one partition, as `described_rows` does."""
+async def describe_partition(
+    context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None
+) -> PartitionRow:
+    """Returns the row of one partition, as `describe_partitions` does."""
     view = context.peers.cluster
     try:
         async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs sends no error either

@@ -33,10 +33,10 @@ async def set_fence(request: Request, context: AdminContext) -> Response:
     """PUT /v1/topics/{topic}/partitions/{partition}/fence"""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    wish = await read_json(request, _Body)
-    wanted = SetFence(wish.token or "", None if wish.expected is UNSET else wish.expected or "")
+    body = await read_json(request, _Body)
+    change = SetFence(body.token or "", None if body.expected is UNSET else body.expected or "")
     topic, number = request.names["topic"], path_partition(request)
     check_not_internal(topic)
     wait_ms = context.settings.produce_timeout_ms
-    document, _ = await context.router.call(SET_FENCE, topic, number, wanted, wait_ms=wait_ms)
+    document, _ = await context.router.call(SET_FENCE, topic, number, change, wait_ms=wait_ms)
     return json_response(document)

@@ -8,14 +8,14 @@ from typing import Any
 
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
-from gateway.admin.peer_calls import metrics_of_all
+from gateway.admin.peer_calls import collect_metrics
 from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
-from gateway.metrics.metrics import merged
+from gateway.metrics.metrics import merge_pages
 from openapi import contract_json
 
 LINKS = {
@@ -93,8 +93,8 @@ async def metrics(request: Request, context: AdminContext) -> Response:
     """GET /metrics of the whole node, whichever shard answers. If there are several shards, a label names the shard."""
     read_query(request, NoQuery)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    texts = await metrics_of_all(context)
-    return Response(body=await context.offload.in_thread(lambda: merged(texts)), headers=headers)
+    texts = await collect_metrics(context)
+    return Response(body=await context.offload.in_thread(lambda: merge_pages(texts)), headers=headers)
 
 
 async def openapi_json(request: Request, context: AdminContext) -> Response:
@@ -107,7 +107,7 @@ async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
-    return Response(body=docs_page(_called_url(request, context), version("penstock-server")), headers=headers)
+    return Response(body=docs_page(_client_url(request, context), version("penstock-server")), headers=headers)
 
 
 async def root(request: Request, context: AdminContext) -> Response:
@@ -122,8 +122,8 @@ async def links(request: Request, context: AdminContext) -> Response:
     return json_response(LINKS)
 
 
-def _called_url(request: Request, context: AdminContext) -> str:
-    """Return the address that clients use: `advertised_url`, or the host that this request names."""
+def _client_url(request: Request, context: AdminContext) -> str:
+    """Returns the address that clients use: `advertised_url`, or the host that this request names."""
     settings = context.settings
     scheme = "https" if settings.tls_cert else "http"
     return settings.advertised_url.rstrip("/") or f"{scheme}://{request.headers.get('Host', '')}"

@@ -104,7 +104,7 @@ async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[D
     return _fence_fields(partition, partition.validator.fencing.present), b""
 
 
-async def set_fence(context: OwnerContext, partition: Partition, wanted: SetFence) -> tuple[Document, bytes]:
+async def set_fence(context: OwnerContext, partition: Partition, change: SetFence) -> tuple[Document, bytes]:
     """Sets the token; an empty one removes it. If `expected` is given, it must be the present token.
 
     Idempotent: a token that is in force already is not appended again. Raises the partition's error if it is offline.
@@ -113,15 +113,15 @@ async def set_fence(context: OwnerContext, partition: Partition, wanted: SetFenc
     if partition.offline is not None:
         raise partition.offline
     leader, present = context.partitions.replica(partition), partition.validator.fencing.present
-    if present.token == wanted.token:
+    if present.token == change.token:
         await leader.confirm_leading()  # another leader may have another token in force
     else:
         await context.shard.mark_fenced(partition)
-        batch = encode_fence(wanted.token, context.clock.now_ms())
-        conditions, timeout_ms = AppendConditions(fencing_token=wanted.expected), context.settings.produce_timeout_ms
+        batch = encode_fence(change.token, context.clock.now_ms())
+        conditions, timeout_ms = AppendConditions(fencing_token=change.expected), context.settings.produce_timeout_ms
         appended = await leader.produce(batch, Acks.ALL, timeout_ms, conditions)
         assert isinstance(appended, Appended)
-        present = Fence(wanted.token, appended.base_offset)
+        present = Fence(change.token, appended.base_offset)
     return _fence_fields(partition, present), b""
 
 
@@ -134,10 +134,10 @@ async def source(context: OwnerContext, partition: Partition, source_hash: bytes
         raise partition.offline
     leader = context.partitions.replica(partition)
     await leader.confirm_leading()
-    found = partition.validator.sources.find(source_hash)
-    if found is None:
+    positions = partition.validator.sources.find(source_hash)
+    if positions is None:
         raise Problem("unknown_source", f"{partition.name} remembers no position of this source")
-    latest, written = found.latest, asyncio.get_running_loop().create_future()
+    latest, written = positions.latest, asyncio.get_running_loop().create_future()
     written.set_result(Appended(latest.base_offset, latest.record_count))
     await leader.acknowledge(written, Acks.ALL, context.settings.produce_timeout_ms)
     return {

@@ -13,38 +13,38 @@ from gateway.metrics.process_metrics import text_of_process
 METRICS_S = 2.0
 
 
-async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
+async def collect_metrics(context: AdminContext) -> dict[int | str, str]:
     """Returns the metrics of every process of the node that answers: shards by index, the others by name."""
     calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links.links(of_this_node=True)]
-    texts: dict[int | str, str] = {context.peers.index: await _metrics_text(context)}
+    texts: dict[int | str, str] = {context.peers.index: await _render_metrics(context)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             (index, text), _ = outcome
             texts[index] = text
     siblings = context.siblings()
     of_siblings = [text_of_process(caller, METRICS_S) for caller in siblings.values()]
-    for name, found in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
-        if isinstance(found, str):
-            texts[name] = found
+    for name, result in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
+        if isinstance(result, str):
+            texts[name] = result
     return texts
 
 
-async def sizes_of_all(context: AdminContext) -> dict[str, int]:
+async def collect_sizes(context: AdminContext) -> dict[str, int]:
     """Returns the bytes of each partition on the disks of the nodes that answer; the largest replica counts."""
     calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in context.peers.links.links()]
-    found = context.own_sizes()
+    sizes = context.own_sizes()
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             for name, size_bytes in outcome[0].items():
-                found[name] = max(size_bytes, found.get(name, 0))
-    return found
+                sizes[name] = max(size_bytes, sizes.get(name, 0))
+    return sizes
 
 
 def admin_handlers(context: AdminContext) -> dict[str, Handler]:
     """Returns the handlers of calls from other processes."""
 
     async def metrics(_: None, __: bytes) -> tuple[tuple[int, str], bytes]:
-        return (context.peers.index, await _metrics_text(context)), b""
+        return (context.peers.index, await _render_metrics(context)), b""
 
     async def sizes(_: None, __: bytes) -> tuple[dict[str, int], bytes]:
         return context.own_sizes(), b""
@@ -52,6 +52,6 @@ def admin_handlers(context: AdminContext) -> dict[str, Handler]:
     return {"metrics": handler(NoneType, metrics), "sizes": handler(NoneType, sizes)}
 
 
-async def _metrics_text(context: AdminContext) -> str:
-    families = context.metrics.collected()
+async def _render_metrics(context: AdminContext) -> str:
+    families = context.metrics.collect()
     return (await context.offload.in_thread(lambda: text_of(families))).decode()

@@ -12,7 +12,7 @@ from engine.shard.served_topics import Topic
 from gateway.access.access import limits_of
 from gateway.admin.altering import alter
 from gateway.admin.context import AdminContext
-from gateway.admin.descriptions import described_rows
+from gateway.admin.descriptions import describe_partitions
 from gateway.admin.partition_calls import DELETE_BEFORE, ROLL, TIER_STATUS
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
@@ -45,13 +45,13 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
     """PUT /v1/topics/{topic}"""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    wish = await read_json(request, _Create, _Create())
-    partitions = context.settings.default_partitions if wish.partitions is UNSET else wish.partitions
+    body = await read_json(request, _Create, _Create())
+    partitions = context.settings.default_partitions if body.partitions is UNSET else body.partitions
     replicas = context.settings.default_replication_factor
-    if wish.replication_factor is not UNSET:
-        replicas = wish.replication_factor
-    check_applicable(wish.config, topic_settings(wish.config))
-    topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, wish.config)
+    if body.replication_factor is not UNSET:
+        replicas = body.replication_factor
+    check_applicable(body.config, topic_settings(body.config))
+    topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, body.config)
     return await _describe(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
 
@@ -66,7 +66,7 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
             "partitions": topic.record.partitions,
             "replication_factor": topic.record.replication_factor,
         }
-        for name, topic in sorted((one.record.name, one) for one in context.topics.all())
+        for name, topic in sorted((topic.record.name, topic) for topic in context.topics.all())
         if caller.allows(Right.READ, name) and name not in INTERNAL_TOPICS
     ]
     return json_response({"topics": topics} | limits_of(caller, Right.READ))
@@ -82,12 +82,12 @@ async def alter_topic(request: Request, context: AdminContext) -> Response:
     """PATCH /v1/topics/{topic}. Raises Problem."""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    wish = await read_json(request, _Alter)
-    if wish.config is UNSET and wish.partitions is UNSET and wish.replication_factor is UNSET:
+    body = await read_json(request, _Alter)
+    if body.config is UNSET and body.partitions is UNSET and body.replication_factor is UNSET:
         raise Problem("invalid_body", "the body has no change: give config, partitions or replication_factor")
-    config = {} if wish.config is UNSET else wish.config
-    partitions = None if wish.partitions is UNSET else wish.partitions
-    replicas = None if wish.replication_factor is UNSET else wish.replication_factor
+    config = {} if body.config is UNSET else body.config
+    partitions = None if body.partitions is UNSET else body.partitions
+    replicas = None if body.replication_factor is UNSET else body.replication_factor
     topic = await alter(context, request.names["topic"], config, partitions, replicas)
     return await _describe(context, topic, 200, context.settings.leader_wait_ms)
 
@@ -138,6 +138,6 @@ async def _describe(context: AdminContext, topic: Topic, status: int, budget_ms:
         "topic_id": topic.record.topic_id,
         "replication_factor": topic.record.replication_factor,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
-        "partitions": await described_rows(context, topic, budget_ms),
+        "partitions": await describe_partitions(context, topic, budget_ms),
     }
     return json_response(document, status)

@@ -51,7 +51,7 @@ class ReadBudget:
         return not self._waiting.count and self._fits(size_bytes)
 
     async def acquire(self, size_bytes: int, contended_bytes: int) -> int:
-        """Wait for room, and then for a turn of the loop. Returns the bytes that are held."""
+        """Waits for room, and then for a turn of the loop. Returns the bytes that are held."""
         if self.has_room(size_bytes):
             self.held_bytes += size_bytes
         else:

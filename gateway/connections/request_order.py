@@ -64,7 +64,7 @@ class OrderSlot:
         self._has_arrived = has_arrived
         self._slot: _Slot | None = self._last_slot()
 
-    def body_received(self) -> None:
+    def mark_body_received(self) -> None:
         """Marks the body as arrived. Call it before the first await that follows the body."""
         assert self._slot is not None
         if self._slot.is_over:

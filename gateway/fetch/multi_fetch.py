@@ -247,7 +247,7 @@ class MultiFetch:
 
     async def _pause_if_moved(self, found: Available) -> None:
         if found.has_moved:
-            await self._context.peers.wait_leader_change(self._context.budgets.jittered(MOVED_PAUSE_S))
+            await self._context.peers.wait_leader_change(self._context.budgets.jitter(MOVED_PAUSE_S))
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         entries = [self.entries[index] for index in self._by_owner[owner]]

@@ -128,7 +128,7 @@ def resume_later(request: Request, context: FetchContext, problem: Problem) -> R
         return None
     if SSE not in by_preference(request.headers.get("Accept", "")):
         return None
-    wait_ms = round(1000 * context.budgets.jittered(2 * RETRY_AFTER_S))
+    wait_ms = round(1000 * context.budgets.jitter(2 * RETRY_AFTER_S))
     return Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=dict(HEADERS))
 
 
@@ -173,7 +173,7 @@ class Tail:
             start = self._query.timestamp
             hint = {} if start is None else hint_of_time(parse_timestamp(start))
             answer = request.begin_stream(HEADERS | request.answer_headers | hint)
-            context.metrics.answered("tail", 200, time.perf_counter() - started)
+            context.metrics.count_answer("tail", 200, time.perf_counter() - started)
             await stream(context, request, answer, self._from_opening)
         return Response(is_streamed=True)
 

@@ -82,18 +82,18 @@ def _steps(text: str, subject: str) -> tuple[str, ...]:
 
 def _scalar(text: str, literal: str, is_prefix: bool) -> Scalar:
     try:
-        found: object = json.loads(literal, parse_constant=_reject)
+        value: object = json.loads(literal, parse_constant=_reject)
     except (ValueError, RecursionError):
         raise _invalid(text, _LITERALS) from None
-    if not isinstance(found, Scalar):
+    if not isinstance(value, Scalar):
         raise _invalid(text, _LITERALS)
-    if isinstance(found, float) and found - found != 0:
+    if isinstance(value, float) and value - value != 0:
         raise _invalid(text, "the number is too large")
-    if isinstance(found, str) and any("\ud800" <= character <= "\udfff" for character in found):
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
         raise _invalid(text, "the text has half of a surrogate pair")
-    if is_prefix and not isinstance(found, str):
+    if is_prefix and not isinstance(value, str):
         raise _invalid(text, "only a text can begin with another: ^= takes a text in double quotes")
-    return found
+    return value
 
 
 def _reject(constant: str) -> None:

@@ -70,9 +70,9 @@ def _filter_batch(batch: memoryview, header: Header, conditions: RecordFilter, d
 def _filter_records(whole: memoryview, header: Header, conditions: RecordFilter) -> FilteredSpan:
     """Returns the records of an uncompressed batch that pass. Raises InvalidBatch."""
     if penstock_codec.native is not None and conditions.compiled is not None:
-        found = penstock_codec.native.filter_records(whole, conditions.compiled)
-        if found is not None:
-            return FilteredSpan(*found)
+        matches = penstock_codec.native.filter_records(whole, conditions.compiled)
+        if matches is not None:
+            return FilteredSpan(*matches)
     return filter_plainly(whole, header, conditions)
 
 
@@ -81,8 +81,8 @@ def filter_plainly(whole: memoryview, header: Header, conditions: RecordFilter) 
     pieces = list[Buffer]()
     has_first = False
     records = record_batch.decode_one(whole)
-    for number, (place, record) in enumerate(zip(record_spans(whole, header.record_count), records, strict=True)):
+    for number, (span, record) in enumerate(zip(record_spans(whole, header.record_count), records, strict=True)):
         if conditions.passes(record):
-            pieces.append(whole[place.begin : place.end])
+            pieces.append(whole[span.begin : span.end])
             has_first |= number == 0
     return FilteredSpan(b"".join(pieces), len(pieces), has_first)

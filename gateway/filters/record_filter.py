@@ -55,13 +55,13 @@ def record_filter(texts: tuple[str, ...]) -> RecordFilter:
     if len(texts) > CONDITIONS_MAX:
         raise InvalidCondition(f"the request has {len(texts)} conditions, {CONDITIONS_MAX} are allowed")
     conditions = [parse_condition(text) for text in texts]
-    conditions.sort(key=lambda one: one.subject is Subject.VALUE)
-    compiled = [_compiled(condition) for condition in conditions]
+    conditions.sort(key=lambda condition: condition.subject is Subject.VALUE)
+    compiled = [_compile(condition) for condition in conditions]
     is_complete = None not in compiled
-    return RecordFilter(tuple(conditions), tuple(one for one in compiled if one is not None) if is_complete else None)
+    return RecordFilter(tuple(conditions), tuple(filter(None, compiled)) if is_complete else None)
 
 
-def _compiled(condition: Condition) -> CompiledCondition | None:
+def _compile(condition: Condition) -> CompiledCondition | None:
     literal = condition.literal
     if condition.subject is not Subject.VALUE:
         number = _KEY if condition.subject is Subject.KEY else _HEADER
@@ -77,12 +77,12 @@ def _compiled(condition: Condition) -> CompiledCondition | None:
 def _holds_of_bytes(condition: Condition, record: Record) -> bool:
     literal = str(condition.literal).encode()
     if condition.subject is Subject.KEY:
-        found = [record.key]
+        values = [record.key]
     else:
-        found = [value for name, value in record.headers if name == condition.name]
+        values = [value for name, value in record.headers if name == condition.name]
     if condition.is_prefix:
-        return any(one is not None and one.startswith(literal) for one in found)
-    return literal in found
+        return any(value is not None and value.startswith(literal) for value in values)
+    return literal in values
 
 
 def _holds_of_value(condition: Condition, document: object) -> bool:

@@ -56,16 +56,17 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, AcknowledgeRequest)
-    if wish.records is UNSET:
-        outcome = _OUTCOMES[wish.outcome]
-        call = SettleCall(group, wish.lock, (), outcome, _time_ms(outcome, wish, wish), wish.error)
+    body = await read_json(request, AcknowledgeRequest)
+    if body.records is UNSET:
+        outcome = _OUTCOMES[body.outcome]
+        call = SettleCall(group, body.lock, (), outcome, _time_ms(outcome, body, body), body.error)
     else:
-        call = SettleCall(group, wish.lock, tuple(_joined(_settlement(one, wish) for one in wish.records)))
-    found = await context.coordinators.call(SETTLE, Settled, group, call)
-    refused = [_refusal(Refused(*one)) for one in found.refused]
-    document = {"group": group, "lock": wish.lock, "acknowledged": found.settled, "refused": refused}
-    if refused and not found.settled:
+        settlements = _merge_neighbours(_settlement(record, body) for record in body.records)
+        call = SettleCall(group, body.lock, tuple(settlements))
+    settled = await context.coordinators.call(SETTLE, Settled, group, call)
+    refused = [_refusal(Refused(*fields)) for fields in settled.refused]
+    document = {"group": group, "lock": body.lock, "acknowledged": settled.settled, "refused": refused}
+    if refused and not settled.settled:
         text = (
             "the lock does not hold any of these records; acquire again: those without an outcome are delivered again"
         )
@@ -73,47 +74,54 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
     return json_response(document, 207 if refused else 200)
 
 
-def _settlement(one: RecordOutcome, wish: AcknowledgeRequest) -> Settlement:
+def _settlement(record: RecordOutcome, body: AcknowledgeRequest) -> Settlement:
     """Returns the outcome of an entry. Raises Problem invalid_body."""
-    last = one.offset if one.last_offset is UNSET else one.last_offset
-    if last < one.offset:
-        raise Problem("invalid_body", f"last_offset {last} is below offset {one.offset}")
-    outcome = _OUTCOMES[wish.outcome if one.outcome is UNSET else one.outcome]
-    error = wish.error if one.error is UNSET else one.error
-    return Settlement(one.topic, one.partition, one.offset, last, outcome, _time_ms(outcome, one, wish), error)
+    last = record.offset if record.last_offset is UNSET else record.last_offset
+    if last < record.offset:
+        raise Problem("invalid_body", f"last_offset {last} is below offset {record.offset}")
+    outcome = _OUTCOMES[body.outcome if record.outcome is UNSET else record.outcome]
+    error = body.error if record.error is UNSET else record.error
+    return Settlement(
+        record.topic, record.partition, record.offset, last, outcome, _time_ms(outcome, record, body), error
+    )
 
 
-def _time_ms(outcome: Outcome, one: RecordOutcome | AcknowledgeRequest, wish: AcknowledgeRequest) -> int | None:
+def _time_ms(outcome: Outcome, given: RecordOutcome | AcknowledgeRequest, body: AcknowledgeRequest) -> int | None:
     if outcome is Outcome.RELEASE:
-        delay_ms = wish.delay_ms if one.delay_ms is UNSET else one.delay_ms
+        delay_ms = body.delay_ms if given.delay_ms is UNSET else given.delay_ms
         return None if delay_ms is UNSET else delay_ms
     if outcome is Outcome.EXTEND:
-        lock_ms = wish.lock_ms if one.lock_ms is UNSET else one.lock_ms
+        lock_ms = body.lock_ms if given.lock_ms is UNSET else given.lock_ms
         return None if lock_ms is UNSET else lock_ms
     return None
 
 
-def _joined(settlements: Iterable[Settlement]) -> Iterable[Settlement]:
+def _merge_neighbours(settlements: Iterable[Settlement]) -> Iterable[Settlement]:
     """Yields neighbours with the same outcome as one."""
     before: Settlement | None = None
-    for one in settlements:
-        if before is not None and one.first == before.last + 1 and one[4:] == before[4:] and one[:2] == before[:2]:
-            before = before._replace(last=one.last)
+    for settlement in settlements:
+        if (
+            before is not None
+            and settlement.first == before.last + 1
+            and settlement[4:] == before[4:]
+            and settlement[:2] == before[:2]
+        ):
+            before = before._replace(last=settlement.last)
             continue
         if before is not None:
             yield before
-        before = one
+        before = settlement
     if before is not None:
         yield before
 
 
-def _refusal(one: Refused) -> dict[str, object]:
-    code = "already_acknowledged" if one.is_settled else "lock_expired"
+def _refusal(refused: Refused) -> dict[str, object]:
+    code = "already_acknowledged" if refused.is_settled else "lock_expired"
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "offset": one.first,
-        "last_offset": one.last,
+        "topic": refused.topic,
+        "partition": refused.partition,
+        "offset": refused.first,
+        "last_offset": refused.last,
         "code": code,
     }
 

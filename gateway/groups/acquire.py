@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.errors import EngineError, OffsetAboveHighWatermark, UnknownTopic
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
-from gateway.connections.turns import Turn
+from gateway.connections.single_waiter import SingleWaiter
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.groups.context import GroupContext
@@ -84,9 +84,9 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, AcquireRequest, AcquireRequest())
-    member_id = "" if wish.member_id is UNSET else member_name(wish.member_id)
-    if wish.topics is UNSET:
+    body = await read_json(request, AcquireRequest, AcquireRequest())
+    member_id = "" if body.member_id is UNSET else member_name(body.member_id)
+    if body.topics is UNSET:
         missing: list[str] = []
         names: list[str] = await context.coordinators.call(SHARE_TOPICS, None, group, group)
         topics = tuple(names)
@@ -94,14 +94,14 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             check_readable(request, topic)
             await context.topics.refresh(topic)
     else:
-        topics, missing = await _existing(request, context, group, wish.topics)
-    with context.turns.caller((group, topics)) as turn:
+        topics, missing = await _split_missing(request, context, group, body.topics)
+    with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
-        response = await _Acquire(context, group, member_id, topics, wish, turn, sendable, missing).answer()
+        response = await _Acquire(context, group, member_id, topics, body, waiter, sendable, missing).answer()
     return await compress_response(request, response)
 
 
-async def _existing(
+async def _split_missing(
     request: Request, context: GroupContext, group: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Returns the topics of a call that exist, and those that the group has read and that were deleted since.
@@ -113,11 +113,11 @@ async def _existing(
         await context.topics.refresh(name)
     missing = [name for name in topics if context.topics.get(name) is None]
     if missing:
-        known: set[str] = set()
+        read_before: set[str] = set()
         with suppress(UnknownGroup):
             view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-            known = {one.topic for one in view.offsets}
-        if unknown := [name for name in missing if name not in known]:
+            read_before = {position.topic for position in view.offsets}
+        if unknown := [name for name in missing if name not in read_before]:
             context.topics.topic(unknown[0])
         if len(missing) == len(topics):
             raise UnknownTopic(f"all topics of the call were deleted: {', '.join(missing)}")
@@ -136,8 +136,8 @@ class _Acquire:
         group: str,
         member_id: str,
         topics: tuple[str, ...],
-        wish: AcquireRequest,
-        turn: Turn,
+        request: AcquireRequest,
+        waiter: SingleWaiter,
         sendable: Callable[[int], int],
         missing: Sequence[str],
     ) -> None:
@@ -146,10 +146,10 @@ class _Acquire:
         self._group = group
         self._member_id = member_id
         self._topics = topics
-        self._wish = wish
-        self._turn = turn
+        self._request = request
+        self._waiter = waiter
         self._sendable = sendable
-        self._budget = context.budgets.begin(wish.wait_ms)
+        self._budget = context.budgets.begin(request.wait_ms)
         self._places: tuple[Place, ...] = ()
         self._resets = 0
         self._pause_s = 0.0
@@ -158,81 +158,83 @@ class _Acquire:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
             try:
-                bounds = await self._bounds()
+                bounds = await self._collect_bounds()
                 lock = self._context.new_id()
-                found = await self._acquire(lock, bounds)
-                if not found.granted:
-                    self._places, self._resets = found.places, found.resets
-                    if await self._wait(found):
+                acquired = await self._acquire(lock, bounds)
+                if not acquired.granted:
+                    self._places, self._resets = acquired.places, acquired.resets
+                    if await self._wait(acquired):
                         continue
-                    return self._response(None, found, [])
-                self._turn.end()
-                texts = await self._read(lock, found)
+                    return self._response(None, acquired, [])
+                self._waiter.end()
+                texts = await self._read(lock, acquired)
             except EngineError as error:
-                self._turn.end()
+                self._waiter.end()
                 if not has_moved(error) and not is_transient(error):
                     raise
                 await self._budget.pause(error)
                 continue
             if texts:
-                return self._response(lock, found, texts)
+                return self._response(lock, acquired, texts)
 
-    async def _bounds(self) -> tuple[Bound, ...]:
+    async def _collect_bounds(self) -> tuple[Bound, ...]:
         """Returns the bounds of the partitions whose leaders report, and reports logs that have become shorter."""
         records = [topic.record for name in self._topics if (topic := self._context.topics.get(name)) is not None]
-        rows = await asyncio.gather(*(self._context.router.rows(SHARE_BOUNDS, one, BOUNDS_S) for one in records))
+        router = self._context.router
+        rows = await asyncio.gather(*(router.collect_rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
         bounds = tuple(
             Bound(record.name, record.topic_id, number, *bound)
-            for record, found in zip(records, rows, strict=True)
-            for number, bound in sorted(found.items())
+            for record, by_number in zip(records, rows, strict=True)
+            for number, bound in sorted(by_number.items())
             if bound is not None
         )
-        ends = {(one.topic_id, one.partition): one.high_watermark for one in bounds}
-        for place in self._places:
-            if ends.get((place.topic_id, place.partition), place.offset) < place.offset:
-                await self._shorten(place)
+        ends = {(bound.topic_id, bound.partition): bound.high_watermark for bound in bounds}
+        for position in self._places:
+            if ends.get((position.topic_id, position.partition), position.offset) < position.offset:
+                await self._shorten(position)
         return bounds
 
-    async def _shorten(self, place: Place) -> None:
+    async def _shorten(self, position: Place) -> None:
         """Reports a log that an unclean election has cut, if a read finds the same: a replaced leader may be wrong."""
-        entry = PartitionRead(place.topic, place.topic_id, place.partition, place.offset)
+        entry = PartitionRead(position.topic, position.topic_id, position.partition, position.offset)
         [part] = await MultiFetch(self._context.fetch, [entry]).read(Limits(1, 1, None, 0, as_lines=False))
         if part.problem is not None and part.problem.code == OffsetAboveHighWatermark.code:
             end = msgspec.convert(part.problem.members["high_watermark"], int)
-            call = ShortenCall(self._group, place.topic, place.partition, end, self._resets)
+            call = ShortenCall(self._group, position.topic, position.partition, end, self._resets)
             await self._context.coordinators.call(SHORTEN, None, self._group, call)
 
     async def _acquire(self, lock: str, bounds: tuple[Bound, ...]) -> Acquired:
         """Locks records. With order by key it reads keys until some are free."""
         call = AcquireCall(
-            self._group, lock, self._topics, bounds, self._wish.max_records, self._wish.lock_ms, self._member_id
+            self._group, lock, self._topics, bounds, self._request.max_records, self._request.lock_ms, self._member_id
         )
         for _ in range(KEY_READS_MAX):
-            found = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
-            if not found.keys_wanted:
+            acquired = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
+            if not acquired.keys_to_learn:
                 break
-            keys = [run for run in await asyncio.gather(*map(self._keys, found.keys_wanted)) if run.end > run.first]
+            runs = await asyncio.gather(*map(self._read_run, acquired.keys_to_learn))
+            keys = [run for run in runs if run.end > run.first]
             if not keys:
                 break
             call = msgspec.structs.replace(call, keys=tuple(keys))
-        return found
+        return acquired
 
-    async def _keys(self, place: Place) -> KeyRun:
-        call = KeysRead(place.offset, place.limit)
-        reply, _ = await self._context.router.call(SHARE_KEYS, place.topic, place.partition, call)
-        found = KeysFound(*reply)
-        return KeyRun(place.topic, place.partition, place.offset, found.end, found.offsets, found.hashes)
+    async def _read_run(self, position: Place) -> KeyRun:
+        call = KeysRead(position.offset, position.limit)
+        reply, _ = await self._context.router.call(SHARE_KEYS, position.topic, position.partition, call)
+        keys = KeysFound(*reply)
+        return KeyRun(position.topic, position.partition, position.offset, keys.end, keys.offsets, keys.hashes)
 
-    async def _read(self, lock: str, found: Acquired) -> list[bytes]:
+    async def _read(self, lock: str, acquired: Acquired) -> list[bytes]:
         """Returns the records, one text for each partition. Gives back what cannot be read."""
         by_partition: defaultdict[tuple[str, int], list[Granted]] = defaultdict(list)
-        for one in found.granted:
-            by_partition[one.topic, one.partition].append(one)
-        settings, wish = self._context.settings, self._wish
-        max_bytes = settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+        for granted in acquired.granted:
+            by_partition[granted.topic, granted.partition].append(granted)
+        settings, request = self._context.settings, self._request
+        max_bytes = settings.fetch_bytes_default if request.max_bytes is UNSET else request.max_bytes
         max_bytes = self._sendable(min(max_bytes, settings.fetch_bytes_max))
         share_bytes = max(1, max_bytes // len(by_partition))
-        value = None if wish.value is UNSET else wish.value
+        value = None if request.value is UNSET else request.value
         reads = [self._read_partition(slot, ranges, share_bytes, value) for slot, ranges in by_partition.items()]
         texts: list[bytes] = []
         settlements: list[Settlement] = []
@@ -240,7 +242,9 @@ class _Acquire:
         for slot, part in zip(by_partition, await asyncio.gather(*reads), strict=True):
             if isinstance(part, EngineError):
                 problems.append(part)
-                settlements += [Settlement(*slot, one.first, one.last, Outcome.RETURN) for one in by_partition[slot]]
+                settlements += [
+                    Settlement(*slot, granted.first, granted.last, Outcome.RETURN) for granted in by_partition[slot]
+                ]
                 continue
             ranges, text = part
             settlements += [Settlement(*slot, first, last, Outcome.ABSENT) for first, last in ranges.absent]
@@ -255,7 +259,8 @@ class _Acquire:
                 raise CoordinatorMoved(
                     f"group {self._group!r}: its coordinator was replaced during the call"
                 ) from error
-        lasting = [one for one in problems if one.code != UnknownTopic.code]  # the next look is without a deleted topic
+        # the next look is without a deleted topic
+        lasting = [problem for problem in problems if problem.code != UnknownTopic.code]
         if lasting and not texts:
             raise lasting[0]
         return texts
@@ -263,33 +268,35 @@ class _Acquire:
     async def _read_partition(
         self, slot: tuple[str, int], ranges: Sequence[Granted], max_bytes: int, value: str | None
     ) -> tuple[RangesFound, bytes] | EngineError:
-        call = RangesRead(sorted((one.first, one.last, one.deliveries) for one in ranges), max_bytes, value)
+        spans = sorted((granted.first, granted.last, granted.deliveries) for granted in ranges)
+        call = RangesRead(spans, max_bytes, value)
         try:
-            found, text = await self._context.router.call(SHARE_READ, *slot, call)
+            fields, text = await self._context.router.call(SHARE_READ, *slot, call)
         except EngineError as error:
             return error
-        return RangesFound(*found), bytes(text)
+        return RangesFound(*fields), bytes(text)
 
-    async def _wait(self, found: Acquired) -> bool:
+    async def _wait(self, acquired: Acquired) -> bool:
         """Waits until something may be available. False: the time is over, or the node stops."""
         left_ms = self._budget.wait_left_ms
         lifecycle = self._context.lifecycle
         if left_ms <= 0 or lifecycle.is_draining:
             return False
-        if not self._turn.is_ours:  # with the turn it looks once more: what came meanwhile woke another caller
+        if not self._waiter.has_turn:  # with the turn it looks once more: what came meanwhile woke another caller
             with self._context.fetch.long_polls.waiting():
-                return await self._turn.begin(left_ms / 1000) and not lifecycle.is_draining
-        wait_ms = left_ms if found.due_ms is None else min(left_ms, found.due_ms + 1)
+                return await self._waiter.begin(left_ms / 1000) and not lifecycle.is_draining
+        wait_ms = left_ms if acquired.due_ms is None else min(left_ms, acquired.due_ms + 1)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)
         entries = [
-            PartitionRead(one.topic, one.topic_id, one.partition, one.offset)
-            for one in found.places
-            if one.offset < one.limit
+            PartitionRead(position.topic, position.topic_id, position.partition, position.offset)
+            for position in acquired.places
+            if position.offset < position.limit
         ]
-        changed = ChangedCall(self._group, "", found.version, found.hosting, wait_ms)
+        changed = ChangedCall(self._group, "", acquired.version, acquired.hosting, wait_ms)
         with self._context.fetch.long_polls.waiting(max(1, len(entries))):
-            tasks: list[asyncio.Task[object]] = [start_task(self._context.coordinators.changed(self._group, changed))]
+            waiting = self._context.coordinators.wait_changed(self._group, changed)
+            tasks: list[asyncio.Task[object]] = [start_task(waiting)]
             if entries:
                 tasks.append(start_task(MultiFetch(self._context.fetch, entries).wait(1, wait_ms / 1000)))
             try:
@@ -301,12 +308,12 @@ class _Acquire:
                     task.cancel()
         return not lifecycle.is_draining
 
-    def _response(self, lock: str | None, found: Acquired, texts: Sequence[bytes]) -> Response:
+    def _response(self, lock: str | None, acquired: Acquired, texts: Sequence[bytes]) -> Response:
         head = {
             "group": self._group,
             "lock": lock,
-            "lock_ms": found.lock_ms,
-            "lock_until": self._context.clock.now_ms() + found.lock_ms,
+            "lock_ms": acquired.lock_ms,
+            "lock_until": self._context.clock.now_ms() + acquired.lock_ms,
         } | ({"missing_topics": self._missing} if self._missing else {})
         body = b"".join((orjson.dumps(head)[:-1], b',"records":[', b",".join(texts), b"]}"))
         return Response(body, {"Content-Type": "application/json"})

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from engine.settings import rules
 from gateway.access.access import limits_of
-from gateway.groups.bounds import Lag, lags
 from gateway.groups.context import GroupContext
+from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
@@ -47,11 +47,11 @@ async def configure_group(request: Request, context: GroupContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, _Configure, _Configure())
-    settings = group_settings({name: value for name, value in wish.config.items() if value is not None})
+    body = await read_json(request, _Configure, _Configure())
+    settings = group_settings({name: value for name, value in body.config.items() if value is not None})
     if settings.dead_letter_topic is not None:
         await check_writable(request, context, settings.dead_letter_topic)
-    call = ConfigCall(group, wish.config)
+    call = ConfigCall(group, body.config)
     is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
     return await _describe(context, group, 201 if is_new else 200)
 
@@ -75,55 +75,60 @@ async def delete_group(request: Request, context: GroupContext) -> Response:
 
 async def _describe(context: GroupContext, group: str, status: int) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    known = [one for one in view.offsets if one.offset is not None]
-    found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])
-    behind = {(one.topic, one.partition): lag for one, lag in zip(known, found, strict=True)}
+    committed = [position for position in view.offsets if position.offset is not None]
+    offsets = [(position.topic, position.partition, position.offset or 0) for position in committed]
+    measured = await measure_lags(context.router, offsets)
+    behind = {(position.topic, position.partition): lag for position, lag in zip(committed, measured, strict=True)}
     settings = stored_settings(view.config)
-    shares = {(one.topic, one.partition): one for one in view.shares}
+    shares = {(share.topic, share.partition): share for share in view.shares}
     document = {
         "group": group,
         "kind": settings.kind,
         "state": view.state,
         "epoch": view.epoch,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(GroupSettings)},
-        "members": [_member(one) for one in view.members],
+        "members": [_member(member) for member in view.members],
         "partitions": [
-            _partition(one, behind.get((one.topic, one.partition)), shares.get((one.topic, one.partition)))
-            for one in view.offsets
+            _partition(
+                position,
+                behind.get((position.topic, position.partition)),
+                shares.get((position.topic, position.partition)),
+            )
+            for position in view.offsets
         ],
     }
     if settings.kind == "share":
         document["callers"] = [
-            {"member_id": one.member_id or None, "in_flight": one.in_flight, "lock_left_ms": one.lock_left_ms}
-            for one in view.holders
+            {"member_id": holder.member_id or None, "in_flight": holder.in_flight, "lock_left_ms": holder.lock_left_ms}
+            for holder in view.holders
         ]
     return json_response(document, status)
 
 
-def _member(one: MemberView) -> dict[str, object]:
+def _member(member: MemberView) -> dict[str, object]:
     return {
-        "member_id": one.member_id,
-        "member_epoch": one.member_epoch,
-        "client_id": one.client_id or None,
-        "client_address": one.client_address,
-        "rack": one.rack or None,
-        "topics": list(one.topics),
-        "topics_pattern": None if one.pattern is None else one.pattern.include,
-        "topics_exclude": None if one.pattern is None else one.pattern.exclude or None,
-        "assignment": [{"topic": topic, "partition": partition} for topic, partition in one.assignment],
-        "revoking": [{"topic": topic, "partition": partition} for topic, partition in one.revoking],
-        "session_left_ms": one.session_left_ms,
+        "member_id": member.member_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id or None,
+        "client_address": member.client_address,
+        "rack": member.rack or None,
+        "topics": list(member.topics),
+        "topics_pattern": None if member.pattern is None else member.pattern.include,
+        "topics_exclude": None if member.pattern is None else member.pattern.exclude or None,
+        "assignment": [{"topic": topic, "partition": partition} for topic, partition in member.assignment],
+        "revoking": [{"topic": topic, "partition": partition} for topic, partition in member.revoking],
+        "session_left_ms": member.session_left_ms,
     }
 
 
-def _partition(one: OffsetView, lag: Lag | None, share: ShareView | None) -> dict[str, object]:
+def _partition(position: OffsetView, lag: Lag | None, share: ShareView | None) -> dict[str, object]:
     done = 0 if share is None else share.done
     row: dict[str, object] = {
-        "topic": one.topic,
-        "partition": one.partition,
-        "member_id": one.member_id or None,
-        "offset": one.offset,
-        "metadata": one.metadata or None,
+        "topic": position.topic,
+        "partition": position.partition,
+        "member_id": position.member_id or None,
+        "offset": position.offset,
+        "metadata": position.metadata or None,
         "high_watermark": None if lag is None else lag.high_watermark,
         "lag": None if lag is None else max(0, lag.records - done),
         "lag_bytes": None if lag is None else lag.size_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.runtime.clock import Clock
-from gateway.connections.turns import Turns
+from gateway.connections.single_waiter import SingleWaiters
 from gateway.fetch.context import FetchContext
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter
@@ -21,7 +21,7 @@ from gateway.settings import NodeSettings
 class GroupContext:
     """`coordinators` has the way to the coordinator of a group, `fetch` reads for its members.
 
-    `copy_dead_letter` copies a dead letter, `turns` are those of the callers of share groups that wait.
+    `copy_dead_letter` copies a dead letter, `single_waiters` are those of the callers of share groups that wait.
     """
 
     settings: NodeSettings
@@ -35,4 +35,4 @@ class GroupContext:
     clock: Clock
     new_id: Callable[[], str]
     copy_dead_letter: CopyDeadLetter
-    turns: Turns = field(default_factory=Turns)
+    single_waiters: SingleWaiters = field(default_factory=SingleWaiters)

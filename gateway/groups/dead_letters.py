@@ -40,7 +40,7 @@ async def copy_dead_letter(context: ProduceContext, letter: DeadLetter) -> int:
         end, data = await context.router.call(SHARE_STORED, letter.topic, letter.partition, call)
         if end <= next_offset:
             break
-        rows += [one for one in _rows(letter, data) if next_offset <= one[0] <= letter.last]
+        rows += [row for row in _rows(letter, data) if next_offset <= row[0] <= letter.last]
         next_offset = end
     await asyncio.gather(*(_copy(context, letter, offset, row) for offset, row in rows))
     return len(rows)
@@ -99,7 +99,7 @@ def _undecodable(letter: DeadLetter, header: Header, offset: int, error: Invalid
 
 
 def _origin(letter: DeadLetter, offset: int, reason: str, error: str) -> list[tuple[str, bytes | None]]:
-    found = {
+    fields = {
         "reason": reason,
         "attempts": str(letter.deliveries),
         "group": letter.group,
@@ -109,5 +109,5 @@ def _origin(letter: DeadLetter, offset: int, reason: str, error: str) -> list[tu
         "offset": str(offset),
     }
     if error:
-        found["error"] = error
-    return [(PREFIX + name, value.encode()) for name, value in found.items()]
+        fields["error"] = error
+    return [(PREFIX + name, value.encode()) for name, value in fields.items()]

@@ -26,9 +26,9 @@ from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
 from gateway.fetch.request import Filter, ValueForm, check_filter
 from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
-from gateway.groups.bounds import bounds
+from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
-from gateway.groups.grants import Grants
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.token import decode_token, encode_token
@@ -69,10 +69,10 @@ async def group_events(request: Request, context: GroupContext) -> Response:
         raise Problem("not_acceptable", f"this is read as {SSE}: request it in Accept, or poll")
     text = request.headers.get("Last-Event-ID")
     token = decode_token(text) if text else None
-    wish = Subscribing(
+    subscribing = Subscribing(
         query.topics.split(",") if query.topics else UNSET, query.topics_pattern or UNSET, query.topics_exclude or ""
     )
-    topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
+    topics, pattern = await check_subscription(request, context, subscribing, must_exist=token is None)
     if request.method == "HEAD":
         return Response(headers=dict(HEADERS))
     client = client_of(request)
@@ -88,7 +88,7 @@ class _Events:
         self._context = context
         self._query = query
         self._call = call
-        self._grants = Grants(request, context, call.group)
+        self._assignments = Assignments(request, context, call.group)
         self._grant: Grant | None = None
         self._positions: dict[Slot, Position] = {}
         self._unconfirmed = 0
@@ -101,13 +101,13 @@ class _Events:
         """Returns the stream once it has ended. Raises Problem, EngineError before it begins."""
         fetch = self._context.fetch
         grant = self._grant = await self._begin()
-        delayed = {one.slot for one in grant.delayed}
-        self._reading = [one for one in grant.assignment if one.slot not in delayed]
+        delayed = {partition.slot for partition in grant.delayed}
+        self._reading = [position for position in grant.assignment if position.slot not in delayed]
         if delayed:
-            left_ms = min(one.left_ms for one in grant.delayed)
+            left_ms = min(partition.left_ms for partition in grant.delayed)
             self._delayed_until = asyncio.get_running_loop().time() + left_ms / 1000
         if not grant.auto_commit:
-            self._positions = {one.slot: one for one in grant.assignment}
+            self._positions = {position.slot: position for position in grant.assignment}
         with fetch.long_polls.waiting(max(1, len(grant.assignment))):
             answer = self._request.begin_stream(HEADERS | self._request.answer_headers)
             await stream(fetch, self._request, answer, self._run)
@@ -118,8 +118,8 @@ class _Events:
         budget = self._context.budgets.begin()
         while True:
             try:
-                grant = await self._grants.with_starts(self._call, await self._grants.grant(self._call))
-                await self._grants.stored(grant)
+                grant = await self._assignments.find_starts(self._call, await self._assignments.grant(self._call))
+                await self._assignments.wait_stored(grant)
                 return grant
             except EngineError as error:
                 if error.code == "stale_token" and self._call.topics is not None and self._call.token is not None:
@@ -134,9 +134,12 @@ class _Events:
         grant, fetch = self._grant, self._context.fetch
         assert grant is not None
         await self._write(answer, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
-        entries = [PartitionRead(one.topic, one.topic_id, one.partition, one.offset) for one in self._reading]
+        entries = [
+            PartitionRead(position.topic, position.topic_id, position.partition, position.offset)
+            for position in self._reading
+        ]
         many = MultiFetch(fetch, entries, self._query.filter) if entries else None
-        changing = start_task(self._changed(grant))
+        changing = start_task(self._wait_changed(grant))
         was_woken, reconnect_ms = False, RECONNECT_MS
         try:
             while not changing.done():
@@ -154,12 +157,12 @@ class _Events:
         finally:
             changing.cancel()
 
-    async def _changed(self, grant: Grant) -> None:
+    async def _wait_changed(self, grant: Grant) -> None:
         """Returns when the assignment is another one, or the coordinator moves. Keeps the session alive."""
         wait_ms = self._context.settings.stream_heartbeat_ms
         call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)
         try:
-            while not await self._context.coordinators.changed(self._call.group, call):
+            while not await self._context.coordinators.wait_changed(self._call.group, call):
                 pass
         except EngineError:
             return  # the client comes again, to the present coordinator
@@ -176,7 +179,7 @@ class _Events:
             await asyncio.sleep(NO_ROOM_PAUSE_S)
             return True
         with fetch.stream_budget.hold(size_bytes):
-            before = [one.offset for one in many.entries]
+            before = [entry.offset for entry in many.entries]
             piece = b"".join(self._events(index, grant, many, part) for index, part in enumerate(parts))
             if piece:
                 await self._write(answer, piece)
@@ -189,20 +192,22 @@ class _Events:
                 continue  # the coordinator takes the partitions of a deleted topic away
             if part.problem.code != BELOW or grant.start == "error":
                 raise from_fields(part.problem, partition=many.entries[index].partition)
-            [place] = await bounds(self._context.router, [self._reading[index].slot])
-            many.advance(index, place["high_watermark" if grant.start == "latest" else "log_start"])
+            [log_bounds] = await find_bounds(self._context.router, [self._reading[index].slot])
+            many.advance(index, log_bounds["high_watermark" if grant.start == "latest" else "log_start"])
 
     def _events(self, index: int, grant: Grant, many: MultiFetch, part: Part) -> bytes:
         if part.problem is not None:
             return b""
-        one = self._reading[index]
-        head = b"data: {" + orjson.dumps({"topic": one.topic, "partition": one.partition})[1:-1] + b","
+        position = self._reading[index]
+        head = b"data: {" + orjson.dumps({"topic": position.topic, "partition": position.partition})[1:-1] + b","
         events = []
         for row, end in zip(part.body.split(b"\n"), part.line_ends, strict=False):
-            self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, end)
+            self._positions[position.slot] = Position(position.topic, position.topic_id, position.partition, end)
             events.append(b"id: %b\n%b%b\n\n" % (self._id(grant), head, row[1:]))
         if part.next_offset != many.entries[index].offset:
-            self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, part.next_offset)
+            self._positions[position.slot] = Position(
+                position.topic, position.topic_id, position.partition, part.next_offset
+            )
             many.advance(index, part.next_offset)
             if self._first_at is None:
                 self._first_at = asyncio.get_running_loop().time()
@@ -230,7 +235,7 @@ class _Events:
         now = asyncio.get_running_loop().time()
         if now >= self._written_at + heartbeat_s:
             self._context.fetch.access.check(self._request)  # the token may have been revoked
-            for topic in {one.topic for one in many.entries} if many is not None else ():
+            for topic in {entry.topic for entry in many.entries} if many is not None else ():
                 check_readable(self._request, topic)
             await self._write(answer, event_stream.HEARTBEAT)
         due_s = min(self._written_at + heartbeat_s, self._delayed_until, self._confirm_at) - now

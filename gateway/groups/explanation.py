@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from gateway.groups.bounds import lags
-from gateway.groups.causes.activity import Activity
-from gateway.groups.causes.facts import Behind
-from gateway.groups.causes.findings import findings
 from gateway.groups.context import GroupContext
+from gateway.groups.diagnosis.activity import Activity
+from gateway.groups.diagnosis.facts import Behind
+from gateway.groups.diagnosis.findings import findings
+from gateway.groups.group_lag import measure_lags
 from gateway.groups.hosting.calls import EXPLAIN
 from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
@@ -21,29 +21,33 @@ async def explain_group(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}/explanation"""
     read_query(request, NoQuery)
     group = group_name(request)
-    found = await context.coordinators.call(EXPLAIN, Activity, group, group)
-    known = [(one.topic, one.partition, one.offset) for one in found.view.offsets if one.offset is not None]
+    activity = await context.coordinators.call(EXPLAIN, Activity, group, group)
+    committed = [
+        (position.topic, position.partition, position.offset)
+        for position in activity.view.offsets
+        if position.offset is not None
+    ]
     behind = {
         Slot(topic, partition): Behind(lag.records, lag.age_ms)
-        for (topic, partition, _), lag in zip(known, await lags(context.router, known), strict=True)
+        for (topic, partition, _), lag in zip(committed, await measure_lags(context.router, committed), strict=True)
         if lag is not None
     }
-    done = sum(one.done for one in found.view.shares)
+    done = sum(share.done for share in activity.view.shares)
     return json_response(
         {
             "group": group,
-            "state": found.view.state,
-            "lag": max(0, sum(one.records for one in behind.values()) - done),
-            "findings": [structs.asdict(one) for one in findings(found, behind)],
+            "state": activity.view.state,
+            "lag": max(0, sum(lag.records for lag in behind.values()) - done),
+            "findings": [structs.asdict(finding) for finding in findings(activity, behind)],
             "events": [
                 {
-                    "at_ms": one.at_ms,
-                    "cause": one.cause,
-                    "member_id": one.member_id or None,
-                    "detail": one.detail or None,
-                    "count": one.count,
+                    "at_ms": event.at_ms,
+                    "cause": event.cause,
+                    "member_id": event.member_id or None,
+                    "detail": event.detail or None,
+                    "count": event.count,
                 }
-                for one in reversed(found.events)
+                for event in reversed(activity.events)
             ],
         }
     )

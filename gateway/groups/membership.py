@@ -39,44 +39,44 @@ async def group_heartbeat(request: Request, context: GroupContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, HeartbeatRequest)
-    if wish.member_epoch and wish.member_id is UNSET:
+    body = await read_json(request, HeartbeatRequest)
+    if body.member_epoch and body.member_id is UNSET:
         raise Problem("invalid_body", "member_id is missing: a member that has joined names itself")
-    if not wish.member_epoch and wish.topics is UNSET and wish.topics_pattern is UNSET:
+    if not body.member_epoch and body.topics is UNSET and body.topics_pattern is UNSET:
         raise Problem("invalid_body", "topics is missing: a member that joins names the topics that it reads")
-    member_id = context.new_id() if wish.member_id is UNSET else member_name(wish.member_id)
-    topics, pattern = await check_subscription(request, context, wish, must_exist=not wish.member_epoch)
+    member_id = context.new_id() if body.member_id is UNSET else member_name(body.member_id)
+    topics, pattern = await check_subscription(request, context, body, must_exist=not body.member_epoch)
     call = HeartbeatCall(
         group,
         member_id,
-        wish.member_epoch,
+        body.member_epoch,
         topics,
-        None if wish.owned is UNSET else tuple((one.topic, one.partition) for one in wish.owned),
-        wish.session_timeout_ms,
-        wish.rebalance_timeout_ms,
+        None if body.owned is UNSET else tuple((partition.topic, partition.partition) for partition in body.owned),
+        body.session_timeout_ms,
+        body.rebalance_timeout_ms,
         client_of(request),
         pattern,
     )
-    found = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not wish.member_epoch)
+    membership = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not body.member_epoch)
     return json_response(
         {
             "group": group,
-            "member_id": found.member_id,
-            "member_epoch": found.member_epoch,
-            "assignment": [_assigned(one, found) for one in found.assignment],
-            "heartbeat_ms": found.heartbeat_ms,
-            "session_timeout_ms": found.session_timeout_ms,
+            "member_id": membership.member_id,
+            "member_epoch": membership.member_epoch,
+            "assignment": [_assignment_row(position, membership) for position in membership.assignment],
+            "heartbeat_ms": membership.heartbeat_ms,
+            "session_timeout_ms": membership.session_timeout_ms,
         }
     )
 
 
-def _assigned(one: Position, found: Membership) -> dict[str, object]:
+def _assignment_row(position: Position, membership: Membership) -> dict[str, object]:
     """Returns a partition with its position, or with the place where it begins without one."""
-    assigned: dict[str, object] = {"topic": one.topic, "partition": one.partition}
-    if one.offset >= 0:
-        return assigned | {"offset": one.offset}
-    start = found.start if one.offset == START_POLICY else "earliest"
-    time = {"start_time_ms": found.start_time_ms} if start == "time" else {}
+    assigned: dict[str, object] = {"topic": position.topic, "partition": position.partition}
+    if position.offset >= 0:
+        return assigned | {"offset": position.offset}
+    start = membership.start if position.offset == START_POLICY else "earliest"
+    time = {"start_time_ms": membership.start_time_ms} if start == "time" else {}
     return assigned | {"offset": None, "start": start, **time}
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import forbidden
 from gateway.groups.context import GroupContext
-from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
+from gateway.groups.core.expressions import CHARACTERS_MAX, compile_expression
 from gateway.groups.model.values import Client, TopicPattern
 from gateway.http.problems import Problem
 from gateway.http.request import Request
@@ -78,27 +78,27 @@ async def check_topics(
 
 
 async def check_subscription(
-    request: Request, context: GroupContext, wish: Subscribing, *, must_exist: bool
+    request: Request, context: GroupContext, subscribing: Subscribing, *, must_exist: bool
 ) -> tuple[tuple[str, ...] | None, TopicPattern | None]:
     """Returns the topics that a member names and its expression. None: the request has neither.
 
     Raises Problem, UnknownTopic, InvalidPattern, PatternsUnavailable.
     """
     topics = None
-    if wish.topics is not UNSET:
-        topics = await check_topics(request, context, wish.topics, must_exist=must_exist)
-    if wish.topics_pattern is UNSET:
-        if wish.topics_exclude:
+    if subscribing.topics is not UNSET:
+        topics = await check_topics(request, context, subscribing.topics, must_exist=must_exist)
+    if subscribing.topics_pattern is UNSET:
+        if subscribing.topics_exclude:
             raise Problem("invalid_body", "topics_exclude needs topics_pattern: it leaves out topics that match that")
         return topics, None
-    compiled(wish.topics_pattern)
-    if wish.topics_exclude:
-        compiled(wish.topics_exclude, "topics_exclude")
+    compile_expression(subscribing.topics_pattern)
+    if subscribing.topics_exclude:
+        compile_expression(subscribing.topics_exclude, "topics_exclude")
     caller = request.caller
     readable = caller.prefixes(Right.READ)
     if readable == ():
-        raise forbidden(caller, Right.READ, wish.topics_pattern)
-    return topics or (), TopicPattern(wish.topics_pattern, wish.topics_exclude, readable)
+        raise forbidden(caller, Right.READ, subscribing.topics_pattern)
+    return topics or (), TopicPattern(subscribing.topics_pattern, subscribing.topics_exclude, readable)
 
 
 def check_readable(request: Request, topic: str) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.groups.bounds import bounds
 from gateway.groups.context import GroupContext
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.model.errors import CommitTooHigh
 from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
@@ -91,16 +91,16 @@ async def commit_group_offsets(request: Request, context: GroupContext) -> Respo
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, CommitRequest)
-    if (wish.member_id is UNSET) != (wish.member_epoch is UNSET):
+    body = await read_json(request, CommitRequest)
+    if (body.member_id is UNSET) != (body.member_epoch is UNSET):
         raise Problem("invalid_body", "give both member_id and member_epoch, or none of them")
-    positions = await _check_entries(request, context, wish.offsets)
+    positions = await _check_entries(request, context, body.offsets)
     call = CommitCall(
         group,
-        None if wish.member_id is UNSET else member_name(wish.member_id),
-        0 if wish.member_epoch is UNSET else wish.member_epoch,
+        None if body.member_id is UNSET else member_name(body.member_id),
+        0 if body.member_epoch is UNSET else body.member_epoch,
         positions,
-        wish.force,
+        body.force,
     )
     await context.coordinators.call(COMMIT, None, group, call, creates=True)
     return await _answer(context, group)
@@ -111,70 +111,75 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
-    wish = await read_json(request, ResetRequest)
-    if sum(one is not UNSET for one in (wish.to, wish.ago_ms, wish.shift, wish.offsets)) != 1:
+    body = await read_json(request, ResetRequest)
+    if sum(choice is not UNSET for choice in (body.to, body.ago_ms, body.shift, body.offsets)) != 1:
         raise Problem("invalid_body", "give exactly one of to, ago_ms, shift and offsets")
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    if wish.offsets is not UNSET:
-        positions = await _check_entries(request, context, wish.offsets)
+    if body.offsets is not UNSET:
+        positions = await _check_entries(request, context, body.offsets)
     else:
-        positions = await _resolve_positions(request, context, wish, view)
-    before = {(one.topic, one.partition): one.offset for one in view.offsets}
-    if not wish.dry_run:
-        await context.coordinators.call(RESET, None, group, ResetCall(group, positions, wish.force))
+        positions = await _resolve_positions(request, context, body, view)
+    before = {(position.topic, position.partition): position.offset for position in view.offsets}
+    if not body.dry_run:
+        await context.coordinators.call(RESET, None, group, ResetCall(group, positions, body.force))
     rows = [
         {
-            "topic": one.topic,
-            "partition": one.partition,
-            "offset": one.offset,
-            "previous_offset": before.get((one.topic, one.partition)),
+            "topic": position.topic,
+            "partition": position.partition,
+            "offset": position.offset,
+            "previous_offset": before.get((position.topic, position.partition)),
         }
-        for one in positions
+        for position in positions
     ]
-    response = json_response({"group": group, "dry_run": wish.dry_run, "offsets": rows})
-    response.headers.update(hint_of_time(wish.to))
+    response = json_response({"group": group, "dry_run": body.dry_run, "offsets": rows})
+    response.headers.update(hint_of_time(body.to))
     return response
 
 
 async def _resolve_positions(
-    request: Request, context: GroupContext, wish: ResetRequest, view: GroupView
+    request: Request, context: GroupContext, body: ResetRequest, view: GroupView
 ) -> tuple[Position, ...]:
     """Returns the positions of a reset: of the given topics, else of all that the group has read and that exist."""
-    for topic in {one.topic for one in view.offsets}:
+    for topic in {position.topic for position in view.offsets}:
         await context.topics.refresh(topic)
-    places = [(one.topic, one.partition) for one in view.offsets if context.topics.get(one.topic) is not None]
-    if wish.topics is not UNSET:
+    places = [
+        (position.topic, position.partition)
+        for position in view.offsets
+        if context.topics.get(position.topic) is not None
+    ]
+    if body.topics is not UNSET:
         places = [
-            (name, number) for name in wish.topics for number in range(context.topics.topic(name).record.partitions)
+            (name, number) for name in body.topics for number in range(context.topics.topic(name).record.partitions)
         ]
     for topic in {topic for topic, _ in places}:
         check_readable(request, topic)
-    timestamp = _timestamp(context, wish)
-    before = {(one.topic, one.topic_id, one.partition): one.offset for one in view.offsets}
+    timestamp = _timestamp(context, body)
+    before = {(position.topic, position.topic_id, position.partition): position.offset for position in view.offsets}
     moved = []
-    for (topic, number), found in zip(places, await bounds(context.router, places, timestamp), strict=True):
-        start, end = found["log_start"], found["high_watermark"]
-        if wish.shift is not UNSET:
+    all_bounds = await find_bounds(context.router, places, timestamp)
+    for (topic, number), partition_bounds in zip(places, all_bounds, strict=True):
+        start, end = partition_bounds["log_start"], partition_bounds["high_watermark"]
+        if body.shift is not UNSET:
             committed = before.get((topic, context.partitions.topic_id(topic, number), number)) or start
-            offset = min(max(committed + wish.shift, start), end)
+            offset = min(max(committed + body.shift, start), end)
         elif timestamp is not None:
-            offset = end if found["offset"] is None else found["offset"]
+            offset = end if partition_bounds["offset"] is None else partition_bounds["offset"]
         else:
-            offset = start if wish.to == "earliest" else end
+            offset = start if body.to == "earliest" else end
         moved.append(Position(topic, context.partitions.topic_id(topic, number), number, offset))
     return tuple(moved)
 
 
-def _timestamp(context: GroupContext, wish: ResetRequest) -> int | None:
+def _timestamp(context: GroupContext, body: ResetRequest) -> int | None:
     """Returns the time of a reset; None for another kind. Raises Problem invalid_body."""
-    if wish.ago_ms is not UNSET:
-        return max(0, context.clock.now_ms() - wish.ago_ms)
-    if wish.to is UNSET or wish.to in ("earliest", "latest"):
+    if body.ago_ms is not UNSET:
+        return max(0, context.clock.now_ms() - body.ago_ms)
+    if body.to is UNSET or body.to in ("earliest", "latest"):
         return None
     try:
-        return time_of_body(wish.to)
+        return time_of_body(body.to)
     except ValueError as error:
-        text = f"to {wish.to!r} {error}; give earliest, latest, or a time in milliseconds or RFC 3339"
+        text = f"to {body.to!r} {error}; give earliest, latest, or a time in milliseconds or RFC 3339"
         raise Problem("invalid_body", text) from None
 
 
@@ -182,10 +187,10 @@ async def _check_entries(
     request: Request, context: GroupContext, entries: Sequence[OffsetEntry]
 ) -> tuple[Position, ...]:
     """Returns positions that exist. Raises Problem invalid_body, OtherTopic, UnknownPartition, CommitTooHigh, …"""
-    places = [(one.topic, one.partition) for one in entries]
+    places = [(entry.topic, entry.partition) for entry in entries]
     if len(set(places)) < len(places):
         raise Problem("invalid_body", "a partition is named twice")
-    if sum(len(one.metadata.encode()) for one in entries) > METADATA_BYTES_MAX:
+    if sum(len(entry.metadata.encode()) for entry in entries) > METADATA_BYTES_MAX:
         raise Problem("invalid_body", f"metadata is more than {METADATA_BYTES_MAX} bytes: commit in several calls")
     for topic in {topic for topic, _ in places}:
         check_readable(request, topic)
@@ -194,28 +199,35 @@ async def _check_entries(
         name, meant_id = entry.topic, entry.topic_id
         if meant_id is not None and not await context.topics.confirm_id(name, meant_id.__eq__):
             raise other_topic(name, context.topics.topic(name).record.topic_id)
-    for entry, found in zip(entries, await bounds(context.router, places), strict=True):
-        if entry.offset > found["high_watermark"]:
+    for entry, partition_bounds in zip(entries, await find_bounds(context.router, places), strict=True):
+        if entry.offset > partition_bounds["high_watermark"]:
             raise CommitTooHigh(
                 f"offset {entry.offset} of partition {entry.partition} of topic {entry.topic!r} is above the high "
-                f"watermark {found['high_watermark']}",
+                f"watermark {partition_bounds['high_watermark']}",
                 hint="commit the next offset after the last record that was read",
-                high_watermark=found["high_watermark"],
+                high_watermark=partition_bounds["high_watermark"],
             )
     return tuple(
         Position(
-            one.topic, context.partitions.topic_id(one.topic, one.partition), one.partition, one.offset, one.metadata
+            entry.topic,
+            context.partitions.topic_id(entry.topic, entry.partition),
+            entry.partition,
+            entry.offset,
+            entry.metadata,
         )
-        for one in entries
+        for entry in entries
     )
 
 
 async def _answer(context: GroupContext, group: str) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    return json_response({"group": group, "offsets": [_row(one) for one in view.offsets if one.offset is not None]})
+    rows = [_row(position) for position in view.offsets if position.offset is not None]
+    return json_response({"group": group, "offsets": rows})
 
 
-def _row(one: OffsetView) -> dict[str, object]:
-    place: dict[str, object] = {"topic": one.topic, "topic_id": one.topic_id, "partition": one.partition}
-    row = place | {"offset": one.offset}
-    return row | ({"metadata": one.metadata} if one.metadata else {}) | {"committed_ms": one.committed_ms}
+def _row(position: OffsetView) -> dict[str, object]:
+    row: dict[str, object] = {"topic": position.topic, "topic_id": position.topic_id, "partition": position.partition}
+    row["offset"] = position.offset
+    if position.metadata:
+        row["metadata"] = position.metadata
+    return row | {"committed_ms": position.committed_ms}

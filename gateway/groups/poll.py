@@ -30,13 +30,12 @@ from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
-from gateway.groups.bounds import bounds
+from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
-from gateway.groups.core.failures import trimmed
-from gateway.groups.grants import Grants
+from gateway.groups.core.failures import trim
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import RESET, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
-from gateway.groups.levels import Levels
 from gateway.groups.membership import Owned
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Failure, Grant, PollCall, Position, ResetCall, Slot, Token
@@ -48,6 +47,7 @@ from gateway.groups.names import (
     group_name,
     member_name,
 )
+from gateway.groups.topic_priorities import TopicPriorities
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
@@ -111,7 +111,7 @@ async def group_poll(request: Request, context: GroupContext) -> Response:
     token = decode_token(wish.token) if wish.token else None
     failed = tuple(Failure(one.topic, one.partition, one.offset, one.error) for one in wish.failed)
     if failed:
-        token = trimmed(token, failed)
+        token = trim(token, failed)
     topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
     call = PollCall(
         group,
@@ -145,19 +145,20 @@ class _Poll:
         self._wish = wish
         self._call = call
         self._budget = context.budgets.begin(wish.wait_ms)
-        self._grants = Grants(request, context, call.group)
+        self._assignments = Assignments(request, context, call.group)
         self._moved: dict[Slot, int] = {}
         self._delayed_until = math.inf  # then the first partition that waits for its failed record is read again
 
     async def answer(self, granted: Grant | None = None) -> Response:
         """Returns the answer. `granted`: the grant of the call, if it has been made. Raises Problem, EngineError."""
         while True:
-            first = grant = await self._grants.checked(granted) if granted else await self._grants.grant(self._call)
+            grant = await (self._assignments.check(granted) if granted else self._assignments.grant(self._call))
+            first = grant
             granted = None
-            storing = start_task(self._grants.stored(first)) if first.sequence else None
+            storing = start_task(self._assignments.wait_stored(first)) if first.sequence else None
             try:
-                grant = await self._grants.with_burials(self._call, grant)
-                grant = await self._grants.with_starts(self._call, grant)
+                grant = await self._assignments.copy_dead_letters(self._call, grant)
+                grant = await self._assignments.find_starts(self._call, grant)
                 reading = readable(self._wish, grant)
                 self._note_delays(grant)
                 entries = self._entries(reading)
@@ -172,7 +173,7 @@ class _Poll:
                 if storing is not None:
                     await storing
                 if grant is not first:
-                    await self._grants.stored(grant)
+                    await self._assignments.wait_stored(grant)
                 return self._response(grant, reading, entries, parts)
             except EngineError as error:
                 if not _may_begin_again(error):
@@ -203,11 +204,11 @@ class _Poll:
 
     async def _read(self, entries: Sequence[PartitionRead], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
-        many: Levels | MultiFetch | None = None
+        many: TopicPriorities | MultiFetch | None = None
         if entries:
             fetch, filters, bytes_max = self._context.fetch, self._wish.filter, grant.partition_bytes_max
             if grant.priorities:
-                many = Levels(fetch, entries, filters, grant.priorities, bytes_max)
+                many = TopicPriorities(fetch, entries, filters, grant.priorities, bytes_max)
             else:
                 many = MultiFetch(fetch, entries, filters, bytes_max)
         searched_bytes = 0
@@ -223,7 +224,7 @@ class _Poll:
                 return parts
         return None
 
-    async def _wait(self, many: Levels | MultiFetch | None, grant: Grant) -> Outcome:
+    async def _wait(self, many: TopicPriorities | MultiFetch | None, grant: Grant) -> Outcome:
         """Waits for records if there are none. CHANGED: so has the assignment meanwhile, and there is time left."""
         found = None
         if many is not None:
@@ -253,7 +254,7 @@ class _Poll:
 
     async def _changed(self, grant: Grant, wait_ms: int) -> bool:
         call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)
-        return await self._context.coordinators.changed(self._call.group, call)
+        return await self._context.coordinators.wait_changed(self._call.group, call)
 
     def _limits(self) -> Limits:
         wish, settings = self._wish, self._context.settings
@@ -280,7 +281,7 @@ class _Poll:
         if above := [(one, problem) for one, problem in outside if problem.code == ABOVE]:
             await self._lower(above, grant)
             return True
-        found = await bounds(self._context.router, [one.slot for one, _ in outside])
+        found = await find_bounds(self._context.router, [one.slot for one, _ in outside])
         for (one, _), place in zip(outside, found, strict=True):
             self._moved[one.slot] = place["high_watermark" if grant.start == "latest" else "log_start"]
         return True

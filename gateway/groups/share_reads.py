@@ -87,7 +87,7 @@ async def read_ranges(context: ReadContext, partition: Partition, call: RangesRe
     """
     if partition.offline is not None:
         raise partition.offline
-    found = RangesFound([], [], 0)
+    answer = RangesFound([], [], 0)
     texts: list[bytes] = []
     record_count, left_bytes = 0, call.max_bytes
     rest = list(call.ranges)
@@ -95,7 +95,7 @@ async def read_ranges(context: ReadContext, partition: Partition, call: RangesRe
         while rest:
             first, last, _ = rest[0]
             if first < partition.log.log_start:
-                found.absent.append((first, min(last, partition.log.log_start - 1)))
+                answer.absent.append((first, min(last, partition.log.log_start - 1)))
                 rest = _from(rest, partition.log.log_start)
                 continue
             is_readable = left_bytes > 0 and first < partition.high_watermark
@@ -109,10 +109,10 @@ async def read_ranges(context: ReadContext, partition: Partition, call: RangesRe
             rendered = await context.offload.by_size(len(chunk.data), render)
             texts += rendered.texts
             record_count += rendered.record_count
-            found.absent.extend(rendered.absent)
+            answer.absent.extend(rendered.absent)
             rest = _from(rest, rendered.next_offset)
-    found.unread.extend((first, last) for first, last, _ in rest)
-    return found._replace(record_count=record_count), b",".join(texts)
+    answer.unread.extend((first, last) for first, last, _ in rest)
+    return answer._replace(record_count=record_count), b",".join(texts)
 
 
 async def read_keys(context: ReadContext, partition: Partition, call: KeysRead) -> tuple[KeysFound, bytes]:
@@ -158,11 +158,11 @@ def _render(partition: Partition, chunk: Chunk, taken: Sequence[Range], value: s
         first, last, deliveries = taken[0]
         count = last - first + 1
         bounds = Bounds(count, batch_bytes_max, bytes_max)
-        found = render_records(Read(first, chunk), bounds, value, Style.LINES)
-        if found.record_count == count and found.next_offset == last + 1 and not found.has_gap:
-            return _Texts([_as_list(found.text, begin, deliveries)], count, [], last + 1)
-    found = render_records(Read(taken[0][0], chunk), Bounds(None, batch_bytes_max, bytes_max), value, Style.LINES)
-    lines = [(orjson.loads(line), line) for line in found.text.splitlines()]
+        rendered = render_records(Read(first, chunk), bounds, value, Style.LINES)
+        if rendered.record_count == count and rendered.next_offset == last + 1 and not rendered.has_gap:
+            return _Texts([_as_list(rendered.text, begin, deliveries)], count, [], last + 1)
+    rendered = render_records(Read(taken[0][0], chunk), Bounds(None, batch_bytes_max, bytes_max), value, Style.LINES)
+    lines = [(orjson.loads(line), line) for line in rendered.text.splitlines()]
     by_offset = {
         document["offset"]: (document.get("last_offset", document["offset"]), line) for document, line in lines
     }
@@ -170,14 +170,14 @@ def _render(partition: Partition, chunk: Chunk, taken: Sequence[Range], value: s
     absent: list[tuple[int, int]] = []
     for first, last, deliveries in taken:
         offset = first
-        while offset <= min(last, found.next_offset - 1):
+        while offset <= min(last, rendered.next_offset - 1):
             end, line = by_offset.get(offset, (offset, b""))
             if line:
                 texts.append(_as_list(line + b"\n", begin, deliveries))
             else:
                 absent.append((offset, offset))
             offset = end + 1
-    return _Texts(texts, len(texts), absent, found.next_offset)
+    return _Texts(texts, len(texts), absent, rendered.next_offset)
 
 
 def _as_list(lines: bytes, begin: bytes, deliveries: int) -> bytes:

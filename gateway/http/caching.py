@@ -31,5 +31,5 @@ def is_not_modified(if_none_match: str | None, tag: str | None) -> bool:
     """Returns whether the client has this answer already."""
     if if_none_match is None or tag is None:
         return False
-    known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
-    return "*" in known or tag.removeprefix("W/") in known
+    tags = [value.strip().removeprefix("W/") for value in if_none_match.split(",")]
+    return "*" in tags or tag.removeprefix("W/") in tags

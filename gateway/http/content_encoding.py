@@ -6,7 +6,7 @@ engine/format has the compression itself. request.py and response_compression.py
 from __future__ import annotations
 
 from engine.format.decompression import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
-from gateway.http.negotiation import weighed
+from gateway.http.negotiation import parse_qualities
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 
@@ -25,7 +25,7 @@ def check_encoding(name: str) -> str:
     return encoding
 
 
-async def decoded(encoding: str, body: bytes, limit: int, offload: Offload) -> bytes:
+async def decode_body(encoding: str, body: bytes, limit: int, offload: Offload) -> bytes:
     """Returns a body of at most `limit` bytes. A small one is unpacked on the loop, as its size is known afterwards.
 
     Raises DoesNotFit, Problem invalid_body.
@@ -47,7 +47,7 @@ def choose_encoding(accept_encoding: str) -> str | None:
 
     At equal quality returns zstd, which costs half. A wildcard selects no encoding: a client that decodes one names it.
     """
-    quality = {name.removeprefix("x-"): quality for quality, name in weighed(accept_encoding)}
+    quality = {name.removeprefix("x-"): quality for quality, name in parse_qualities(accept_encoding)}
     zstd, gzip = quality.get("zstd", 0.0), quality.get("gzip", 0.0)
     best = max(zstd, gzip)
     if best == 0 or quality.get(IDENTITY, 0.0) > best:

@@ -42,10 +42,10 @@ def invalid(error: msgspec.ValidationError, shape: type[Any], *, within: str = "
     text = str(error).replace("Object contains", "there is an")
     if within:
         text = text.replace("`$.", f"`$.{within}.")
-    return Problem(code, text + _expected(shape, within or "the body"))
+    return Problem(code, text + _field_hint(shape, within or "the body"))
 
 
-def _expected(shape: type[Any], name: str) -> str:
+def _field_hint(shape: type[Any], name: str) -> str:
     """Returns the field names of an object, for the message about a misspelt one."""
     fields = getattr(shape, "__struct_fields__", ())
     return f"; {name} has {', '.join(fields)}" if fields else ""

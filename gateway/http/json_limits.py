@@ -72,7 +72,7 @@ DEFAULT_LIMITS = JsonLimits()
 
 
 def check_values(values: Sequence[bytes | Raw], limits: JsonLimits) -> None:
-    """Check the values of a request. Raises Problem json_too_complex, which names the record and the byte.
+    """Checks the values of a request. Raises Problem json_too_complex, which names the record and the byte.
 
     Checks many together, since a call for each value costs as much as the check: joined they are nested no deeper than
     the deepest of them, and commas keep their digits apart. With escapes, a joint check costs more than a call for
@@ -90,7 +90,7 @@ def check_values(values: Sequence[bytes | Raw], limits: JsonLimits) -> None:
 
 
 def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
-    """Check the value of the record at a position of the body. Raises Problem json_too_complex."""
+    """Checks the value of the record at a position of the body. Raises Problem json_too_complex."""
     text, depth_max, digits_max = bytes(value), limits.depth_max, limits.digits_max
     if len(text) - len(text.translate(None, b"[{")) > depth_max and _is_too_deep(text, depth_max):
         at = _first_too_deep(text, depth_max)
@@ -105,7 +105,7 @@ def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
 
 
 def stack_exhausted(text: bytes, where: str = "the body", **members: Any) -> Problem:
-    """Return the problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
+    """Returns the problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
     at = _first_too_deep(text, DEPTH_CEILING)
     return _too_deep(where, len(text) if at is None else at, DEPTH_CEILING, **members)
 
@@ -116,7 +116,7 @@ def _too_deep(where: str, byte: int, depth_max: int, **members: Any) -> Problem:
 
 
 def _is_too_deep(text: bytes, depth_max: int) -> bool:
-    """Return whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level.
+    """Returns whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level.
 
     Once escaped quotes are removed, a bracket is outside of strings if the number of quotes before it is even, which
     the removal of two neighbouring quotes does not change.
@@ -134,7 +134,7 @@ def _is_too_deep(text: bytes, depth_max: int) -> bool:
 
 
 def _levels(brackets: bytes) -> int:
-    """Return the depth of nesting. Eight brackets at a time: one pass for each level would cost size times depth."""
+    """Returns the depth of nesting. Eight brackets at a time: one pass for each level would cost size times depth."""
     brackets += b"]" * (-len(brackets) % 8)
     if not brackets:
         return 0
@@ -164,7 +164,7 @@ def _first_too_deep(text: bytes, depth_max: int) -> int | None:
 
 
 def _first_long_number(text: bytes, digits_max: int) -> int | None:
-    """Return the position of the first number that is too long; None if there is none."""
+    """Returns the position of the first number that is too long; None if there is none."""
     sampled = range(digits_max, len(text), digits_max + 1)
     if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _OF_NUMBERS):
         return None
@@ -175,13 +175,13 @@ def _first_long_number(text: bytes, digits_max: int) -> int | None:
 
 
 def _run_around(text: bytes, at: int, digits_max: int) -> int:
-    """Return how many bytes of a number are around a byte; lengths beyond the limit are not distinguished."""
+    """Returns how many bytes of a number are around a byte; lengths beyond the limit are not distinguished."""
     before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
     return len(before) - len(before.rstrip(_OF_NUMBERS)) + len(behind) - len(behind.lstrip(_OF_NUMBERS))
 
 
 def check_utf8(body: bytes) -> None:
-    """Check that the body is UTF-8: msgspec does not check the bytes of a raw value. Raises Problem invalid_utf8."""
+    """Checks that the body is UTF-8: msgspec does not check the bytes of a raw value. Raises Problem invalid_utf8."""
     if body.isascii():
         return
     try:
@@ -191,7 +191,7 @@ def check_utf8(body: bytes) -> None:
 
 
 def malformed_json(body: bytes, records_level: int | None = None) -> Problem:
-    """Return the problem of a body that is not JSON, with line and column of the error, both from 1, in bytes.
+    """Returns the problem of a body that is not JSON, with line and column of the error, both from 1, in bytes.
 
     `records_level`: how many brackets are open around a record; then the problem also has its index.
     """
@@ -209,7 +209,7 @@ def malformed_json(body: bytes, records_level: int | None = None) -> Problem:
 
 
 def malformed_line(body: bytes, number: int, record: int) -> Problem:
-    """Return the problem of the line of this number, from 1, which is not one JSON value."""
+    """Returns the problem of the line of this number, from 1, which is not one JSON value."""
     line = body.split(b"\n")[number - 1].rstrip(b" \t\r")
     at, what = _fault_of(line)
     text = f"line {number} is not one JSON value: column {at + 1}, in record {record}: {what}"
@@ -229,7 +229,7 @@ def reject_lines(body: bytes) -> None:
 
 
 def _fault_of(text: bytes) -> tuple[int, str]:
-    """Return the first byte that is not JSON as RFC 8259 has it, and why. Raises RecursionError.
+    """Returns the first byte that is not JSON as RFC 8259 has it, and why. Raises RecursionError.
 
     Python's parser takes NaN, Infinity and halves of surrogate pairs, which are looked for apart.
     """
@@ -242,10 +242,10 @@ def _fault_of(text: bytes) -> tuple[int, str]:
         at = len(decoded[: error.pos].encode())
         is_cut = not text[at:].strip() or error.msg.startswith("Unterminated")
         return at, f"{error.msg}; the text ends too early" if is_cut else error.msg
-    except _ConstantFound as found:
+    except _ConstantFound as constant:
         before = _BEFORE_CONSTANT.match(text)
-        at = 0 if before is None else before.end() - str(found).startswith("-")
-        return at, f"{found} is not a value of JSON; send null, or a text"
+        at = 0 if before is None else before.end() - str(constant).startswith("-")
+        return at, f"{constant} is not a value of JSON; send null, or a text"
     for escape in _UNICODE_ESCAPES.finditer(text):
         first, second = escape.groups()
         if first is not None and (_HIGH.match(first) is not None) != (second is not None):
@@ -264,11 +264,11 @@ def _reject_constant(name: str) -> None:
 
 
 def _record_at(body: bytes, at: int, level: int) -> int | None:
-    """Return the index of the record that a byte is in; None outside of the list of records, and far within it."""
+    """Returns the index of the record that a byte is in; None outside of the list of records, and far within it."""
     brackets = re.sub(_STRING, b"", body[:at]).partition(b'"')[0].translate(_TO_SQUARE, _NO_BRACKETS)
     depth_at_end = 2 * brackets.count(b"[") - len(brackets)
     if depth_at_end < level or len(brackets) > _COUNTED_MAX:
         return None
     depths = accumulate(array("b", brackets.translate(_TO_STEPS)), initial=0)
-    begun = sum(1 for depth, one in zip(depths, brackets, strict=False) if depth == level and one == _OPEN)
+    begun = sum(1 for depth, bracket in zip(depths, brackets, strict=False) if depth == level and bracket == _OPEN)
     return begun - 1 if depth_at_end > level else begun

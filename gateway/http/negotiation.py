@@ -26,11 +26,11 @@ def choose_media_type(accept: str, offered: Sequence[str]) -> str:
 
 def by_preference(accept: str) -> list[str]:
     """Returns the names in an Accept header, the best first. Quality 0 is not accepted and is left out."""
-    accepted = [pair for pair in weighed(accept) if pair[0] > 0]
+    accepted = [pair for pair in parse_qualities(accept) if pair[0] > 0]
     return [name for _, name in sorted(accepted, key=lambda pair: -pair[0])]
 
 
-def weighed(accept: str) -> list[tuple[float, str]]:
+def parse_qualities(accept: str) -> list[tuple[float, str]]:
     """Returns each name of the header with its quality, in their order."""
     names: list[tuple[float, str]] = []
     for part in accept.split(","):
@@ -44,5 +44,5 @@ def prefers_events(accept: str, others: Sequence[str]) -> bool:
     """Returns whether the client prefers an event stream to the other types. A wildcard never selects it."""
     if SSE not in accept.lower():
         return False
-    known = (*others, *WILDCARDS)
-    return next((one for one in by_preference(accept) if one == SSE or one in known), None) == SSE
+    json_types = (*others, *WILDCARDS)
+    return next((name for name in by_preference(accept) if name == SSE or name in json_types), None) == SSE

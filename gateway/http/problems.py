@@ -198,14 +198,14 @@ def _encode(document: dict[str, object]) -> bytes:
 
 
 def from_fields(fields: ProblemFields, **more: object) -> Problem:
-    """Return a problem that a link has brought; `more` are members for those that it lacks."""
+    """Returns a problem that a link has brought; `more` are members for those that it lacks."""
     problem = Problem(fields.code, fields.detail)
     problem.members |= {**more, **fields.members}
     return problem
 
 
 def from_engine(error: EngineError) -> Problem:
-    """Return the problem of an engine error. A code without a status in HTTP is a bug and becomes `internal`."""
+    """Returns the problem of an engine error. A code without a status in HTTP is a bug and becomes `internal`."""
     code = error.code if error.code in KINDS else "internal"
     members: dict[str, Any] = dict(error.members)
     if error.no_side_effects != KINDS[code].no_side_effects:

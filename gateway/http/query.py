@@ -30,8 +30,8 @@ class Number(NamedTuple):
     def parse(self, name: str, text: str) -> int:
         """Returns the number. Raises Problem invalid_query."""
         if not _NUMBER.fullmatch(text) or not self.minimum <= int(text) <= self.maximum:
-            wanted = f"a whole number from {self.minimum} to {self.maximum}"
-            raise Problem("invalid_query", f"{name} is {text!r}; give {wanted}", parameter=name)
+            expected = f"a whole number from {self.minimum} to {self.maximum}"
+            raise Problem("invalid_query", f"{name} is {text!r}; give {expected}", parameter=name)
         return int(text)
 
 
@@ -95,11 +95,11 @@ def read_query(request: Request, shape: type[Q]) -> Q:
     for name, text in query_to_pairs(raw):
         if len(text) > length_max:
             raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])
-        found = rules.get(name)
-        if found is None:
-            known = ", ".join(sorted(rules)) or "none"
-            raise Problem("unknown_query", f"{name!r} is not a query parameter here; known: {known}", parameter=name)
-        field, rule = found
+        field_rule = rules.get(name)
+        if field_rule is None:
+            names = ", ".join(sorted(rules)) or "none"
+            raise Problem("unknown_query", f"{name!r} is not a query parameter here; known: {names}", parameter=name)
+        field, rule = field_rule
         if isinstance(rule, Texts):
             before = values.get(field, ())
             assert isinstance(before, tuple)
@@ -124,7 +124,7 @@ def path_partition(request: Request) -> int:
     return partition_number(request.names["partition"])
 
 
-def partitions_named(request: Request) -> int:
+def min_partitions(request: Request) -> int:
     """Returns how many partitions a topic must have for the path to name one of them."""
     text = request.names.get("partition", "")
     return int(text) + 1 if _PARTITION.fullmatch(text) else 1

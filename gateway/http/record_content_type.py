@@ -34,13 +34,13 @@ def check_one_value(content_type: str) -> None:
 
 
 def media_type_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Return the media type alone, in lower case; empty without such a header."""
+    """Returns the media type alone, in lower case; empty without such a header."""
     given = next((value for name, value in headers if name.lower() == HEADER and value), b"")
     return given.split(b";")[0].strip().lower()
 
 
 def is_json(media_type: bytes) -> bool:
-    """Return whether the type is JSON. True without a media type: the value may be JSON."""
+    """Returns whether the type is JSON. True without a media type: the value may be JSON."""
     return not media_type or media_type == b"application/json" or media_type.endswith(b"+json")
 
 

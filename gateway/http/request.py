@@ -21,7 +21,7 @@ from multidict import CIMultiDictProxy, istr
 from engine.format.decompression import DoesNotFit
 from engine.runtime.pending import Pending
 from gateway.http.body import Body
-from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
+from gateway.http.content_encoding import IDENTITY, check_encoding, decode_body
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
@@ -138,8 +138,8 @@ class Request:
     @property
     def answer_headers(self) -> dict[str, str]:
         """The headers of any answer to it."""
-        own = {REQUEST_ID_HEADER: self.id}
-        return own if self.origin_headers is None else own | self.origin_headers
+        headers = {REQUEST_ID_HEADER: self.id}
+        return headers if self.origin_headers is None else headers | self.origin_headers
 
     def has_arrived(self) -> bool:
         """Returns whether all of the body has arrived, whether it was read or not."""
@@ -237,7 +237,7 @@ class RequestBodies:
         if encoding == IDENTITY or not body:
             return body
         try:
-            unpacked = await decoded(encoding, body, limit, self._offload)
+            unpacked = await decode_body(encoding, body, limit, self._offload)
         except DoesNotFit:
             raise _too_large(limit) from None
         self.hold(request, len(unpacked))

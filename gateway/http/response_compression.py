@@ -35,7 +35,7 @@ async def compress_response(request: Request, response: Response) -> Response:
         return response
     body = response.join()
     if response.rest is None:
-        response.body = await _packed(http.offload, body, partial(pack, encoding, body))
+        response.body = await _compress(http.offload, body, partial(pack, encoding, body))
     else:
         pieces = _PackedPieces(encoding, response.rest, http.offload)
         response.body, response.rest = await pieces.first(body), pieces.next
@@ -62,9 +62,9 @@ class _PackedPieces:
         return await self._pack(piece, is_last=is_last), is_last
 
     async def _pack(self, piece: bytes | bytearray, *, is_last: bool) -> bytes:
-        return await _packed(self._offload, piece, partial(self._packer.pack, piece, is_last=is_last))
+        return await _compress(self._offload, piece, partial(self._packer.pack, piece, is_last=is_last))
 
 
-async def _packed(offload: Offload, text: bytes | bytearray, pack_it: Callable[[], bytes]) -> bytes:
+async def _compress(offload: Offload, text: bytes | bytearray, pack_it: Callable[[], bytes]) -> bytes:
     """Compresses on the loop, or a large text in a thread."""
     return pack_it() if len(text) <= IN_LOOP_BYTES_MAX else await offload.in_thread(pack_it)

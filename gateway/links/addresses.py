@@ -67,11 +67,11 @@ def check_advertised_url(url: str, setting: str = "advertised_url") -> None:
 def addresses_of(host: str) -> list[str]:
     """Returns the IP addresses of a host on this machine, at least one. Blocks. Raises StartRefused."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         hint = "give an IP address of this machine, or a name of this machine"
         raise StartRefused(f"the host {host} cannot be resolved: {error.strerror}", hint=hint) from None
-    addresses = [address for address in dict.fromkeys(str(info[4][0]) for info in found) if "%" not in address]
+    addresses = [address for address in dict.fromkeys(str(info[4][0]) for info in infos) if "%" not in address]
     here = [address for address in addresses if _is_local_address(address)]
     if not here:
         text = f"this machine has no address {', '.join(addresses)}, to which the host {host} resolves"
@@ -80,7 +80,7 @@ def addresses_of(host: str) -> list[str]:
 
 
 @contextmanager
-def reserved_port(host: str, port: int) -> Iterator[int]:
+def reserve_port(host: str, port: int) -> Iterator[int]:
     """Yields the port if it is free on all addresses of the host; for 0, a free one. Blocks. Raises StartRefused.
 
     The port stays bound until the context ends, without a listener. So the kernel gives it to no outgoing connection
@@ -88,25 +88,25 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
     The listener shares its port between processes (SO_REUSEPORT), so it would not notice another program on it; a plain
     bind does.
     """
-    sockets = _bound_to_free(host, port)
+    sockets = _bind_free(host, port)
     try:
         yield sockets[0].getsockname()[1]
     finally:
-        for one in sockets:
-            one.close()
+        for bound in sockets:
+            bound.close()
 
 
-def _bound_to_free(host: str, port: int) -> list[socket.socket]:
+def _bind_free(host: str, port: int) -> list[socket.socket]:
     """Returns sockets on one port that is free on all addresses of the host. Blocks. Raises StartRefused."""
     try:
-        return bound_sockets(host, port)
+        return bind_sockets(host, port)
     except OSError as error:
         text = f"cannot listen on {_address_text(host, port)}: {error.strerror}"
         hint = "another program has the port: stop it, or give --port another one"
         raise StartRefused(text, hint=hint) from None
 
 
-def bound_sockets(host: str, port: int) -> list[socket.socket]:
+def bind_sockets(host: str, port: int) -> list[socket.socket]:
     """Returns sockets for a server, one for each address, on the same port; `::` takes IPv4 too. Blocks.
 
     Raises StartRefused, OSError. asyncio would bind `::` to IPv6 only.
@@ -114,10 +114,10 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
     addresses = addresses_of(host)
     for _ in range(_PORT_ATTEMPTS - 1 if port == 0 else 0):
         try:
-            return _bound(addresses, port)
+            return _bind(addresses, port)
         except OSError:
             continue  # another address of the host may have another program on the port that the first one chose
-    return _bound(addresses, port)
+    return _bind(addresses, port)
 
 
 def url_of(settings: NodeSettings, port: int) -> str:
@@ -167,7 +167,7 @@ def _address_text(host: str, port: int) -> str:
 
 def _is_local_address(address: str) -> bool:
     try:
-        _bound([address], 0)[0].close()
+        _bind([address], 0)[0].close()
     except OSError as error:
         if error.errno in _NOT_HERE:
             return False
@@ -175,17 +175,17 @@ def _is_local_address(address: str) -> bool:
     return True
 
 
-def _bound(addresses: list[str], port: int) -> list[socket.socket]:
+def _bind(addresses: list[str], port: int) -> list[socket.socket]:
     """Returns sockets bound to one port, which the first one chooses for 0. Raises OSError."""
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
         for address in addresses:
-            one = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if ":" in address:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
-            one.bind((address, port))
-            port = one.getsockname()[1]
-            sockets.append(one)
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
+            listening.bind((address, port))
+            port = listening.getsockname()[1]
+            sockets.append(listening)
         stack.pop_all()
         return sockets

@@ -35,7 +35,7 @@ def encode_frame(kind: int, number: int, arguments: bytes, payload: bytes | byte
 
 
 class FrameReader:
-    """Receives the bytes of one connection: read into `free()`, then call `received`."""
+    """Receives the bytes of one connection: read into `free()`, then call `receive`."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(BUFFER_BYTES)
@@ -53,7 +53,7 @@ class FrameReader:
             return memoryview(self._large.payload)[self._filled :]
         return memoryview(self._buffer)[self._end :]
 
-    def received(self, count: int) -> list[Frame]:
+    def receive(self, count: int) -> list[Frame]:
         """Returns the frames that are complete with `count` bytes more."""
         if self._large is not None:
             self._filled += count

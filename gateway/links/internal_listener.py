@@ -15,7 +15,7 @@ from aiohttp import web
 
 from engine.errors import EngineError, StartRefused
 from gateway.http.problems import Problem, from_engine
-from gateway.links.addresses import bound_sockets
+from gateway.links.addresses import bind_sockets
 from gateway.links.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.links.link import Handler, Link
 from gateway.links.replica_listener import FetchConnection, Fetching, FetchListening
@@ -45,7 +45,7 @@ class InternalListener:
     @property
     def port(self) -> int:
         """The port; 0 while it is not open."""
-        sockets = [one for server in self._servers for one in server.sockets]
+        sockets = [socket for server in self._servers for socket in server.sockets]
         return sockets[0].getsockname()[1] if sockets else 0
 
     async def open(self, host: str, port: int) -> None:
@@ -53,14 +53,14 @@ class InternalListener:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
-            for bound in await asyncio.to_thread(bound_sockets, host, port):
+            for bound in await asyncio.to_thread(bind_sockets, host, port):
                 server = await loop.create_server(lambda: FetchConnection(self._fetches), sock=bound, backlog=BACKLOG)
                 self._servers.append(server)
         except OSError as error:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
 
-    async def until_idle(self, seconds: float) -> None:
+    async def wait_idle(self, seconds: float) -> None:
         """Waits until every call over a link has its reply, for at most `seconds`. So waits for acks can complete."""
         for _ in range(round(seconds / IDLE_CHECK_S)):
             if not any(link.is_serving for link in self._links):

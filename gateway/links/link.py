@@ -96,7 +96,7 @@ def handler(
     function: Callable[[A, bytes], Awaitable[Answer]],
     begin: Callable[[A, bytes], asyncio.Future[Any] | None] | None = None,
 ) -> Handler:
-    """Return a handler whose functions take arguments of the type."""
+    """Returns a handler whose functions take arguments of the type."""
     return Handler(kind, msgspec.msgpack.Decoder(kind).decode, function, begin)
 
 
@@ -131,7 +131,7 @@ class Link(asyncio.BufferedProtocol):
     def begin(
         self, name: str, arguments: object, payload: bytes | bytearray = b""
     ) -> asyncio.Future[tuple[Any, bytes]]:
-        """Send a call at the end of this turn of the loop; calls keep their order.
+        """Sends a call at the end of this turn of the loop; calls keep their order.
 
         Cancelling the future cancels the call on the other side.
         Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
@@ -144,14 +144,14 @@ class Link(asyncio.BufferedProtocol):
         future: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
         self.bytes_in_flight += len(payload)
-        future.add_done_callback(lambda done: self._ended(number, len(payload), done))
+        future.add_done_callback(lambda done: self._end_call(number, len(payload), done))
         self._send(CALL, number, (name, arguments), payload)
         return future
 
     async def call(
         self, name: str, arguments: object, payload: bytes | bytearray = b"", *, timeout_s: float
     ) -> tuple[Any, bytes]:
-        """Call and wait for the reply. Raises the other side's error, Busy, LinkLost."""
+        """Calls and waits for the reply. Raises the other side's error, Busy, LinkLost."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             return await loop_waits().deadlines.done_by(deadline, self.begin(name, arguments, payload))
@@ -185,11 +185,11 @@ class Link(asyncio.BufferedProtocol):
         return self._reader.free()
 
     def buffer_updated(self, nbytes: int) -> None:
-        for frame in self._reader.received(nbytes):
-            self._received(frame)
+        for frame in self._reader.receive(nbytes):
+            self._dispatch(frame)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes that were read before the connection became a link."""
+        """Takes bytes that were read before the connection became a link."""
         left = memoryview(data)
         while left:
             room = self._reader.free()
@@ -198,7 +198,7 @@ class Link(asyncio.BufferedProtocol):
             self.buffer_updated(count)
             left = left[count:]
 
-    def _received(self, frame: Frame) -> None:
+    def _dispatch(self, frame: Frame) -> None:
         kind, number, arguments, payload = frame
         if kind == CALL:
             self._begin_to_serve(number, *_call_of(arguments), payload)
@@ -213,19 +213,19 @@ class Link(asyncio.BufferedProtocol):
                 future.set_exception(RemoteFailure(*_decode(arguments)))
 
     def _begin_to_serve(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
-        """Begin a call now if it needs no task, and no task of an earlier call has yet to begin."""
+        """Begins a call now if it needs no task, and no task of an earlier call has yet to begin."""
         try:
-            one, decoded = self._decoded(name, arguments)
-            serving = None if one.begin is None or self._unstarted else one.begin(decoded, payload)
+            handler, decoded = self._decode_call(name, arguments)
+            serving = None if handler.begin is None or self._unstarted else handler.begin(decoded, payload)
         except Exception as error:
             self._send_failure(number, name, error)
             return
         if serving is None:
             self._unstarted.add(number)
-            work = self._serve(number, name, one.function, decoded, payload)
+            work = self._serve(number, name, handler.function, decoded, payload)
             serving = in_background(work, "answering a call of another process")
         else:
-            serving.add_done_callback(partial(self._served, number, name))
+            serving.add_done_callback(partial(self._send_result, number, name))
         self._serving[number] = serving
 
     async def _serve(
@@ -244,8 +244,8 @@ class Link(asyncio.BufferedProtocol):
         finally:
             self._serving.pop(number, None)
 
-    def _served(self, number: int, name: str, serving: asyncio.Future[Any]) -> None:
-        """Send the result of a call that needed no task."""
+    def _send_result(self, number: int, name: str, serving: asyncio.Future[Any]) -> None:
+        """Sends the result of a call that needed no task."""
         self._serving.pop(number, None)
         if serving.cancelled():
             return
@@ -266,11 +266,11 @@ class Link(asyncio.BufferedProtocol):
             fields = ("internal", f"{name} failed; it has been logged", True, False, {})
         self._send(FAILURE, number, fields)
 
-    def _decoded(self, name: str, arguments: msgspec.Raw) -> tuple[Handler, Any]:
-        """Return the handler of a call, and its decoded arguments. Raises MalformedCall."""
+    def _decode_call(self, name: str, arguments: msgspec.Raw) -> tuple[Handler, Any]:
+        """Returns the handler of a call, and its decoded arguments. Raises MalformedCall."""
         try:
-            one = self._handlers[name]
-            return one, one.decode(arguments)
+            handler = self._handlers[name]
+            return handler, handler.decode(arguments)
         except KeyError:
             error = MalformedCall(f"this process does not know the call {name}")
         except msgspec.ValidationError as invalid:
@@ -287,7 +287,7 @@ class Link(asyncio.BufferedProtocol):
         self._outgoing_bytes += len(payload)
 
     def _flush(self) -> None:
-        """Write the frames of this turn."""
+        """Writes the frames of this turn."""
         if self._transport is None or not self._outgoing:
             return
         pieces, self._outgoing = self._outgoing, []
@@ -297,7 +297,7 @@ class Link(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(pieces)
 
-    def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
+    def _end_call(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
         self._calls.pop(number, None)
         self.bytes_in_flight -= size_bytes
         # marks the error as retrieved: the caller may have left

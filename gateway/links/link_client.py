@@ -50,12 +50,12 @@ class LinkClient:
         return f"Caller({self.path}, {self._link})"
 
     def connect(self) -> None:
-        """Begin to connect, and retry until it works."""
+        """Begins to connect, and retries until it works."""
         if self._connecting is None or self._connecting.done():
             self._connecting = keep_running(self._connect_forever, "connecting to another process", of=self.path)
 
-    async def connected(self, timeout_s: float) -> Link:
-        """Return the link as soon as it is up. Raises LinkLost if that takes longer than `timeout_s`."""
+    async def wait_connected_within(self, timeout_s: float) -> Link:
+        """Returns the link as soon as it is up. Raises LinkLost if that takes longer than `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self.wait_connected()
@@ -63,7 +63,7 @@ class LinkClient:
             raise LinkLost(f"no process answered at {self.path} within {timeout_s:g} s") from None
 
     async def wait_connected(self) -> Link:
-        """Return the link as soon as it is up."""
+        """Returns the link as soon as it is up."""
         while self._link is None or not self._link.is_up:
             self.connect()
             assert self._connecting is not None
@@ -71,7 +71,7 @@ class LinkClient:
         return self._link
 
     def link(self) -> Link:
-        """Return the link. Raises LinkDown while it is down."""
+        """Returns the link. Raises LinkDown while it is down."""
         if self._link is None or not self._link.is_up:
             raise LinkDown("the process that owns the partition is restarting")
         return self._link
@@ -88,7 +88,7 @@ class LinkClient:
         dial = self._dial or self._dial_unix
         while not self._is_closed:
             try:
-                self._link = await dial(lambda: Link(self._handlers, self._lost))
+                self._link = await dial(lambda: Link(self._handlers, self._on_link_lost))
             except LinkRejected as error:  # logged once: an operator has to act, and connecting is retried
                 if str(error) != reason:
                     reason = str(error)
@@ -105,7 +105,7 @@ class LinkClient:
         _, link = await asyncio.get_running_loop().create_unix_connection(make_link, self.path)
         return link
 
-    def _lost(self, _: Link) -> None:
+    def _on_link_lost(self, _: Link) -> None:
         if self._on_lost is not None:
             self._on_lost()
         elif not self._is_closed:
@@ -113,5 +113,5 @@ class LinkClient:
 
 
 async def listen(path: str, handlers: Mapping[str, Handler]) -> asyncio.Server:
-    """Listen for links on a Unix socket."""
+    """Listens for links on a Unix socket."""
     return await asyncio.get_running_loop().create_unix_server(lambda: Link(handlers), path)

@@ -62,15 +62,15 @@ class ProcessLinks:
 
     def follow(self, nodes: Iterable[NodeInfo]) -> None:
         """Applies the registrations of the other nodes: ends links without one, and makes new ones."""
-        wanted: dict[Process, _Where] = {
+        present: dict[Process, _Where] = {
             (node.node_id, shard): (node.broker_epoch, url)
             for node in nodes
             for shard, url in enumerate(node.internal_urls)
         }
-        for process in [process for process, where in self._registered.items() if wanted.get(process) != where]:
+        for process in [process for process, where in self._registered.items() if present.get(process) != where]:
             self._callers.pop(process).close()
             del self._registered[process]
-        for process, where in wanted.items():
+        for process, where in present.items():
             if process not in self._callers:
                 assert self._credentials is not None
                 url = where[1]

@@ -57,8 +57,8 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit from it
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        place = memoryview(self._head) if self._body is None else self._body
-        return place[self._received :]
+        buffer = memoryview(self._head) if self._body is None else self._body
+        return buffer[self._received :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes

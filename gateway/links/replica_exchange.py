@@ -45,7 +45,7 @@ class ReplicaExchanges:
         async def exchange(body: bytes) -> Buffer:
             request = head + b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             try:
-                connection = await self._connection(address, idle)
+                connection = await self._connect(address, idle)
                 answer = await self._wait_response(connection, request)
             except (TimeoutError, OSError) as error:
                 raise PeerUnreachable(f"{url}: {error!r}") from error
@@ -61,7 +61,7 @@ class ReplicaExchanges:
         for connection in self._open:
             connection.close()
 
-    async def _connection(self, address: tuple[str, int], idle: list[ReplicaConnection]) -> ReplicaConnection:
+    async def _connect(self, address: tuple[str, int], idle: list[ReplicaConnection]) -> ReplicaConnection:
         """Returns an idle connection or a new one. Raises OSError, TimeoutError."""
         while idle:
             connection = idle.pop()

@@ -101,10 +101,10 @@ class FetchConnection(asyncio.Protocol):
 
     def _find_body(self) -> tuple[int, int] | None:
         """Returns where the body begins and ends. Raises Problem without permission or for an unknown form."""
-        found = self._find_head()
-        if found is None:
+        head = self._find_head()
+        if head is None:
             return None
-        end, headers = found
+        end, headers = head
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdecimal()) or int(length) > REQUEST_BYTES_MAX:
             raise Problem("invalid_header", f"the body of a fetch has a length of at most {REQUEST_BYTES_MAX} bytes")

@@ -28,12 +28,12 @@ def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator
         text = "Seconds since the coordination store answered this node, and age of what it knows of the cluster"
         yield _number("penstock_coordination_age_seconds", text, replicas.store_age_s or 0)
     partitions = list(shard.partitions())
-    lags = [lag for one in partitions for lag in replicas.by_partition[one].lag.values()]
+    lags = [lag for partition in partitions for lag in replicas.by_partition[partition].lag.values()]
     families = _leader_families(peers, replicas, lags)
-    yield from (_unknown(one) if is_silent and one.name in _OF_THE_STORE else one for one in families)
-    kept = sum(replicas.by_partition[one].kept_from is not None for one in partitions)
+    yield from (_unknown(family) if is_silent and family.name in _OF_THE_STORE else family for family in families)
+    diverged = sum(replicas.by_partition[partition].kept_from is not None for partition in partitions)
     text = "Replicas of this node that do not follow their leader, because it lacks committed records that they have"
-    yield _number("penstock_diverged_replicas", text, kept)
+    yield _number("penstock_diverged_replicas", text, diverged)
     text = "Bytes of new batches kept in memory because followers in sync lack them (replica_cache_bytes_max)"
     yield _number("penstock_replica_cache_bytes", text, replicas.cached_bytes)
 
@@ -41,7 +41,7 @@ def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator
 def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Iterator[Numbers]:
     """Yields the families of the cluster, from this node's view."""
     leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
-    unclean = sum(found.state.unclean_elections for found in view.states.values())
+    unclean = sum(versioned.state.unclean_elections for versioned in view.states.values())
     text = "Live nodes: registered in the coordination store"
     yield _number("penstock_cluster_nodes", text, nan if is_silent else len(view.nodes))
     text = "Partitions of the cluster without a leader"
@@ -73,10 +73,10 @@ def _leader_families(peers: Peers, replicas: Replicas, lags: Iterable[int]) -> I
 
 def _leader_partitions(peers: Peers) -> Iterator[tuple[str, PartitionState]]:
     """Yields the partitions that this process was elected to lead."""
-    for (topic_id, number), found in peers.cluster.states.items():
+    for (topic_id, number), versioned in peers.cluster.states.items():
         leader = peers.cluster.leader(topic_id, number)
         if leader is not None and leader.node_id == peers.node_id and peers.owns(topic_id, number):
-            yield topic_id, found.state
+            yield topic_id, versioned.state
 
 
 def _unknown(family: Numbers) -> Numbers:

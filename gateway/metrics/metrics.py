@@ -113,7 +113,7 @@ class Metrics:
         registry.register(_FamilyCollector(self._request_families))
         registry.register(_FamilyCollector(lambda: map(_family, families())))
 
-    def answered(self, operation: str, status: int, seconds: float) -> None:
+    def count_answer(self, operation: str, status: int, seconds: float) -> None:
         """Counts one answered request."""
         answers = self.answers[operation, status]
         answers.count += 1
@@ -122,12 +122,12 @@ class Metrics:
     def histograms(self) -> Iterable[Histogram]:
         return self._seconds.values()
 
-    def collected(self) -> list[Metric]:
+    def collect(self) -> list[Metric]:
         """Returns all present values. Rendering them (`text_of`) takes longer and may be done in a thread."""
         return list(self.registry.collect())
 
     def render(self) -> bytes:
-        return text_of(self.collected())
+        return text_of(self.collect())
 
     def _request_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("penstock_requests", "Requests answered", labels=["operation", "status"])
@@ -143,15 +143,15 @@ def text_of(families: list[Metric]) -> bytes:
 
 
 def numbers_text(numbers: Iterable[Numbers]) -> str:
-    return text_of([_family(one) for one in numbers]).decode()
+    return text_of([_family(family) for family in numbers]).decode()
 
 
-def merged(texts: Mapping[int | str, str]) -> bytes:
+def merge_pages(texts: Mapping[int | str, str]) -> bytes:
     """Returns the metrics of several shards as one page, each sample with its shard; one shard's page as it is."""
     if len(texts) == 1:
         return next(iter(texts.values())).encode()
     families: dict[str, list[str]] = {}
-    for shard, text in sorted(texts.items(), key=lambda one: str(one[0])):
+    for shard, text in sorted(texts.items(), key=lambda page: str(page[0])):
         for block in text.split("# HELP ")[1:]:
             help_line, type_line, *samples = block.splitlines()
             whole = families.setdefault(help_line, [f"# HELP {help_line}", type_line])

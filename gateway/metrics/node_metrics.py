@@ -41,8 +41,8 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
     """Yields traffic since the start and size of each topic. A deleted topic's counts are dropped."""
     rows: dict[str, list[float]] = {}
     oldest_pending_ms = now_ms
-    for place, (name, topic) in enumerate(shard.topics.items()):
-        row = rows.setdefault(name if place < topics_max else OTHER, [0.0] * len(_BY_TOPIC))
+    for rank, (name, topic) in enumerate(shard.topics.items()):
+        row = rows.setdefault(name if rank < topics_max else OTHER, [0.0] * len(_BY_TOPIC))
         for partition in topic.partitions.values():
             is_shipper = shard.leading_epoch(partition) is not None  # a follower learns the leader's progress late
             pending = list(_pending(partition, shard.tiered_end(partition))) if is_shipper else []
@@ -58,12 +58,12 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
 
 def directory_family(shard: Shard) -> Numbers:
     """Returns the free bytes of the disk of each data directory that can be asked."""
-    found: dict[str, float] = {}
-    for one in shard.directories:
+    free_bytes: dict[str, float] = {}
+    for directory in shard.directories:
         with suppress(OSError):
-            found[one.path] = one.disk.free_bytes(one.path)
+            free_bytes[directory.path] = directory.disk.free_bytes(directory.path)
     return Numbers(
-        "penstock_data_directory_free_bytes", "Free bytes of the disk of a data directory", "directory", found
+        "penstock_data_directory_free_bytes", "Free bytes of the disk of a data directory", "directory", free_bytes
     )
 
 
@@ -71,9 +71,9 @@ def admission_families(shard: Shard) -> Iterator[Numbers]:
     """Yields the outcomes of append validation, of all partitions together."""
     admissions = [partition.validator for partition in shard.partitions()]
     text = "Producer states in memory; a producer counts once for each partition"
-    yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
+    yield Numbers("penstock_producers", text, None, {"": sum(len(admission.producers) for admission in admissions)})
     for name, text, count in _JUDGEMENTS:
-        yield Numbers(name, text, None, {"": sum(getattr(one.counts, count) for one in admissions)})
+        yield Numbers(name, text, None, {"": sum(getattr(admission.counts, count) for admission in admissions)})
 
 
 _JUDGEMENTS = (

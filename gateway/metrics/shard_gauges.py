@@ -76,12 +76,13 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
 def _key_gauges(shard: Shard, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
     admissions = [partition.validator for partition in partitions]
     yield "penstock_idempotency_keys", "Idempotency keys in memory", shard.key_budget.keys
-    dropped = sum(one.keys.window.dropped for one in admissions)
+    dropped = sum(admission.keys.window.dropped for admission in admissions)
     text = "Idempotency keys evicted before they expired, because the limit was reached"
     yield "penstock_idempotency_keys_evicted_total", text, dropped
-    duplicates = sum(one.counts.key_duplicates for one in admissions)
+    duplicates = sum(admission.counts.key_duplicates for admission in admissions)
     text = "Batches that were duplicates of a stored batch, by Idempotency-Key"
     yield "penstock_idempotency_duplicates_total", text, duplicates
-    yield "penstock_sources", "Sources whose positions are in memory", sum(len(one.sources) for one in admissions)
+    sources = sum(len(admission.sources) for admission in admissions)
+    yield "penstock_sources", "Sources whose positions are in memory", sources
     text = "Batches that were not stored, because positions of their source were stored before"
-    yield "penstock_source_repeats_total", text, sum(one.counts.source_repeats for one in admissions)
+    yield "penstock_source_repeats_total", text, sum(admission.counts.source_repeats for admission in admissions)

@@ -166,7 +166,7 @@ async def _wait_and_store(
         if pending is None:
             pending = await _wait_received(request, context, parsed, slot)
         elif slot is not None:
-            slot.body_received()
+            slot.mark_body_received()
         partitions = pending.topic.record.partitions
         try:
             await _wait_queued(pending, slot)
@@ -200,7 +200,7 @@ async def wait_body(
 ) -> tuple[bytes, KeyedRequest | None]:
     """Returns the body of a produce and the hashes of its key. Raises as RequestBodies.read does."""
     began = time.perf_counter()
-    bytes_max, on_received = context.settings.request_body_bytes_max, None if slot is None else slot.body_received
+    bytes_max, on_received = context.settings.request_body_bytes_max, None if slot is None else slot.mark_body_received
     body = await context.bodies.read(request, bytes_max, on_received)
     context.stages.body.observe(time.perf_counter() - began)
     context.metrics.produce_bytes.value += len(body)

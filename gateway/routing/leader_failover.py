@@ -237,7 +237,7 @@ class LeaderFailover:
         return entry
 
     async def _wait_turn(self, entry: _Entry, rejection: EngineError | None) -> Pending[AppendOutcome | None]:
-        """Wait until the leader accepts batches again, and those with smaller numbers have been handed over."""
+        """Waits until the leader accepts batches again, and those with smaller numbers have been handed over."""
         append, sent = entry
         try:
             return await loop_waits().deadlines.done_by(append.deadline, sent)
@@ -250,7 +250,7 @@ class LeaderFailover:
                 del queue.entries[append.sequence]
 
     async def _retry_until_accepted(self, which: _QueueKey, queue: _PartitionQueue) -> None:
-        """Ask the leader repeatedly, and hand over once it accepts batches."""
+        """Asks the leader repeatedly, and hands over once it accepts batches."""
         pause_s = PAUSE_S
         try:
             while queue.entries:

@@ -64,7 +64,7 @@ def note_owner(connection: Carrier | None, peers: Peers, topic_id: str, numbers:
         return
     owners = {peers.owner(topic_id, number) for number in numbers}
     if len(owners) == 1 and not peers.is_local(owner := owners.pop()) and owner.node_id is None:
-        connection.moves.served_by(owner.shard)
+        connection.moves.note_served(owner.shard)
 
 
 def read_leader_epoch(request: Request) -> int:

@@ -91,8 +91,8 @@ class Peers:
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
         """Returns the leader epoch that the partition's owner must have reached: the newest known; 0 if none is."""
-        found = self.cluster.states.get((topic_id, partition))
-        return 0 if found is None else found.state.leader_epoch
+        versioned = self.cluster.states.get((topic_id, partition))
+        return 0 if versioned is None else versioned.state.leader_epoch
 
     def is_local(self, owner: Owner) -> bool:
         return owner.node_id is None and owner.shard == self.index
@@ -119,8 +119,8 @@ class Peers:
     def preferred_read_replica(self, topic_id: str, partition: int, rack: str) -> Owner | None:
         """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
         view = self.cluster
-        found = view.states.get((topic_id, partition))
-        in_sync = [] if found is None else [member.node_id for member in found.state.in_sync]
+        versioned = view.states.get((topic_id, partition))
+        in_sync = [] if versioned is None else [member.node_id for member in versioned.state.in_sync]
         in_rack = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
         leader = view.leader(topic_id, partition)
         if not in_rack or leader is None or leader.node_id in in_rack:
@@ -132,11 +132,11 @@ class Peers:
     def racks(self, topic_id: str, partition: int) -> tuple[str, frozenset[str]]:
         """Returns the rack of a partition's leader, and those of its replicas on live nodes; empty where unknown."""
         view = self.cluster
-        found = view.states.get((topic_id, partition))
-        if found is None:
+        versioned = view.states.get((topic_id, partition))
+        if versioned is None:
             return "", frozenset()
         leader = view.leader(topic_id, partition)
-        of_nodes = {node_id: view.nodes[node_id].rack for node_id in found.state.replicas if node_id in view.nodes}
+        of_nodes = {node_id: view.nodes[node_id].rack for node_id in versioned.state.replicas if node_id in view.nodes}
         return of_nodes.get(leader.node_id, "") if leader is not None else "", frozenset(of_nodes.values()) - {""}
 
     def link_to_owner(self, topic_id: str, partition: int) -> Link:

@@ -29,7 +29,7 @@ class RetryBudgets:
         """Begins the budget of one request. `wait_ms` is the wait that its client asks for in any case."""
         return RetryBudget(self, wait_ms, self.leader_wait_ms if budget_ms is None else budget_ms)
 
-    def jittered(self, seconds: float) -> float:
+    def jitter(self, seconds: float) -> float:
         """Returns a random time from half of `seconds` to all of it, so that requests do not retry together."""
         return self._random.uniform(seconds / 2, seconds)
 
@@ -53,6 +53,6 @@ class RetryBudget:
         left_s = self._ends - asyncio.get_running_loop().time()
         if left_s <= 0 or self._shared.lifecycle.is_refusing:
             raise error
-        pause_s = self._shared.jittered(self._pause_s)
+        pause_s = self._shared.jitter(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
         await self._shared.peers.wait_leader_change(min(pause_s, left_s))

@@ -78,7 +78,7 @@ class Router:
         self.partitions = partitions
         self.peers = peers
         self.budgets = budgets
-        self._calls = {one.call.name: one for one in calls}
+        self._calls = {answering.call.name: answering for answering in calls}
 
     def may_retry(self, error: EngineError, *, is_change: bool = False) -> bool:
         """Returns whether a call failed because leadership moves, and may be repeated.
@@ -119,13 +119,13 @@ class Router:
 
     async def call_all(self, call: PartitionCall[None, R], topic: Topic) -> list[R | None]:
         """Makes a call for every partition of a topic. The results are in the order of the partitions."""
-        found = await self.rows(call, topic.record)
-        left = [number for number in range(topic.record.partitions) if number not in found]
+        rows = await self.collect_rows(call, topic.record)
+        left = [number for number in range(topic.record.partitions) if number not in rows]
         results = await asyncio.gather(*(self.call(call, topic.record.name, number, None) for number in left))
-        found.update(zip(left, (result for result, _ in results), strict=True))
-        return [found[number] for number in range(topic.record.partitions)]
+        rows.update(zip(left, (result for result, _ in results), strict=True))
+        return [rows[number] for number in range(topic.record.partitions)]
 
-    async def rows(
+    async def collect_rows(
         self, call: PartitionCall[None, R], record: TopicRecord, timeout_s: float | None = None
     ) -> dict[int, R | None]:
         """Makes a call for all partitions of a topic, with one message to each process that answers for some.
@@ -139,7 +139,7 @@ class Router:
                 by_owner.setdefault(self.peers.owner(record.topic_id, number), []).append(number)
             except NoLeader:
                 continue
-        retrying = [self._rows_of(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
+        retrying = [self._ask_owner(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
         answers = await asyncio.gather(*retrying)
         return {number: row for rows in answers for number, row in rows}
 
@@ -147,18 +147,19 @@ class Router:
         """Returns the handlers of these calls from other processes."""
 
         def of(answering: Answering) -> Handler:
-            def find(one: PartitionArguments[Any]) -> Partition:
-                allows_follower = answering.allows_follower(one.arguments)
+            def find(request: PartitionArguments[Any]) -> Partition:
+                allows_follower = answering.allows_follower(request.arguments)
                 return self.partitions.owned_partition(
-                    one.topic, one.topic_id, one.partition, one.leader_epoch, from_follower=allows_follower
+                    *(request.topic, request.topic_id, request.partition, request.leader_epoch),
+                    from_follower=allows_follower,
                 )
 
-            async def call(one: PartitionArguments[Any], _: bytes) -> Answer:
-                return await answering.function(find(one), one.arguments)
+            async def call(request: PartitionArguments[Any], _: bytes) -> Answer:
+                return await answering.function(find(request), request.arguments)
 
-            def begin(one: PartitionArguments[Any], _: bytes) -> asyncio.Future[Any] | None:
+            def begin(request: PartitionArguments[Any], _: bytes) -> asyncio.Future[Any] | None:
                 assert answering.answer_now is not None
-                result = answering.answer_now(find(one), one.arguments)
+                result = answering.answer_now(find(request), request.arguments)
                 if result is None:
                     return None
                 future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -168,13 +169,14 @@ class Router:
             kind = cast(Any, PartitionArguments)[answering.call.kind]
             return handler(kind, call, None if answering.answer_now is None else begin)
 
-        async def rows(wanted: RowsArguments, _: bytes) -> Answer:
-            if wanted.call not in self._calls:
-                raise MalformedCall(f"this process does not know the call {wanted.call}")
-            call = self._calls[wanted.call].call
-            return await self._local_rows(call, wanted.topic_id, wanted.topic, wanted.partitions), b""
+        async def rows(request: RowsArguments, _: bytes) -> Answer:
+            if request.call not in self._calls:
+                raise MalformedCall(f"this process does not know the call {request.call}")
+            call = self._calls[request.call].call
+            return await self._collect_here(call, request.topic_id, request.topic, request.partitions), b""
 
-        return {"rows": handler(RowsArguments, rows), **{name: of(one) for name, one in self._calls.items()}}
+        by_name = {name: of(answering) for name, answering in self._calls.items()}
+        return {"rows": handler(RowsArguments, rows), **by_name}
 
     async def _call_now(
         self,
@@ -202,7 +204,7 @@ class Router:
                 raise  # the call may have been executed
             raise LinkDown("the connection to the process that owns the partition was lost") from None
 
-    async def _rows_of(
+    async def _ask_owner(
         self,
         call: PartitionCall[None, R],
         record: TopicRecord,
@@ -211,7 +213,7 @@ class Router:
         timeout_s: float | None,
     ) -> Sequence[tuple[int, Any]]:
         if self.peers.is_local(owner):
-            return await self._local_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
+            return await self._collect_here(call, record.topic_id, record.name, [(number, 0) for number in numbers])
         epochs = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
         arguments = RowsArguments(call.name, record.topic_id, record.name, epochs)
         try:
@@ -223,25 +225,25 @@ class Router:
             return []
         return rows  # type: ignore[no-any-return]
 
-    async def _local_rows(
+    async def _collect_here(
         self, call: PartitionCall[None, R], topic_id: str, topic_name: str, epochs: _PartitionEpochs
     ) -> list[tuple[int, R | None]]:
         function: Callable[[Partition, None], Awaitable[Reply[R]]] = self._calls[call.name].function
 
         async def row(number: int, epoch: int) -> R | None:
             try:
-                found, _ = await function(self.partitions.owned_partition(topic_name, topic_id, number, epoch), None)
+                answer, _ = await function(self.partitions.owned_partition(topic_name, topic_id, number, epoch), None)
             except EngineError:
                 return None
-            return found
+            return answer
 
         rows: list[tuple[int, R | None]] = []
         if call.is_batched:
             for first in range(0, len(epochs), SLICE):
                 part = epochs[first : first + SLICE]
-                found = await asyncio.gather(*(row(number, epoch) for number, epoch in part))
-                rows += [(number, one) for (number, _), one in zip(part, found, strict=True)]
+                answers = await asyncio.gather(*(row(number, epoch) for number, epoch in part))
+                rows += [(number, answer) for (number, _), answer in zip(part, answers, strict=True)]
         else:
             async for number, epoch in in_slices(epochs):
                 rows.append((number, await row(number, epoch)))
-        return [(number, one) for number, one in rows if one is not None]
+        return [(number, row) for number, row in rows if row is not None]

@@ -61,7 +61,7 @@ class TopicFinder:
         """Forgets the oldest name without a pending read. Raises Problem overloaded if there is none."""
         if len(self._pending) < NAMES_MAX:
             return
-        idle = next((name for name, one in self._pending.items() if one.is_idle), None)
+        idle = next((name for name, pending in self._pending.items() if pending.is_idle), None)
         if idle is None:
             raise Problem("overloaded", "too many topics are looked for that this node does not know")
         del self._pending[idle]

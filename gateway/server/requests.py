@@ -24,7 +24,7 @@ from gateway.access.origins import Origins
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
-from gateway.http.query import partitions_named
+from gateway.http.query import min_partitions
 from gateway.http.request import Handled, Request
 from gateway.http.response import Response
 from gateway.http.rights import Right
@@ -84,7 +84,7 @@ class Requests:
             else:
                 self.check(request)
             if "topic" in names and self._topics.lacks(
-                names["topic"], partitions_named(request) if "partition" in names else 1
+                names["topic"], min_partitions(request) if "partition" in names else 1
             ):
                 return self._find_topic(request)
             return route.handler(request, route.context)
@@ -145,7 +145,7 @@ class Requests:
 
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
-        await self._topics.refresh(request.names["topic"], partitions_named(request))
+        await self._topics.refresh(request.names["topic"], min_partitions(request))
         handled = request.route.handler(request, request.route.context)
         return handled if isinstance(handled, Response) else await handled
 

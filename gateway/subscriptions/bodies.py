@@ -24,7 +24,7 @@ Secrets = Annotated[tuple[Secret, ...], Meta(min_length=1, max_length=2)]
 class GivenDelivery(Delivery, frozen=True, forbid_unknown_fields=True):
     """A delivery in a body. A stored one may have settings of a newer version; a body may not."""
 
-    def stored(self) -> Delivery:
+    def to_delivery(self) -> Delivery:
         """Returns it as definitions have it."""
         return Delivery(**asdict(self))
 
@@ -64,18 +64,18 @@ class Replay(Struct, forbid_unknown_fields=True):
     offsets: Annotated[list[ReplayOffset], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
 
 
-def altered(before: Definition, wish: PatchSubscription) -> Definition:
+def apply_patch(before: Definition, patch: PatchSubscription) -> Definition:
     """Returns a definition with the changes of a PATCH. Raises Problem invalid_body, unknown_field."""
-    given = {"url": wish.url, "filters": wish.filter, "secrets": wish.secrets}
+    given = {"url": patch.url, "filters": patch.filter, "secrets": patch.secrets}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
-    if wish.delivery is not UNSET:
-        changes["delivery"] = _delivery(before.delivery, wish.delivery)
+    if patch.delivery is not UNSET:
+        changes["delivery"] = _delivery(before.delivery, patch.delivery)
     if not changes:
         raise Problem("invalid_body", "the body has no change: give url, delivery, filter or secrets")
-    check_secrets(wish.secrets)
+    check_secrets(patch.secrets)
     changed = replace(before, **changes)
     check(changed.delivery, changed.filters)
-    if wish.delivery is not UNSET and "batch_records_max" in wish.delivery:
+    if patch.delivery is not UNSET and "batch_records_max" in patch.delivery:
         check_applicable(changed.delivery)
     return changed
 
@@ -108,6 +108,6 @@ def check_applicable(delivery: Delivery) -> None:
 
 def _delivery(before: Delivery, given: dict[str, Any]) -> Delivery:
     try:
-        return convert(asdict(before) | given, GivenDelivery).stored()
+        return convert(asdict(before) | given, GivenDelivery).to_delivery()
     except ValidationError as error:
         raise invalid(error, GivenDelivery, within="delivery") from None

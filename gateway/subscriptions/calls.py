@@ -54,7 +54,7 @@ def push_calls(host: PushHost) -> list[Answering]:
         RESET.by(reset),
         DELETE.by(delete),
         DESCRIBE.by(partial(_describe, host)),
-        LIST.by(partial(_listed, host)),
+        LIST.by(partial(_list, host)),
     ]
 
 
@@ -62,15 +62,15 @@ async def _describe(host: PushHost, partition: Partition, name: str) -> tuple[Vi
     return _view(*await host.find(partition, name)), b""
 
 
-async def _listed(host: PushHost, partition: Partition, _: None) -> tuple[list[View], bytes]:
-    groups = (await host.coordinator(partition)).groups.values()
-    found = [await host.find(partition, group.name) for group in groups if group.definition is not None]
-    return [_view(*one) for one in found], b""
+async def _list(host: PushHost, partition: Partition, _: None) -> tuple[list[View], bytes]:
+    groups = (await host.load_coordinator(partition)).groups.values()
+    subscriptions = [await host.find(partition, group.name) for group in groups if group.definition is not None]
+    return [_view(*subscription) for subscription in subscriptions], b""
 
 
 def _view(group: Group, runner: Runner | None) -> View:
     name = group.name.partition(":")[2]
-    offsets = tuple((slot.topic, slot.partition, one.offset) for slot, one in sorted(group.offsets.items()))
+    offsets = tuple((slot.topic, slot.partition, committed.offset) for slot, committed in sorted(group.offsets.items()))
     if runner is None:
         return View(name, group.definition, offsets, False, Counts(), 0, "", ())
     counts, attempts, error = copy(runner.counts), tuple(runner.attempts), runner.last_error

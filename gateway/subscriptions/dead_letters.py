@@ -44,15 +44,15 @@ class DeadLetters:
         now_ms = self._clock.now_ms()
         try:
             check_not_internal(topic)
-            found = self._produce.topics.topic(topic)
+            target = self._produce.topics.topic(topic)
             rows: dict[int, list[record_batch.RowFields]] = {}
             for record in records:
                 key = None if isinstance(record, Undecodable) else record.key
                 value = None if isinstance(record, Undecodable) else record.value
                 headers = [] if isinstance(record, Undecodable) else list(record.headers)
-                number = (0 if key is None else kafka_hash(bytes(key))) % found.record.partitions
+                number = (0 if key is None else kafka_hash(bytes(key))) % target.record.partitions
                 rows.setdefault(number, []).append((now_ms, key, value, headers + _headers(record.offset, reason)))
-            parts = [Part(topic, number, len(some), found, record_batch.encode(some)) for number, some in rows.items()]
+            parts = [Part(topic, number, len(some), target, record_batch.encode(some)) for number, some in rows.items()]
             for part in parts:
                 if needs_keys(part):
                     check_keys(part)
@@ -61,7 +61,7 @@ class DeadLetters:
             outcomes = await pending
         except (EngineError, Problem) as error:
             return f"dead-letter topic {topic!r}: {error}"
-        return next((str(one) for one in outcomes if isinstance(one, Problem)), "")
+        return next((str(outcome) for outcome in outcomes if isinstance(outcome, Problem)), "")
 
 
 def _headers(offset: int, reason: Reason) -> list[tuple[str, bytes | None]]:

@@ -18,7 +18,7 @@ from engine.runtime.tasks import keep_running
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.hosted import Hosted
-from gateway.groups.hosting.lags import added_up
+from gateway.groups.hosting.lags import sum_by_name
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX
@@ -50,7 +50,7 @@ class PushHost:
     def start(self, means: Means) -> None:
         """Begins to run what this process coordinates."""
         self._means = means
-        self._looking = keep_running(self._look_often, "looking for subscriptions")
+        self._looking = keep_running(self._reconcile_often, "looking for subscriptions")
 
     async def stop(self) -> None:
         """Ends all deliveries."""
@@ -68,24 +68,24 @@ class PushHost:
         yield "penstock_subscriptions", "Push subscriptions that this process delivers", len(self._runners)
         waiting = sum(runner.waiting for runner in self._runners.values())
         yield "penstock_push_waiting_requests", "Failed requests of push that wait for a retry", waiting
-        yield "penstock_push_records_total", "Records delivered by push", sum(one.delivered for one in now)
-        yield "penstock_push_failures_total", "Requests of push that failed", sum(one.failed for one in now)
-        letters = sum(one.dead_lettered for one in now)
+        yield "penstock_push_records_total", "Records delivered by push", sum(counts.delivered for counts in now)
+        yield "penstock_push_failures_total", "Requests of push that failed", sum(counts.failed for counts in now)
+        letters = sum(counts.dead_lettered for counts in now)
         yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each subscription that this process delivers."""
         counts = {name: Counts() for name in (*self._ended, *self._runners)}
         for name, total in counts.items():
-            for one in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
-                total.add(one or Counts())
+            for part in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
+                total.add(part or Counts())
         label = "subscription"
-        letters = added_up((_shown(name), one.dead_lettered) for name, one in counts.items())
+        letters = sum_by_name((_subscription_name(name), total.dead_lettered) for name, total in counts.items())
         text = "Records that a subscription gave up and stored in its dead-letter topic"
         yield Numbers("penstock_subscription_dead_letters_total", text, label, letters)
-        failed = added_up((_shown(name), one.failed) for name, one in counts.items())
+        failed = sum_by_name((_subscription_name(name), total.failed) for name, total in counts.items())
         yield Numbers("penstock_subscription_failures_total", "Requests of a subscription that failed", label, failed)
-        waiting = added_up((_shown(name), runner.waiting) for name, runner in self._runners.items())
+        waiting = sum_by_name((_subscription_name(name), runner.waiting) for name, runner in self._runners.items())
         text = "Failed requests of a subscription that wait for a retry"
         yield Numbers("penstock_subscription_waiting_requests", text, label, waiting)
 
@@ -113,16 +113,16 @@ class PushHost:
         hosted = await self._groups.at(partition)
         return hosted.coordinator.find(name), self._runners.get(name)
 
-    async def coordinator(self, partition: Partition) -> Coordinator:
+    async def load_coordinator(self, partition: Partition) -> Coordinator:
         """Returns the coordinator of a partition."""
         return (await self._groups.at(partition)).coordinator
 
-    async def _look_often(self) -> None:
+    async def _reconcile_often(self) -> None:
         while True:
-            await self._look()
+            await self._reconcile()
             await asyncio.sleep(LOOK_S)
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         topic = self._topics.get(GROUPS_TOPIC)
         coordinators: list[Hosted] = []
         topic_id, count = ("", 0) if topic is None else (topic.record.topic_id, topic.record.partitions)
@@ -150,7 +150,7 @@ class PushHost:
         self._changing[name] += 1
         try:
             self._update(hosted, name, is_stored=False)
-            await hosted.stored(sequence)
+            await hosted.wait_stored(sequence)
         finally:
             self._changing -= Counter([name])  # without those at 0
         self._update(hosted, name, is_stored=name not in self._changing)
@@ -184,10 +184,10 @@ class PushHost:
 
     def _places(self, definition: Definition) -> dict[Slot, str]:
         """Returns the partitions of a subscription with the ids of their topics."""
-        found = [topic for name in definition.topics if (topic := self._topics.get(name)) is not None]
+        topics = [topic for name in definition.topics if (topic := self._topics.get(name)) is not None]
         return {
             Slot(topic.record.name, number): topic.record.topic_id
-            for topic in found
+            for topic in topics
             for number in range(topic.record.partitions)
         }
 
@@ -197,5 +197,5 @@ class PushHost:
             self._ended.setdefault(name, Counts()).add(runner.counts)
 
 
-def _shown(name: str) -> str:
+def _subscription_name(name: str) -> str:
     return name.removeprefix(PUSH_PREFIX)

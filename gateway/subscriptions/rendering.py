@@ -18,9 +18,9 @@ _FORMS = {"structured": EVENT, "binary": BINARY, "batch": EVENT_BATCH}
 Pushed = Record | Undecodable
 
 
-def rendered(records: Sequence[Pushed], form: Form, source: str) -> tuple[dict[str, str], bytes]:
+def render_delivery(records: Sequence[Pushed], form: Form, source: str) -> tuple[dict[str, str], bytes]:
     """Returns headers and body. An event whose attributes are too large for headers goes in structured mode."""
-    events = [one if isinstance(one, Undecodable) else events_out([one], source)[0] for one in records]
+    events = [record if isinstance(record, Undecodable) else events_out([record], source)[0] for record in records]
     media_type = _FORMS[form]
     try:
         headers, body = render_events(events, media_type, source)
@@ -35,7 +35,7 @@ def rendered(records: Sequence[Pushed], form: Form, source: str) -> tuple[dict[s
 def message_id(topic_id: str, partition: int, records: Sequence[Pushed]) -> str:
     """Returns the id of a delivery: the same for each of its attempts, another for other records."""
     first, last = records[0].offset, records[-1].offset
-    place = f"{topic_id}-{partition}-{first}"
+    first_id = f"{topic_id}-{partition}-{first}"
     if len(records) == 1:
-        return place
-    return f"{place}-{last}-{crc32(b','.join(b'%d' % record.offset for record in records)):08x}"
+        return first_id
+    return f"{first_id}-{last}-{crc32(b','.join(b'%d' % record.offset for record in records)):08x}"

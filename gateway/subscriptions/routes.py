@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
 from gateway.access.access import limits_of
-from gateway.groups.bounds import bounds
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
@@ -32,7 +32,7 @@ from gateway.subscriptions.bodies import (
     Replay,
     ReplayOffset,
     Start,
-    altered,
+    apply_patch,
     check,
     check_applicable,
     check_secrets,
@@ -51,7 +51,7 @@ PARTITIONS_MAX = 1000
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,190}")
 
 
-class _Found(NamedTuple):
+class _StoredDefinition(NamedTuple):
     """A subscription, and its definition as it is stored, which a change has to name."""
 
     stored: str
@@ -61,60 +61,60 @@ class _Found(NamedTuple):
 async def put_subscription(request: Request, context: PushContext) -> Response:
     """PUT /v1/subscriptions/{name}. Raises Problem, EngineError."""
     sender, group = _begin(request, context)
-    wish = await read_json(request, PutSubscription)
-    topics = await _checked_topics(request, context, wish.topics)
-    delivery = wish.delivery.stored()
-    check(delivery, wish.filter)
+    body = await read_json(request, PutSubscription)
+    topics = await _check_topics(request, context, body.topics)
+    delivery = body.delivery.to_delivery()
+    check(delivery, body.filter)
     check_applicable(delivery)
-    check_secrets(wish.secrets)
+    check_secrets(body.secrets)
     if delivery.dead_letter_topic is not None:
         await check_writable(request, context.groups, delivery.dead_letter_topic)
-    _check_target(sender, wish.url)
-    found = await _find(context, group)
-    before = None if found is None else found.definition
+    _check_target(sender, body.url)
+    existing = await _find(context, group)
+    before = None if existing is None else existing.definition
     if before is not None and not _may_read(request, before):
         text = "a subscription has this name, and the token lacks the right read to its topics"
         raise Problem("forbidden", text, right=Right.READ.value)
-    secrets, shown = _secrets(context, wish, before)
-    if before is None or before.url != wish.url:
-        await _confirm(context, sender, wish.url)
+    secrets, shown = _secrets(context, body, before)
+    if before is None or before.url != body.url:
+        await _confirm(context, sender, body.url)
     is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
-    definition = Definition(wish.url, topics, delivery, wish.filter, secrets, is_paused, reason)
-    positions = await _positions(context, topics, wish.start)
+    definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason)
+    positions = await _find_positions(context, topics, body.start)
     is_new = await _put(context, group, definition, positions)
     document = await _describe(context, group)
     response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
-    response.headers.update(hint_of_time(wish.start))
+    response.headers.update(hint_of_time(body.start))
     return response
 
 
 async def alter_subscription(request: Request, context: PushContext) -> Response:
     """PATCH /v1/subscriptions/{name}. Raises Problem, EngineError."""
     sender, group = _begin(request, context)
-    wish = await read_json(request, PatchSubscription)
-    before = (await _found(request, context, group)).definition
-    changed = altered(before, wish)
-    if wish.delivery is not UNSET and wish.delivery.get("dead_letter_topic") is not None:
-        await check_writable(request, context.groups, wish.delivery["dead_letter_topic"])
-    if wish.url is not UNSET:
-        _check_target(sender, wish.url)
+    patch = await read_json(request, PatchSubscription)
+    before = (await _get(request, context, group)).definition
+    changed = apply_patch(before, patch)
+    if patch.delivery is not UNSET and patch.delivery.get("dead_letter_topic") is not None:
+        await check_writable(request, context.groups, patch.delivery["dead_letter_topic"])
+    if patch.url is not UNSET:
+        _check_target(sender, patch.url)
         if changed.url != before.url:
-            await _confirm(context, sender, wish.url)
-    return await _change(request, context, group, lambda definition: altered(definition, wish))
+            await _confirm(context, sender, patch.url)
+    return await _change(request, context, group, lambda definition: apply_patch(definition, patch))
 
 
 async def describe_subscription(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions/{name}"""
     group = _group_of(request)
-    await _found(request, context, group)
+    await _get(request, context, group)
     return json_response(await _describe(context, group))
 
 
 async def list_subscriptions(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions"""
     read_query(request, NoQuery)
-    views = await context.groups.coordinators.all_of(LIST)
-    rows = [_shown(one if isinstance(one, View) else convert(one, View)) for one in views]
+    views = await context.groups.coordinators.call_all(LIST)
+    rows = [_subscription_json(view if isinstance(view, View) else convert(view, View)) for view in views]
     caller = request.caller
     listed = [
         {key: row[key] for key in ("subscription", "url", "topics", "state", "last_error")}
@@ -128,7 +128,7 @@ async def delete_subscription(request: Request, context: PushContext) -> Respons
     """DELETE /v1/subscriptions/{name}"""
     group = _group_of(request)
     context.groups.lifecycle.check_accepting()
-    await _found(request, context, group)
+    await _get(request, context, group)
     await context.groups.coordinators.call(DELETE, None, group, group)
     return Response(status=204)
 
@@ -146,16 +146,16 @@ async def resume_subscription(request: Request, context: PushContext) -> Respons
 async def replay_subscription(request: Request, context: PushContext) -> Response:
     """POST /v1/subscriptions/{name}/replay. Raises Problem, EngineError."""
     _, group = _begin(request, context)
-    wish = await read_json(request, Replay)
-    if (wish.to is UNSET) == (wish.offsets is UNSET):
+    body = await read_json(request, Replay)
+    if (body.to is UNSET) == (body.offsets is UNSET):
         raise Problem("invalid_body", "give one of to and offsets")
-    definition = (await _found(request, context, group)).definition
-    positions = await _positions(context, definition.topics, "latest" if wish.to is UNSET else wish.to)
-    if wish.offsets is not UNSET:
-        positions = _given(positions, wish.offsets)
+    definition = (await _get(request, context, group)).definition
+    positions = await _find_positions(context, definition.topics, "latest" if body.to is UNSET else body.to)
+    if body.offsets is not UNSET:
+        positions = _replay_positions(positions, body.offsets)
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
     response = json_response(await _describe(context, group))
-    response.headers.update(hint_of_time(wish.to))
+    response.headers.update(hint_of_time(body.to))
     return response
 
 
@@ -172,7 +172,7 @@ async def _change(
     """Stores what `changed` makes of a subscription, with what others change meanwhile. Its positions stay."""
     is_stored = False
     while not is_stored:
-        before = await _found(request, context, group)
+        before = await _get(request, context, group)
         is_stored = await _put(context, group, changed(before.definition), (), before.stored) is not None
     return json_response(await _describe(context, group))
 
@@ -197,7 +197,7 @@ def _begin(request: Request, context: PushContext) -> tuple[Sender, str]:
     return context.sender, group
 
 
-async def _checked_topics(request: Request, context: PushContext, names: list[str]) -> tuple[str, ...]:
+async def _check_topics(request: Request, context: PushContext, names: list[str]) -> tuple[str, ...]:
     topics = await check_topics(request, context.groups, names, must_exist=True)
     partitions = sum(context.groups.topics.topic(name).record.partitions for name in topics)
     if partitions > PARTITIONS_MAX:
@@ -206,11 +206,11 @@ async def _checked_topics(request: Request, context: PushContext, names: list[st
 
 
 def _secrets(
-    context: PushContext, wish: PutSubscription, before: Definition | None
+    context: PushContext, body: PutSubscription, before: Definition | None
 ) -> tuple[tuple[str, ...], str | None]:
     """Returns the secrets, and the one that this answer shows: only its maker can."""
-    if wish.secrets is not UNSET:
-        return wish.secrets, None
+    if body.secrets is not UNSET:
+        return body.secrets, None
     if before is not None:
         return before.secrets, None
     made = new_secret(context.random_bytes(SECRET_BYTES))
@@ -229,23 +229,23 @@ async def _put(
     return await context.groups.coordinators.call(PUT, None, group, call, creates=True)
 
 
-async def _found(request: Request, context: PushContext, group: str) -> _Found:
+async def _get(request: Request, context: PushContext, group: str) -> _StoredDefinition:
     """Returns a subscription that the caller may change. Raises Problem unknown_subscription.
 
     A caller without the right to its topics gets the same answer as for a name without a subscription.
     """
-    found = await _find(context, group)
-    if found is None or not _may_read(request, found.definition):
+    subscription = await _find(context, group)
+    if subscription is None or not _may_read(request, subscription.definition):
         raise _unknown(group)
-    return found
+    return subscription
 
 
-async def _find(context: PushContext, group: str) -> _Found | None:
+async def _find(context: PushContext, group: str) -> _StoredDefinition | None:
     """Returns a subscription, without a check of rights; None: there is none."""
-    described = await _view(context, group)
+    described = await _fetch_view(context, group)
     if described is None or described.definition is None:
         return None
-    return _Found(described.definition, decode(described.definition))
+    return _StoredDefinition(described.definition, decode(described.definition))
 
 
 def _may_read(request: Request, definition: Definition) -> bool:
@@ -257,7 +257,7 @@ def _unknown(group: str) -> Problem:
     return Problem("unknown_subscription", f"there is no subscription {group.removeprefix(PUSH_PREFIX)!r}")
 
 
-async def _view(context: PushContext, group: str) -> View | None:
+async def _fetch_view(context: PushContext, group: str) -> View | None:
     try:
         return await context.groups.coordinators.call(DESCRIBE, View, group, group)
     except UnknownGroup:
@@ -269,13 +269,13 @@ async def _view(context: PushContext, group: str) -> View | None:
 
 
 async def _describe(context: PushContext, group: str) -> dict[str, object]:
-    described = await _view(context, group)
+    described = await _fetch_view(context, group)
     if described is None or described.definition is None:
         raise _unknown(group)
-    return _shown(described)
+    return _subscription_json(described)
 
 
-def _shown(view: View) -> dict[str, object]:
+def _subscription_json(view: View) -> dict[str, object]:
     """Returns a subscription as answers show it: without its secrets."""
     assert view.definition is not None
     definition = decode(view.definition)
@@ -300,7 +300,7 @@ def _shown(view: View) -> dict[str, object]:
         "in_flight": view.counts.in_flight,
         "waiting": view.waiting,
         "last_error": definition.pause_reason or view.last_error,
-        "attempts": [one._asdict() for one in view.attempts],
+        "attempts": [attempt._asdict() for attempt in view.attempts],
     }
 
 
@@ -324,7 +324,7 @@ def _origin(context: PushContext) -> str:
     return urlsplit(context.groups.settings.advertised_url).hostname or "penstock"
 
 
-async def _positions(context: PushContext, topics: tuple[str, ...], start: Start) -> tuple[Position, ...]:
+async def _find_positions(context: PushContext, topics: tuple[str, ...], start: Start) -> tuple[Position, ...]:
     """Returns the positions of a start. Raises Problem invalid_body."""
     timestamp = None
     if start not in ("earliest", "latest"):
@@ -333,28 +333,29 @@ async def _positions(context: PushContext, topics: tuple[str, ...], start: Start
         except ValueError as error:
             text = f"the start {start!r} {error}; give earliest, latest, or a time in milliseconds or RFC 3339"
             raise Problem("invalid_body", text) from None
-    known = context.groups.topics
-    if topics and not (existing := [name for name in topics if known.get(name) is not None]):
+    served = context.groups.topics
+    if topics and not (existing := [name for name in topics if served.get(name) is not None]):
         raise Problem("unknown_topic", f"all topics of the subscription were deleted: {', '.join(topics)}")
-    places = [(name, number) for name in existing for number in range(known.topic(name).record.partitions)]
-    found = await bounds(context.groups.router, places, timestamp)
+    places = [(name, number) for name in existing for number in range(served.topic(name).record.partitions)]
+    all_bounds = await find_bounds(context.groups.router, places, timestamp)
     positions = []
-    for (name, number), place in zip(places, found, strict=True):
-        offset = place["log_start"] if start == "earliest" else place["high_watermark"]
-        if timestamp is not None and place["offset"] is not None:
-            offset = place["offset"]
+    for (name, number), partition_bounds in zip(places, all_bounds, strict=True):
+        offset = partition_bounds["log_start"] if start == "earliest" else partition_bounds["high_watermark"]
+        if timestamp is not None and partition_bounds["offset"] is not None:
+            offset = partition_bounds["offset"]
         positions.append(Position(name, context.groups.partitions.topic_id(name, number), number, offset))
     return tuple(positions)
 
 
-def _given(ends: tuple[Position, ...], offsets: list[ReplayOffset]) -> tuple[Position, ...]:
+def _replay_positions(ends: tuple[Position, ...], offsets: list[ReplayOffset]) -> tuple[Position, ...]:
     """Returns the given positions. Raises Problem invalid_body for a partition or an offset that is not there."""
-    known = {one.slot: one for one in ends}
+    ends_by_slot = {end.slot: end for end in ends}
     positions = []
-    for one in offsets:
-        end = known.get(Slot(one.topic, one.partition))
-        if end is None or one.offset > end.offset:
-            text = f"partition {one.partition} of topic {one.topic!r} has no offset {one.offset} that can be replayed"
+    for requested in offsets:
+        end = ends_by_slot.get(Slot(requested.topic, requested.partition))
+        if end is None or requested.offset > end.offset:
+            name = f"partition {requested.partition} of topic {requested.topic!r}"
+            text = f"{name} has no offset {requested.offset} that can be replayed"
             raise Problem("invalid_body", text)
-        positions.append(replace(end, offset=one.offset))
+        positions.append(replace(end, offset=requested.offset))
     return tuple(positions)

@@ -41,7 +41,7 @@ from gateway.subscriptions.core.outcome import Outcome, is_last, pause_ms
 from gateway.subscriptions.core.signature import signed_headers
 from gateway.subscriptions.core.window import Batch, Item, Window
 from gateway.subscriptions.dead_letters import DeadLetters, Reason
-from gateway.subscriptions.rendering import Pushed, message_id, rendered
+from gateway.subscriptions.rendering import Pushed, message_id, render_delivery
 
 if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
     from gateway.subscriptions.sender import Sender
@@ -129,8 +129,8 @@ class Runner:
         for slot, topic_id in places.items():
             if slot in self._lanes:
                 continue
-            known, committed = group.topics.get(slot.topic), group.offsets.get(slot)
-            is_same = known is not None and known.topic_id == topic_id  # else the position is of a deleted topic
+            row, committed = group.topics.get(slot.topic), group.offsets.get(slot)
+            is_same = row is not None and row.topic_id == topic_id  # else the position is of a deleted topic
             lane = _Lane(self, slot, topic_id, committed.offset if committed is not None and is_same else None)
             self._lanes[slot] = lane
             self.tasks.start(lane.read(), "reading for push", of=self.group)
@@ -187,7 +187,7 @@ class Runner:
         """Keeps an attempt for people."""
         self.attempts.append(attempt)
 
-    async def pace(self) -> None:
+    async def wait_rate(self) -> None:
         """Waits until the rate allows one more request."""
         rate = self.definition.delivery.rate_per_second_max
         if rate is None:
@@ -244,7 +244,7 @@ class _Lane:
                 await self._wait(self.window.due_ms)
                 continue
             await runner.slots.acquire()
-            await runner.pace()
+            await runner.wait_rate()
             runner.tasks.start(self._send(batch), "sending by push", of=runner.group)
 
     async def _read_once(self) -> None:
@@ -280,8 +280,8 @@ class _Lane:
         runner.hosted.decide(partial(_reset, call))
 
     async def _skip_deleted(self) -> None:
-        found, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None, topic_id=self.topic_id)
-        self.window.add([], max(found["log_start"], self.window.next_offset))
+        offsets, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None, topic_id=self.topic_id)
+        self.window.add([], max(offsets["log_start"], self.window.next_offset))
         self._runner.moved.set()
 
     async def _send(self, batch: Batch[Pushed]) -> None:
@@ -290,7 +290,7 @@ class _Lane:
         runner.counts.in_flight += 1
         try:
             records = [item.record for item in batch.items]
-            headers, body = rendered(records, definition.delivery.form, self._source)
+            headers, body = render_delivery(records, definition.delivery.form, self._source)
             name = message_id(self.topic_id, self.slot.partition, records)
             now_ms = runner.hosted.now().wall_ms
             signed = signed_headers(definition.secrets, name, now_ms // 1000, body)
@@ -302,7 +302,7 @@ class _Lane:
                 runner.counts.delivered += len(records)
                 self.window.finish(batch)
             else:
-                await self._failed(batch, outcome)
+                await self._handle_failure(batch, outcome)
         except Exception as error:
             runner.last_error = f"{type(error).__name__}: {error}"
             self.window.fail(batch, self._now_ms() + definition.delivery.backoff_ms_max)
@@ -313,7 +313,7 @@ class _Lane:
             runner.moved.set()
             self._changed.set()
 
-    async def _failed(self, batch: Batch[Pushed], outcome: Outcome) -> None:
+    async def _handle_failure(self, batch: Batch[Pushed], outcome: Outcome) -> None:
         runner, delivery = self._runner, self._runner.definition.delivery
         runner.counts.failed += 1
         runner.last_error = outcome.error
@@ -358,12 +358,12 @@ class _Lane:
 def _items(data: bytes | bytearray, offset: int, next_offset: int) -> list[Item[Pushed]]:
     """Returns the records of stored batches."""
     bounds = Bounds(None, DECODED_BYTES_MAX, DECODED_BYTES_MAX)
-    found = decode_stored(data, offset, next_offset, bounds, list)
-    return [_item(one) for one in found.outs]
+    decoded = decode_stored(data, offset, next_offset, bounds, list)
+    return [_item(record) for record in decoded.outs]
 
 
-def _item(one: Pushed) -> Item[Pushed]:
-    if isinstance(one, Undecodable):
-        return Item(one.offset, None, 0, one)
-    key = None if one.key is None else bytes(one.key)
-    return Item(one.offset, key, len(key or b"") + len(one.value or b""), one)
+def _item(record: Pushed) -> Item[Pushed]:
+    if isinstance(record, Undecodable):
+        return Item(record.offset, None, 0, record)
+    key = None if record.key is None else bytes(record.key)
+    return Item(record.offset, key, len(key or b"") + len(record.value or b""), record)

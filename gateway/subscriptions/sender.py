@@ -37,11 +37,11 @@ class CheckedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """Returns the addresses of a host. Raises OSError if none is allowed."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         results = [
-            ResolveResult(hostname=host, host=place[0], port=port, family=kind, proto=proto, flags=0)
-            for kind, _, proto, _, place in found
-            if isinstance(place[0], str) and is_allowed(self._allowed, place[0])
+            ResolveResult(hostname=host, host=address[0], port=port, family=kind, proto=proto, flags=0)
+            for kind, _, proto, _, address in infos
+            if isinstance(address[0], str) and is_allowed(self._allowed, address[0])
         ]
         if not results:
             raise OSError(errno.EACCES, f"no address of {host} is allowed")  # aiohttp shows the second
@@ -104,9 +104,9 @@ class Sender:
                 timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
                 allow_redirects=False,
             ) as response:
-                status, found = response.status, response.headers
+                status, received = response.status, response.headers
                 error = "" if 200 <= status < 300 else f"the receiver answered {status}"
-                answered = outcome(status, error, retry_after_s(status, found.get("Retry-After"))), found
+                answered = outcome(status, error, retry_after_s(status, received.get("Retry-After"))), received
                 async with asyncio.timeout(BODY_S):  # with more to come, the connection is not used again
                     await response.content.read(ANSWER_BYTES)
             return answered

@@ -64,12 +64,12 @@ async def read_table(request: Request, context: FetchContext) -> Response:
     is_stream = prefers_events(accept, (JSON,))
     if not is_stream:
         choose_media_type(accept, (JSON,))
-    start = await _start(request, context, name, query, is_stream=is_stream)
+    start = await _find_start(request, context, name, query, is_stream=is_stream)
     await check_leadership(request, context.router, [(name, number) for number in range(len(start.offsets))])
     read = _TableRead(context, name, query, start)
     if is_stream:
-        return await _as_events(request, context, read, is_other=start.is_other)
-    return await _as_page(request, context, read)
+        return await _send_events(request, context, read, is_other=start.is_other)
+    return await _send_page(request, context, read)
 
 
 class _TableRead:
@@ -105,16 +105,16 @@ class _TableRead:
             self._as_of[number],
             self.query.wait_ms,
         )
-        found, rows = await self._context.router.call(READ_ROWS, self.topic, number, piece, wait_ms=self.query.wait_ms)
-        self._advance(found if isinstance(found, PieceRead) else convert(found, PieceRead))
+        page, rows = await self._context.router.call(READ_ROWS, self.topic, number, piece, wait_ms=self.query.wait_ms)
+        self._advance(page if isinstance(page, PieceRead) else convert(page, PieceRead))
         return number, bytes(rows)
 
-    def _advance(self, found: PieceRead) -> None:
-        self.positions[self._number] = found.next_offset
-        self._end = found.end
-        if found.next_offset < found.end:
+    def _advance(self, page: PieceRead) -> None:
+        self.positions[self._number] = page.next_offset
+        self._end = page.end
+        if page.next_offset < page.end:
             return
-        if not self._is_last_round and found.high_watermark > found.end:
+        if not self._is_last_round and page.high_watermark > page.end:
             # compaction may have removed rows below the end for later records, which one more round reads
             self._is_last_round, self._end = True, None
             return
@@ -122,7 +122,7 @@ class _TableRead:
         self.is_complete = self._number == len(self.positions)
 
 
-async def _as_page(request: Request, context: FetchContext, read: _TableRead) -> Response:
+async def _send_page(request: Request, context: FetchContext, read: _TableRead) -> Response:
     settings = context.settings
     max_bytes = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
     left = sendable_bytes(request, max_bytes)
@@ -140,7 +140,7 @@ async def _as_page(request: Request, context: FetchContext, read: _TableRead) ->
     return await compress_response(request, Response(body, headers))
 
 
-async def _as_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
+async def _send_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
     with context.long_polls.waiting(len(read.positions)):
         number, rows = await read.next(PIECE_BYTES)  # its problem is an answer of its own
         if context.lifecycle.is_refusing:
@@ -187,7 +187,9 @@ def _events(number: int, rows: bytes, position: str) -> bytes:
     return b"".join([*events, f"id: {position}\n\n".encode()])
 
 
-async def _start(request: Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool) -> Start:
+async def _find_start(
+    request: Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool
+) -> Start:
     """Returns where to begin: at the positions of the reader, else at the first records."""
     event_id = request.headers.get("Last-Event-ID") if is_stream else None
     text = event_id or query.positions
@@ -196,15 +198,15 @@ async def _start(request: Request, context: FetchContext, name: str, query: Tabl
         if event_id:
             raise Problem("invalid_header", detail)
         raise Problem("invalid_query", detail, parameter="positions")
-    given = [one for one in (text, query.as_of) if one is not None]
-    for one in given:
-        if not await is_of_topic(context, name, one.removeprefix(_UNFINISHED)):
+    given = [text for text in (text, query.as_of) if text is not None]
+    for position_id in given:
+        if not await is_of_topic(context, name, position_id.removeprefix(_UNFINISHED)):
             present = context.topics.topic(name).record
-            if not is_stream or one is query.as_of:
+            if not is_stream or position_id is query.as_of:
                 raise other_topic(name, present.topic_id)
             return Start([0] * present.partitions, is_resumed=False, is_other=True)
-    known = context.topics.topic(name).record.partitions
-    if (count := max(map(event_stream.count_of_id, given), default=1)) > known:
+    partitions = context.topics.topic(name).record.partitions
+    if (count := max(map(event_stream.count_of_id, given), default=1)) > partitions:
         await context.topics.refresh(name, count)
     count = context.topics.topic(name).record.partitions
     if count > context.settings.fetch_partitions_max:
@@ -218,7 +220,7 @@ async def _start(request: Request, context: FetchContext, name: str, query: Tabl
 def _offsets(text: str, count: int) -> list[int]:
     """Returns the offset of each partition; 0 for those that the topic has gained. Raises Problem invalid_query."""
     try:
-        found = event_stream.parse_id(text, count)
+        offsets = event_stream.parse_id(text, count)
     except Problem as problem:
         raise Problem("invalid_query", problem.detail, parameter="positions") from None
-    return found + [0] * (count - len(found))
+    return offsets + [0] * (count - len(offsets))

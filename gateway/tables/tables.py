@@ -102,21 +102,21 @@ class Tables:
         return f"Tables({len(self._indexes)} partitions, {size_of(self._indexes.values())} bytes)"
 
     async def read_key(self, partition: Partition, request: TableKey) -> Answer:
-        """Return the last record of a key. Raises Problem (unknown_key, topic_not_compacted, ...), EngineError."""
+        """Returns the last record of a key. Raises Problem (unknown_key, topic_not_compacted, ...), EngineError."""
         self._check(partition, request.leader_epoch)
         if request.at_least is not None:
             await self._reach(partition, request.at_least, request.wait_ms)
-        index = await self._loaded(partition)
-        record = await self._record(partition, request.key, index.find(request.key))
+        index = await self._load_index(partition)
+        record = await self._read_record(partition, request.key, index.find(request.key))
         return self._answer(partition, request, record)
 
     async def read_rows(self, partition: Partition, request: TablePiece) -> tuple[PieceRead, bytes]:
-        """Return the rows of a part of the log. Raises Problem (topic_not_compacted, ...), EngineError."""
+        """Returns the rows of a part of the log. Raises Problem (topic_not_compacted, ...), EngineError."""
         self._check(partition, request.leader_epoch)
-        for known in (request.at_least, request.end or 0, request.offset):
-            if known > partition.high_watermark:
-                await self._reach(partition, known - 1, request.wait_ms)
-        index = await self._loaded(partition)
+        for required_end in (request.at_least, request.end or 0, request.offset):
+            if required_end > partition.high_watermark:
+                await self._reach(partition, required_end - 1, request.wait_ms)
+        index = await self._load_index(partition)
         end = partition.high_watermark if request.end is None else request.end
         offset = max(request.offset, partition.log.log_start)
         if offset >= end:
@@ -127,9 +127,10 @@ class Tables:
                 return PieceRead(end, end, partition.high_watermark, 0), b""
             read = partial(self._rows, partition, chunk, Span(offset, end), request, index)
             size_bytes = OFF_LOOP_BYTES if is_compressed(chunk.data) else ROW_COST * len(chunk.data)
-            found = await self._context.offload.by_size(size_bytes, read)
+            decoded = await self._context.offload.by_size(size_bytes, read)
         count_bytes(self._context, partition, len(chunk.data))
-        return PieceRead(found.next_offset, end, partition.high_watermark, len(found.outs)), encode_lines(found.outs)
+        piece = PieceRead(decoded.next_offset, end, partition.high_watermark, len(decoded.outs))
+        return piece, encode_lines(decoded.outs)
 
     def _rows(
         self, partition: Partition, chunk: Chunk, span: Span, request: TablePiece, index: KeyIndex
@@ -151,11 +152,11 @@ class Tables:
         leader.check_serves_reads(leader_epoch)
         leader.check_latest()
 
-    async def _loaded(self, partition: Partition) -> KeyIndex:
+    async def _load_index(self, partition: Partition) -> KeyIndex:
         """Returns the index of a partition up to its high watermark. Raises Problem table_loading."""
         try:
             async with asyncio.timeout(LOADING_S):
-                return await self._followed(partition)
+                return await self._update_index(partition)
         except TimeoutError:
             text = f"the index of {partition.name} is read from the log"
             raise Problem("table_loading", text) from None
@@ -171,7 +172,7 @@ class Tables:
             context.partitions.replica(partition).check_serves_reads()
             await confirm_offset(context, partition, offset + 1)
 
-    async def _followed(self, partition: Partition) -> KeyIndex:
+    async def _update_index(self, partition: Partition) -> KeyIndex:
         """Returns the index of a partition up to its high watermark."""
         index = self._indexes.get(partition)
         if index is not None and index.cuts == partition.cuts and index.end >= partition.high_watermark:
@@ -202,7 +203,7 @@ class Tables:
                 break
             del self._indexes[oldest]
 
-    async def _record(self, partition: Partition, key: bytes, offset: int | None) -> Record | None:
+    async def _read_record(self, partition: Partition, key: bytes, offset: int | None) -> Record | None:
         """Returns the record at an offset if it has the key; None if compaction has removed it."""
         if offset is None or offset < partition.log.log_start:
             return None

@@ -175,7 +175,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         if self.output.is_paused or self._is_reading_paused or self._queued or self.core.held_bytes:
             self._go_on()
         if self.moves is not None:
-            self.moves.ended()
+            self.moves.on_request_end()
         self._server.ended(self)
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
@@ -353,7 +353,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             self._go_on()
         self._server.ended(self)
         if self.moves is not None:
-            self.moves.ended()
+            self.moves.on_request_end()
 
     def _go_on(self) -> None:
         """Goes on to the next request, unless the client does not read its answers."""

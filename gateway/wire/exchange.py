@@ -97,12 +97,12 @@ class Work(Protocol):
 
 
 class Moves(Protocol):
-    """Moves a connection to another process between two requests (gateway/connections/moving.py)."""
+    """Moves a connection to another process between two requests (gateway/connections/connection_migration.py)."""
 
-    def ended(self) -> None:
+    def on_request_end(self) -> None:
         """Follows the end of a request."""
 
-    def served_by(self, process: int) -> None:
+    def note_served(self, process: int) -> None:
         """Notes that another process of the node has served a request."""
 
 

@@ -33,7 +33,7 @@ from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.percentiles import median
 from loadtests.host import servers
 from loadtests.host.machine import inspect_machine, source_version
-from loadtests.host.pinning import pinned
+from loadtests.host.pinning import pin_processes
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
 DELIVERY, RECOVERY = "delivery", "recovery"
@@ -123,7 +123,7 @@ def run(
     *,
     pins: bool = False,
 ) -> Report:
-    """Run the plan with both servers. Raises ServerFailed, GeneratorFailed."""
+    """Runs the plan with both servers. Raises ServerFailed, GeneratorFailed."""
     started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
     now = datetime.now(UTC)
     machine = inspect_machine(directory)
@@ -141,7 +141,7 @@ def run(
         proofs: list[str] = []
         if pins:
             proofs.append(
-                stack.enter_context(pinned([bare.pid, *(node.pid for node in nodes.values())], servers_max=1))
+                stack.enter_context(pin_processes([bare.pid, *(node.pid for node in nodes.values())], servers_max=1))
             )
         deliveries = Deliveries(plan, nodes[0], generators)
         if only in DELIVERY:
@@ -173,11 +173,11 @@ def run(
 
 
 def _half_of_full_load(rounds: Rounds) -> float:
-    """Return half of the rate of single records that a closed loop reached, rounded to hundreds; 0 if none was
+    """Returns half of the rate of single records that a closed loop reached, rounded to hundreds; 0 if none was
     measured.
     """
     measured = rounds.measured.get(HALF_OF, [])
-    return round(median([one.requests_per_s for one in measured]) / 2, -2) if measured else 0.0
+    return round(median([sample.requests_per_s for sample in measured]) / 2, -2) if measured else 0.0
 
 
 def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:

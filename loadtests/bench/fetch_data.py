@@ -32,7 +32,7 @@ class FetchData:
         control.create_topic(topic, TOPIC_CONFIG)
         for _ in range(BATCHES):
             control.produce(topic, self._batch, acks="1")
-        assert control.settled_log_end(topic, BATCHES * BATCH_RECORDS) == BATCHES * BATCH_RECORDS
+        assert control.wait_log_end(topic, BATCHES * BATCH_RECORDS) == BATCHES * BATCH_RECORDS
 
     def targets(self) -> list[str]:
         """Returns fetches spread over the topic, each of the same number of whole batches."""
@@ -47,7 +47,7 @@ class FetchData:
         return [f"/?position={number * 4096}&length={size_bytes}" for number in range(TARGETS)]
 
     def fill(self, path: Path) -> None:
-        """Write the file that the bare function reads."""
+        """Writes the file that the bare function reads."""
         largest = max(self._sizes.values())
         path.write_bytes(b"x" * (largest + TARGETS * 4096))
 
@@ -68,7 +68,7 @@ class FetchData:
         headers, data = self._control.request("GET", target, accept=accept)
         first = int(target.partition("offset=")[2].partition("&")[0])
         if accept == BATCH_TYPE:
-            is_right = _without_stamps(data, len(self._batch.data)) == self._without_stamps_expected()
+            is_right = _without_stamps(data, len(self._batch.data)) == self._expected_without_stamps()
         else:
             is_right = _offsets_and_values(data, accept) == [
                 (first + number, json.loads(self._values[number % BATCH_RECORDS]))
@@ -78,12 +78,12 @@ class FetchData:
             raise RuntimeError(f"GET {target} as {accept} answered other records than were stored")
         return len(data)
 
-    def _without_stamps_expected(self) -> list[bytes]:
+    def _expected_without_stamps(self) -> list[bytes]:
         return _without_stamps(self._batch.data, len(self._batch.data)) * self._batches_each
 
 
 def _without_stamps(data: bytes, batch_bytes: int) -> list[bytes]:
-    """Return each batch without its first 16 bytes: base offset, length and leader epoch."""
+    """Returns each batch without its first 16 bytes: base offset, length and leader epoch."""
     return [data[start + 16 : start + batch_bytes] for start in range(0, len(data), batch_bytes)]
 
 

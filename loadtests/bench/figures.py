@@ -64,7 +64,7 @@ def row_of(
     key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], bare: Sequence[Round], flush_delay_ms: int = 0
 ) -> Row:
     """Returns the row of a closed loop. `bare` has the bare function's rounds of the same group, or is empty."""
-    rates = [one.requests_per_s for one in rounds]
+    rates = [sample.requests_per_s for sample in rounds]
     pairs = list(zip(rounds, bare, strict=False))
     return Row(
         key=key,
@@ -74,15 +74,15 @@ def row_of(
         loop="closed",
         rounds=len(rounds),
         requests_per_s=median(rates),
-        records_per_s=median([one.requests_per_s * one.records_each for one in rounds]),
-        megabytes_per_s=median([one.requests_per_s * one.body_bytes_each / 1e6 for one in rounds]),
-        latency=latency_of(duration for one in rounds for duration in one.outcome.durations_us),
-        cpu_us_per_request=median([one.cpu_us_per_request for one in rounds]),
-        rss_megabytes=max(one.rss_bytes for one in rounds) / 1e6,
-        ratio_to_bare=median([one.requests_per_s / other.requests_per_s for one, other in pairs]) if pairs else None,
+        records_per_s=median([sample.requests_per_s * sample.records_each for sample in rounds]),
+        megabytes_per_s=median([sample.requests_per_s * sample.body_bytes_each / 1e6 for sample in rounds]),
+        latency=latency_of(duration for sample in rounds for duration in sample.outcome.durations_us),
+        cpu_us_per_request=median([sample.cpu_us_per_request for sample in rounds]),
+        rss_megabytes=max(sample.rss_bytes for sample in rounds) / 1e6,
+        ratio_to_bare=median([ours.requests_per_s / other.requests_per_s for ours, other in pairs]) if pairs else None,
         cpu_ratio_to_bare=_cpu_ratio(pairs),
-        others_share=max(one.others_share for one in rounds),
-        is_generator_bound=median([one.outcome.generator_cpu_s / one.outcome.seconds for one in rounds])
+        others_share=max(sample.others_share for sample in rounds),
+        is_generator_bound=median([sample.outcome.generator_cpu_s / sample.outcome.seconds for sample in rounds])
         > GENERATOR_BOUND_SHARE,
         flush_delay_ms=flush_delay_ms,
     )
@@ -94,5 +94,5 @@ def open_row(row: Row, asked_per_s: float, produce_us: Sequence[int]) -> Row:
 
 
 def _cpu_ratio(pairs: Sequence[tuple[Round, Round]]) -> float | None:
-    ratios = [one.cpu_us_per_request / other.cpu_us_per_request for one, other in pairs if other.server_cpu_s > 0]
+    ratios = [ours.cpu_us_per_request / other.cpu_us_per_request for ours, other in pairs if other.server_cpu_s > 0]
     return median(ratios) if ratios else None

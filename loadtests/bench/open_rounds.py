@@ -33,7 +33,7 @@ def prove(rate: float, bare: Server, generators: Generators) -> str:
     host = urlsplit(bare.url).netloc
     body = numbered_request(host, "/", 0).partition(b"\r\n\r\n")[2]
     for _ in range(PROOF_ATTEMPTS):
-        outcome = generators.open(bare.url, host, "/", body, schedule)
+        outcome = generators.run_open(bare.url, host, "/", body, schedule)
         if _keeps_up(outcome, schedule):
             break
     AdminClient(bare.url).request("DELETE", "/")
@@ -67,27 +67,28 @@ class Deliveries:
         self.mismatches: list[str] = []
 
     def run(self, rate: float, show_status: Callable[[str], None], suffix: str = "") -> list[Row]:
-        """Measure a row for each guarantee at `rate` records a second."""
+        """Measures a row for each guarantee at `rate` records a second."""
         rows = []
         schedule = Schedule(rate, round(rate * self._seconds))
         for acks in DELIVERY_ACKS:
             show_status(f"{TITLE}, acks={acks}, {rate:,.0f}/s")
             key = f"delivery-{acks}{suffix}"
-            outcome, one = self._deliver(f"bench-{key}", acks, schedule)
+            outcome, sample = self._deliver(f"bench-{key}", acks, schedule)
             self._check(key, outcome)
-            rows.append(open_row(row_of(key, TITLE, "penstock", acks, [one], []), rate, outcome.produced.durations_us))
+            row = row_of(key, TITLE, "penstock", acks, [sample], [])
+            rows.append(open_row(row, rate, outcome.produced.durations_us))
         return rows
 
     def _deliver(self, topic: str, acks: str, schedule: Schedule) -> tuple[DeliveryOutcome, Round]:
         self._control.create_topic(topic, TOPIC_CONFIG)
-        before, machine, own = proc.usage(self._node.pid), proc.machine_time(), proc.usage(os.getpid())
+        before, machine, bench_before = proc.usage(self._node.pid), proc.machine_time(), proc.usage(os.getpid())
         started = time.perf_counter()
         outcome = self._generators.delivery(self._node.url, topic, acks, schedule)
         elapsed = time.perf_counter() - started
         after, busy_s = proc.usage(self._node.pid), proc.machine_time().busy_s - machine.busy_s
-        others_s = busy_s - (proc.usage(os.getpid()).cpu_s - own.cpu_s)
+        others_s = busy_s - (proc.usage(os.getpid()).cpu_s - bench_before.cpu_s)
         self.checked += 1
-        end, expected = self._control.settled_log_end(topic, outcome.produced.good), outcome.produced.good
+        end, expected = self._control.wait_log_end(topic, outcome.produced.good), outcome.produced.good
         if end != expected:
             self.mismatches.append(f"{topic}: log end is {end}, acknowledged were {expected}")
         self._control.delete_topic(topic)

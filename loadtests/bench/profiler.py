@@ -69,7 +69,7 @@ class Profiler:
 
 
 def py_spy() -> str | None:
-    """Return the command, from this Python's directory or from the path."""
+    """Returns the command, from this Python's directory or from the path."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 

@@ -60,7 +60,7 @@ class Recovery:
 def measure_recovery(
     directory: Path, size_bytes: int, generators: Generators, show_status: Callable[[str], None]
 ) -> Recovery:
-    """Fill a separate node below the directory, kill it, start it, twice. Raises ServerFailed."""
+    """Fills a separate node below the directory, kills it and starts it, twice. Raises ServerFailed."""
     workdir = directory / "recovery"
     workdir.mkdir()
     show_status("recovery: filling a node")
@@ -96,7 +96,7 @@ def _fill(workdir: Path, size_bytes: int, generators: Generators) -> tuple[Start
             body_file=file,
             headers=(("content-type", body.media_type),),
         )
-        outcome = generators.closed(load, FILL_TIMEOUT_S)
+        outcome = generators.run_closed(load, FILL_TIMEOUT_S)
         _kill(node)
     return empty, outcome.good
 
@@ -110,14 +110,14 @@ def _restart(workdir: Path) -> tuple[Start, int]:
         _, described = control.request("GET", f"/v1/topics/{TOPIC}")
         _kill(node)
     scanned, recovery_s = (
-        sum(float(found) for found in pattern.findall(metrics.decode())) for pattern in (_SCANNED, _RECOVERY_S)
+        sum(float(value) for value in pattern.findall(metrics.decode())) for pattern in (_SCANNED, _RECOVERY_S)
     )
     end = sum(partition["log_end"] for partition in json.loads(described)["partitions"])
     return Start(seconds, round(scanned), recovery_s), end
 
 
 def _write_rate(file: Path) -> float:
-    """Return the write rate of the disk in bytes a second: a new file in one stream, with its fdatasync."""
+    """Returns the write rate of the disk in bytes a second: a new file in one stream, with its fdatasync."""
     piece = os.urandom(DISK_PIECE_BYTES)
     with file.open("wb", buffering=0) as out:
         began = time.perf_counter()

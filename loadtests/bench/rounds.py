@@ -62,7 +62,7 @@ class Rounds:
         self.mismatches: list[str] = []
 
     def run(self, groups: list[Group], deadline: float, show_status: Callable[[str], None]) -> None:
-        """Run all rounds; after the deadline (of time.monotonic) only the first round of each group runs."""
+        """Runs all rounds; after the deadline (of time.monotonic) only the first round of each group runs."""
         for number in range(self._plan.rounds):
             for group in groups:
                 if number and time.monotonic() > deadline:
@@ -123,16 +123,16 @@ class Rounds:
         """Do one measured round; a warm-up before the first one finds the number of requests for its duration."""
         if cell.key not in self._rates:
             self._warm_up(cell, load, sent)
-        wanted = round(self._rates[cell.key] * self._plan.round_s)
-        requests = max(load.in_flight, min(wanted, ROUND_BYTES_MAX // body_bytes))
-        before, machine, own = self._usage(cell), proc.machine_time(), self._own_cpu_s()
+        target_requests = round(self._rates[cell.key] * self._plan.round_s)
+        requests = max(load.in_flight, min(target_requests, ROUND_BYTES_MAX // body_bytes))
+        before, machine, bench_cpu_s = self._usage(cell), proc.machine_time(), self._own_cpu_s()
         started = time.perf_counter()
         with self._around(cell, self._server(cell), requests):
             outcome = self._send(load, requests, sent)
         elapsed = time.perf_counter() - started
         after, busy_s = self._usage(cell), proc.machine_time().busy_s - machine.busy_s
         self._rates[cell.key] = outcome.good / outcome.seconds
-        others_s = busy_s - (self._own_cpu_s() - own)
+        others_s = busy_s - (self._own_cpu_s() - bench_cpu_s)
         return Round(
             outcome=outcome,
             records_each=records,
@@ -150,7 +150,7 @@ class Rounds:
 
     def _send(self, load: Load, requests: int, sent: list[Outcome]) -> Outcome:
         exact = Load(load.url, load.targets, requests, load.connections, load.streams, load.body_file, load.headers)
-        outcome = self._generators.closed(exact, timeout_s=20 * self._plan.round_s + 20)
+        outcome = self._generators.run_closed(exact, timeout_s=20 * self._plan.round_s + 20)
         sent.append(outcome)
         return outcome
 
@@ -158,7 +158,7 @@ class Rounds:
         return proc.usage(self._server(cell).pid)
 
     def _own_cpu_s(self) -> float:
-        """Return the CPU of the servers, the bench and its generators, both ended and live ones."""
+        """Returns the CPU of the servers, the bench and its generators, both ended and live ones."""
         ended = os.times()
         return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system
 
@@ -184,7 +184,7 @@ class Rounds:
         return path
 
     def _check_stored(self, cell: Cell, topic: str, sent: list[Outcome], records: int, body_bytes: int) -> None:
-        """Check that the log end moved by exactly the acknowledged records, and the bare file by their bytes."""
+        """Checks that the log end moved by exactly the acknowledged records, and the bare file by their bytes."""
         good, last = sum(outcome.good for outcome in sent), sent[-1]
         if cell.peer == "bare":
             stored = bare_file(self._directory).stat().st_size
@@ -193,7 +193,7 @@ class Rounds:
             expected = good * records
             self._check(
                 f"{cell.key}: log end",
-                self._controls[cell.flush_delay_ms].settled_log_end(topic, expected),
+                self._controls[cell.flush_delay_ms].wait_log_end(topic, expected),
                 expected,
                 last,
             )

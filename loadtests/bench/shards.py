@@ -24,7 +24,7 @@ from loadtests.generators.load import Load
 from loadtests.generators.percentiles import median
 from loadtests.host import proc, servers
 from loadtests.host.admin_client import AdminClient
-from loadtests.host.pinning import pinned
+from loadtests.host.pinning import pin_processes
 
 Way = Literal["one", "led", "shared"]
 WAYS: tuple[Way, ...] = ("one", "led", "shared")
@@ -55,7 +55,7 @@ class Measured:
     def ratio(self, way: Way) -> float:
         """Returns the median ratio to one process within a round."""
         pairs = zip(self.samples[way], self.samples["one"], strict=True)
-        return median([sample.cpu_us / one.cpu_us for sample, one in pairs])
+        return median([sample.cpu_us / single.cpu_us for sample, single in pairs])
 
     def median(self, way: Way, name: str) -> float:
         return median([getattr(sample, name) for sample in self.samples[way]])
@@ -72,10 +72,10 @@ class Node:
 class ShardRounds:
     """One node of one process, one of several shards, and what they have been measured with so far."""
 
-    def __init__(self, plan: Plan, directory: Path, one: Node, several: Node, generators: Generators) -> None:
+    def __init__(self, plan: Plan, directory: Path, single: Node, several: Node, generators: Generators) -> None:
         self._plan = plan
         self._directory = directory
-        self._nodes: dict[Way, Node] = {"one": one, "led": several, "shared": several}
+        self._nodes: dict[Way, Node] = {"one": single, "led": several, "shared": several}
         self._generators = generators
         self._rates: dict[tuple[str, Way], float] = {}
         self._topics = 0
@@ -106,12 +106,12 @@ class ShardRounds:
         loads = [self._load(group, url, topic, numbers) for url, numbers in self._places(node, way, topic).items()]
         acknowledged = self._warm_up(group, way, loads)
         requests = max(64, round(self._rates[group.key, way] * self._plan.round_s))
-        before, forwarded = proc.usage(node.server.pid).cpu_s, _forwarded(node)
+        before, forwarded = proc.usage(node.server.pid).cpu_s, _forwarded_count(node)
         seconds, good, records = self._send(loads, requests)
         cpu_s = proc.usage(node.server.pid).cpu_s - before
-        share = (_forwarded(node) - forwarded) / good
+        share = (_forwarded_count(node) - forwarded) / good
         if not is_fetch:
-            self._check(group, way, node.control.settled_log_end(topic, acknowledged + records), acknowledged + records)
+            self._check(group, way, node.control.wait_log_end(topic, acknowledged + records), acknowledged + records)
         node.control.delete_topic(topic)
         return Sample(cpu_s * 1e6 / good, records / seconds, share)
 
@@ -154,18 +154,18 @@ class ShardRounds:
         share = len(loads)
         exact = [
             Load(
-                one.url,
-                one.targets,
+                load.url,
+                load.targets,
                 max(1, requests // share),
-                max(1, one.connections // share),
-                one.streams,
-                one.body_file,
-                one.headers,
+                max(1, load.connections // share),
+                load.streams,
+                load.body_file,
+                load.headers,
             )
-            for one in loads
+            for load in loads
         ]
         with ThreadPoolExecutor(share) as executor:
-            sending = partial(self._generators.closed, timeout_s=20 * self._plan.round_s + 20)
+            sending = partial(self._generators.run_closed, timeout_s=20 * self._plan.round_s + 20)
             outcomes = list(executor.map(sending, exact))
         good = sum(outcome.good for outcome in outcomes)
         for outcome in outcomes:
@@ -205,14 +205,14 @@ def run_shards(
     with ExitStack() as stack:
         nodes = []
         for name, flags in (("one", ()), ("several", ("--shards", str(shards)))):
-            place = directory / name
-            place.mkdir()
-            server = stack.enter_context(servers.penstock(place, *flags))
+            server_directory = directory / name
+            server_directory.mkdir()
+            server = stack.enter_context(servers.penstock(server_directory, *flags))
             nodes.append(Node(server, AdminClient(server.url)))
         if pins:
-            line = stack.enter_context(pinned([node.server.pid for node in nodes], shards))
-        one, several = nodes
-        rounds = ShardRounds(plan, directory, one, several, generators)
+            line = stack.enter_context(pin_processes([node.server.pid for node in nodes], shards))
+        single, several = nodes
+        rounds = ShardRounds(plan, directory, single, several, generators)
         measured = [rounds.run(group, shards, show_status) for group in groups_of(plan, only)]
     checks = f"Checked after {rounds.checked} rounds: {len(rounds.mismatches)} differences."
     is_pinned = line.startswith("Pinned")
@@ -227,16 +227,16 @@ def _table(measured: list[Measured], shards: int, is_pinned: bool) -> list[str]:
         f"| CPU µs a request | one process | {shards} shards, led | ratio | shared port | ratio | forwarded | {rate} |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for one in measured:
-        cpu = {way: one.median(way, "cpu_us") for way in WAYS}
-        led, shared = one.ratio("led"), one.ratio("shared")
-        times = one.median("led", "records_per_s") / one.median("one", "records_per_s") if is_pinned else shards / led
+    for row in measured:
+        cpu = {way: row.median(way, "cpu_us") for way in WAYS}
+        led, shared = row.ratio("led"), row.ratio("shared")
+        times = row.median("led", "records_per_s") / row.median("one", "records_per_s") if is_pinned else shards / led
         mark = "" if led <= TARGET else " *"
         lines.append(
-            f"| {one.title} | {cpu['one']:,.0f} | {cpu['led']:,.0f} | {led:.2f}{mark} | {cpu['shared']:,.0f} "
-            f"| {shared:.2f} | {one.median('shared', 'forwarded'):.0%} | {times:.1f} x |"
+            f"| {row.title} | {cpu['one']:,.0f} | {cpu['led']:,.0f} | {led:.2f}{mark} | {cpu['shared']:,.0f} "
+            f"| {shared:.2f} | {row.median('shared', 'forwarded'):.0%} | {times:.1f} x |"
         )
-    if any(one.ratio("led") > TARGET for one in measured):
+    if any(row.ratio("led") > TARGET for row in measured):
         lines.append(f"\n\\* above the target of {TARGET}")
     return lines
 
@@ -247,7 +247,7 @@ def _partitions(node: Node, topic: str) -> list[dict[str, object]]:
     return rows
 
 
-def _forwarded(node: Node) -> float:
+def _forwarded_count(node: Node) -> float:
     _, data = node.control.request("GET", "/metrics")
     lines = data.decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(FORWARDED))

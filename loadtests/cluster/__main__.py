@@ -90,7 +90,7 @@ def _print_commands(nodes: list[ClusterNode], *, is_kept: bool) -> None:
 
 
 def _stop(nodes: list[ClusterNode]) -> None:
-    """Stop nodes one after the other, so that each can hand over its leaderships."""
+    """Stops nodes one after the other, so that each can hand over its leaderships."""
     for node in nodes:
         if node.is_running:
             with contextlib.suppress(Exception):
@@ -110,7 +110,7 @@ def _directory(given: Path | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Handle SIGTERM and a closed terminal like Ctrl-C."""
+    """Handles SIGTERM and a closed terminal like Ctrl-C."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -81,7 +81,7 @@ class ClusterNode:
         return self._process is not None and self._process.poll() is None
 
     def begin_start(self) -> None:
-        """Start without waiting. It has its own session: Ctrl-C reaches only the parent, which stops nodes in order."""
+        """Starts without waiting, in its own session: Ctrl-C reaches only its parent, which stops nodes in turn."""
         with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", command_module(self.source), "serve", *self._flags],
@@ -110,7 +110,7 @@ class ClusterNode:
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """Send SIGTERM; returns the exit code."""
+        """Sends SIGTERM; returns the exit code."""
         assert self._process is not None
         self.begin_stop()
         return self._process.wait(STOP_S)
@@ -121,19 +121,19 @@ class ClusterNode:
         return self._process.wait(STOP_S)
 
     def kill(self) -> None:
-        """Kill the supervisor and its processes at once, as a machine crash would; the page cache survives."""
+        """Kills the supervisor and its processes at once, as a machine crash would; the page cache survives."""
         if self._process is not None:
             kill_all(self._process)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT resumes it."""
+        """Sends a signal to the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT resumes it."""
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             _send(pid, number)
 
 
 def kill_all(supervisor: subprocess.Popen[bytes]) -> None:
-    """Kill a node's processes at once, and return when the last has ended: until then its files may change."""
+    """Kills a node's processes at once, and returns when the last has ended: until then its files may change."""
     if supervisor.poll() is not None:
         return
     _send(supervisor.pid, signal.SIGSTOP)  # otherwise it would restart its processes
@@ -155,14 +155,14 @@ def _is_alive(pid: int) -> bool:
 def _flag(name: str, value: object) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, list):
-        return [text for one in value for text in (flag, str(one))]
+        return [text for item in value for text in (flag, str(item))]
     return [flag] if value is True else [flag, str(value)]
 
 
 def penstock() -> str:
     """Returns the command beside this interpreter, relative to this directory."""
-    found = Path(sys.executable).with_name("penstock")
-    return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
+    command = Path(sys.executable).with_name("penstock")
+    return str(command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command)
 
 
 def port_or_free(port: int) -> int:

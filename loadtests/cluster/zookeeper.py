@@ -33,7 +33,7 @@ class Zookeeper:
     """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it."""
 
     def __init__(self, directory: Path, tick_ms: int = 500, host: str = "127.0.0.1") -> None:
-        reserved = reserved_port(host)
+        reserved = reserve_port(host)
         weakref.finalize(self, reserved.close)
         self.port: int = reserved.getsockname()[1]
         self._host = host
@@ -81,7 +81,7 @@ class Zookeeper:
         return self._directory / "log"
 
     def send_command(self, word: bytes) -> bytes:
-        """Send a four-letter word; `dump` lists the ephemeral nodes. Raises OSError."""
+        """Sends a four-letter word; `dump` lists the ephemeral nodes. Raises OSError."""
         with socket.create_connection((self._host, self.port), 5) as connection:
             connection.sendall(word)
             pieces = []
@@ -96,7 +96,7 @@ class Zookeeper:
             return False
 
 
-def reserved_port(host: str = "127.0.0.1") -> socket.socket:
+def reserve_port(host: str = "127.0.0.1") -> socket.socket:
     """Returns a socket that is bound to a free port. Until it is closed, no other connection gets the port.
 
     A server that sets SO_REUSEADDR may listen on the port nevertheless: ZooKeeper, Penstock and asyncio do.

@@ -89,7 +89,7 @@ def main(
     if failed:
         console.print(f"bench-cluster: {failed}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_MISSED if any(one.is_met is False for one in results) else 0)
+    sys.exit(EXIT_MISSED if any(result.is_met is False for result in results) else 0)
 
 
 Measure = Callable[[int, float, int, int, int], list[Result]]
@@ -103,9 +103,9 @@ def _part(
         with servers.penstock(workdir) as single:
             for group, connections in (("batch-1mib", 4), ("single", 16)):
                 rate = Rates(cluster, single, generators, group, connections)
-                found, per_s = rate.compare(rounds, round_s, show_status)
+                compared, per_s = rate.compare(rounds, round_s, show_status)
                 wait_for_disk()
-                results += [*found, rate.at_half_load(per_s, 2 * round_s, show_status)]
+                results += [*compared, rate.at_half_load(per_s, 2 * round_s, show_status)]
         return results
 
     parts: dict[str, Measure] = {
@@ -126,11 +126,10 @@ def _show(console: Console, results: list[Result], facts: list[str]) -> None:
     for fact in facts:
         console.print(fact, style="dim")
     table = Table("what", "target", "measured", "more", pad_edge=False, show_edge=False)
-    for one in results:
-        style = {True: "green", False: "red", None: ""}[one.is_met]
-        table.add_row(
-            one.what, one.target, f"[{style}]{one.figure}[/]" if style else one.figure, (mark(one) and "") or one.more
-        )
+    for result in results:
+        style = {True: "green", False: "red", None: ""}[result.is_met]
+        figure = f"[{style}]{result.figure}[/]" if style else result.figure
+        table.add_row(result.what, result.target, figure, (mark(result) and "") or result.more)
     console.print(table)
 
 

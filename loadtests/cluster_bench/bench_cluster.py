@@ -39,14 +39,14 @@ class BenchCluster:
     nodes: list[ClusterNode]
 
     def node(self, node_id: int) -> ClusterNode:
-        return next(one for one in self.nodes if one.node_id == node_id)
+        return next(node for node in self.nodes if node.node_id == node_id)
 
     def other_than(self, *node_ids: int) -> ClusterNode:
-        return next(one for one in self.nodes if one.node_id not in node_ids and one.is_running)
+        return next(node for node in self.nodes if node.node_id not in node_ids and node.is_running)
 
     def create_topic(self, topic: str, partitions: int = 1, config: dict[str, object] | None = None) -> None:
-        wanted = {"partitions": partitions, "replication_factor": NODES, "config": QUIET | (config or {})}
-        self.control().request("PUT", f"/v1/topics/{topic}", json.dumps(wanted).encode(), content_type=JSON_TYPE)
+        body = {"partitions": partitions, "replication_factor": NODES, "config": QUIET | (config or {})}
+        self.control().request("PUT", f"/v1/topics/{topic}", json.dumps(body).encode(), content_type=JSON_TYPE)
         self.wait_in_sync(topic)
 
     def control(self, *except_for: int) -> AdminClient:
@@ -54,15 +54,15 @@ class BenchCluster:
 
     def partitions(self, topic: str, *except_for: int) -> list[dict[str, Any]]:
         _, data = self.control(*except_for).request("GET", f"/v1/topics/{topic}")
-        found: list[dict[str, Any]] = json.loads(data)["partitions"]
-        return found
+        rows: list[dict[str, Any]] = json.loads(data)["partitions"]
+        return rows
 
     def leader_of(self, topic: str, *except_for: int) -> ClusterNode:
         """Returns the leader of partition 0. Raises ClusterTimeout."""
 
         def leader() -> int | None:
-            found = self.partitions(topic, *except_for)[0]["leader"]
-            return None if found in except_for else found
+            leader_id = self.partitions(topic, *except_for)[0]["leader"]
+            return None if leader_id in except_for else leader_id
 
         return self.node(self.until(f"{topic} has a leader", leader))
 
@@ -74,8 +74,8 @@ class BenchCluster:
 
     def cluster(self, *except_for: int) -> dict[str, Any]:
         _, data = self.control(*except_for).request("GET", "/v1/cluster")
-        found: dict[str, Any] = json.loads(data)
-        return found
+        document: dict[str, Any] = json.loads(data)
+        return document
 
     def until(self, what: str, check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         """Calls `check` until its result is true, and returns it. Errors count as false. Raises ClusterTimeout."""
@@ -83,8 +83,8 @@ class BenchCluster:
         last: Exception | None = None
         while time.monotonic() < deadline:
             try:
-                if found := check():
-                    return found
+                if result := check():
+                    return result
             except (RuntimeError, OSError) as error:
                 last = error
             time.sleep(CHECK_S)
@@ -92,8 +92,8 @@ class BenchCluster:
 
     def usage(self) -> proc.Usage:
         """Returns the usage of all nodes together."""
-        found = [proc.usage(node.pid) for node in self.nodes if node.is_running]
-        return proc.Usage(sum(one.cpu_s for one in found), sum(one.rss_bytes for one in found))
+        usages = [proc.usage(node.pid) for node in self.nodes if node.is_running]
+        return proc.Usage(sum(usage.cpu_s for usage in usages), sum(usage.rss_bytes for usage in usages))
 
     def wait_stopped(self, node: ClusterNode, timeout_s: float) -> None:
         self.until(f"node {node.node_id} has stopped", lambda: not node.is_running, timeout_s)
@@ -105,7 +105,7 @@ class BenchCluster:
 
 @contextlib.contextmanager
 def running(directory: Path, *, shards: int, session_timeout_ms: int) -> Iterator[BenchCluster]:
-    """Run the cluster. Raises ZookeeperFailed, NodeFailed."""
+    """Runs the cluster. Raises ZookeeperFailed, NodeFailed."""
     directory.mkdir(exist_ok=True)
     (directory / "store").mkdir(exist_ok=True)
     zookeeper = Zookeeper(directory / "zookeeper")

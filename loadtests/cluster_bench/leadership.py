@@ -33,7 +33,7 @@ _DUMPED = b"ephemeral"  # absent while ZooKeeper cannot answer
 
 @contextmanager
 def writing(cluster: BenchCluster, topic: str) -> Iterator[tuple[ClusterNode, SteadyWriter]]:
-    """Write at another node while the block ends the topic's leader; afterwards the leader is back and in sync."""
+    """Writes at another node while the block ends the topic's leader; afterwards the leader is back and in sync."""
     leader = cluster.leader_of(topic)
     writer = SteadyWriter(cluster.other_than(leader.node_id).url, topic)
     writer.start()
@@ -45,7 +45,7 @@ def writing(cluster: BenchCluster, topic: str) -> Iterator[tuple[ClusterNode, St
 
 
 def failover(cluster: BenchCluster, times: int, session_timeout_ms: int, show_status: Callable[[str], None]) -> Result:
-    """Measure kill -9 of the leader's processes, several times, with a writer at another node."""
+    """Measures kill -9 of the leader's processes, several times, with a writer at another node."""
     cluster.create_topic("failover")
     detections, recoveries = [], []
     for number in range(times):
@@ -69,7 +69,7 @@ def failover(cluster: BenchCluster, times: int, session_timeout_ms: int, show_st
 
 
 def move(cluster: BenchCluster, times: int, show_status: Callable[[str], None]) -> Result:
-    """Measure SIGTERM to the leader, which hands over its leadership before it exits."""
+    """Measures SIGTERM to the leader, which hands over its leadership before it exits."""
     cluster.create_topic("move")
     gaps, refused = [], 0
     for number in range(times):
@@ -91,7 +91,7 @@ def move(cluster: BenchCluster, times: int, show_status: Callable[[str], None]) 
 def catch_up(
     cluster: BenchCluster, generators: Generators, show_status: Callable[[str], None], size: int = CATCH_UP_BYTES
 ) -> Result:
-    """Measure a follower that was stopped and missed gigabytes."""
+    """Measures a follower that was stopped and missed gigabytes."""
     cluster.create_topic("catch-up")
     leader = cluster.leader_of("catch-up")
     follower = cluster.other_than(leader.node_id)
@@ -104,7 +104,7 @@ def catch_up(
     show_status("catch-up: the follower is back")
     began_start = time.monotonic()
     follower.begin_start()
-    first, ended = _watched(cluster, follower)
+    first, ended = _watch_catch_up(cluster, follower)
     follower.wait_until_ready()
     seconds = ended - first
     rate = stored / seconds / 1e6
@@ -129,14 +129,14 @@ def _fill(generators: Generators, url: str, size: int, file: Path) -> int:
         body_file=file,
         headers=(("content-type", body.media_type),),
     )
-    outcome = generators.closed(load, timeout_s=300)
+    outcome = generators.run_closed(load, timeout_s=300)
     if outcome.bad:
         raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
     return outcome.good * len(body.data)
 
 
-def _watched(cluster: BenchCluster, follower: ClusterNode) -> tuple[float, float]:
-    """Return when the follower's files began to grow, and when it was in sync."""
+def _watch_catch_up(cluster: BenchCluster, follower: ClusterNode) -> tuple[float, float]:
+    """Returns when the follower's files began to grow, and when it was in sync."""
     before, first = _stored_bytes(cluster, follower), None
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:

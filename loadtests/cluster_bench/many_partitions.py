@@ -8,7 +8,7 @@ from collections.abc import Callable
 from loadtests.cluster_bench.bench_cluster import NODES, BenchCluster
 from loadtests.cluster_bench.leadership import AFTER_DETECTION_S_MAX, wait_session_expired
 from loadtests.cluster_bench.result import Result
-from loadtests.cluster_bench.write_once import written_once
+from loadtests.cluster_bench.write_once import write_once
 from loadtests.host import proc
 
 PER_TOPIC = 100
@@ -20,7 +20,7 @@ SETTLE_S = 5.0
 def many(
     cluster: BenchCluster, partitions: int, session_timeout_ms: int, show_status: Callable[[str], None]
 ) -> list[Result]:
-    """Create partitions of three replicas and measure them."""
+    """Creates partitions of three replicas and measures them."""
     show_status("an empty cluster, idle")
     empty = _idle(cluster)
     topics = [f"many-{number}" for number in range(partitions // PER_TOPIC)]
@@ -33,13 +33,13 @@ def many(
     show_status(f"{partitions:,} partitions, idle")
     full = _idle(cluster)
     results = [_cost(empty, full, partitions), Result("making them", "", f"{made_s:.1f} s", None)]
-    results += _failed_over(cluster, partitions, topics, session_timeout_ms, show_status)
-    results.append(_started(cluster, partitions, show_status))
+    results += _measure_failover(cluster, partitions, topics, session_timeout_ms, show_status)
+    results.append(_measure_start(cluster, partitions, show_status))
     return results
 
 
 def _idle(cluster: BenchCluster) -> tuple[float, int]:
-    """Return the CPU share of a core and the memory of all nodes together."""
+    """Returns the CPU share of a core and the memory of all nodes together."""
     time.sleep(SETTLE_S)
     before, began = cluster.usage(), time.monotonic()
     time.sleep(IDLE_S)
@@ -58,14 +58,14 @@ def _cost(empty: tuple[float, int], full: tuple[float, int], partitions: int) ->
     return Result(f"{partitions:,} partitions of three replicas, idle", "", figure, None, more)
 
 
-def _failed_over(
+def _measure_failover(
     cluster: BenchCluster,
     partitions: int,
     topics: list[str],
     session_timeout_ms: int,
     show_status: Callable[[str], None],
 ) -> list[Result]:
-    """Measure the time from the dead node's expiry in ZooKeeper to an acknowledged write to each partition that it
+    """Measures the time from the dead node's expiry in ZooKeeper to an acknowledged write to each partition that it
     led.
     """
     show_status(f"{partitions:,} partitions: one node is killed")
@@ -79,7 +79,7 @@ def _failed_over(
     killed = time.monotonic()
     victim.kill()
     dead = wait_session_expired(cluster, victim.node_id, 3 * session_timeout_ms / 1000)
-    acknowledged = written_once(cluster.other_than(victim.node_id).url, led)
+    acknowledged = write_once(cluster.other_than(victim.node_id).url, led)
     first, last = min(acknowledged) - dead, max(acknowledged) - dead
     written = time.monotonic()
     cluster.start_again(victim)
@@ -96,7 +96,7 @@ def _failed_over(
     ]
 
 
-def _started(cluster: BenchCluster, partitions: int, show_status: Callable[[str], None]) -> Result:
+def _measure_start(cluster: BenchCluster, partitions: int, show_status: Callable[[str], None]) -> Result:
     show_status(f"{partitions:,} partitions: all nodes start again")
     for node in cluster.nodes:
         node.begin_stop()
@@ -123,9 +123,9 @@ def _started(cluster: BenchCluster, partitions: int, show_status: Callable[[str]
 def _wait_fully_replicated(cluster: BenchCluster, partitions: int) -> None:
     def is_fully_replicated() -> bool:
         nodes = cluster.cluster()["nodes"]
-        alive = [one for one in nodes if one["alive"]]
-        led = sum(one["leading"] for one in alive)
-        lacking = sum(one["under_replicated"] for one in nodes)
+        alive = [node for node in nodes if node["alive"]]
+        led = sum(node["leading"] for node in alive)
+        lacking = sum(node["under_replicated"] for node in nodes)
         return len(alive) == NODES and led >= partitions and lacking == 0
 
     cluster.until("all replicas are in sync", is_fully_replicated, TIMEOUT_S)

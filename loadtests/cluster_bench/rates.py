@@ -67,11 +67,11 @@ class Rates:
             alone.append(self._single_round(round_s))
             show_status(f"{self._group}, round {number + 1} of {rounds}: three replicas")
             together.append(self._cluster_round(round_s))
-        ratios = [two.per_s / one.per_s for one, two in zip(alone, together, strict=True)]
-        ratio, rate = median(ratios), median([one.per_s for one in together])
-        single_rate, size = median([one.per_s for one in alone]), len(self._body.data)
-        figure = f"{ratio:.0%} ({self._shown(rate, size)} of {self._shown(single_rate, size)})"
-        cpu = [median([one.cpu_s_each for one in found]) * 1000 for found in (together, alone)]
+        ratios = [cluster.per_s / single.per_s for single, cluster in zip(alone, together, strict=True)]
+        ratio, rate = median(ratios), median([sample.per_s for sample in together])
+        single_rate, size = median([sample.per_s for sample in alone]), len(self._body.data)
+        figure = f"{ratio:.0%} ({self._format_rate(rate, size)} of {self._format_rate(single_rate, size)})"
+        cpu = [median([sample.cpu_s_each for sample in samples]) * 1000 for samples in (together, alone)]
         more = f"CPU a request, all nodes together: {cpu[0]:.2f} ms; a single node: {cpu[1]:.2f} ms"
         what = f"{self._title}, acks=all, three replicas, of a single node's rate"
         is_met = ratio >= RATIO_MIN if self._group == "batch-1mib" else None
@@ -80,12 +80,13 @@ class Rates:
 
     def _cpu_results(self, alone: list[Round], together: list[Round]) -> list[Result]:
         pairs = list(zip(alone, together, strict=True))
-        costs = [_ratio(two.cpu_s_each, one.cpu_s_each) for one, two in pairs]
-        cost, share = median(costs), median([_ratio(one.cpu_s_each, two.leader_cpu_s_each) for one, two in pairs])
+        costs = [_ratio(cluster.cpu_s_each, single.cpu_s_each) for single, cluster in pairs]
+        shares = [_ratio(single.cpu_s_each, cluster.leader_cpu_s_each) for single, cluster in pairs]
+        cost, share = median(costs), median(shares)
         spread = f"rounds: {min(costs):.2f} to {max(costs):.2f}"
         rates = [
-            _ratio(1.0, median([one.cpu_s_each for one in alone])),
-            _ratio(1.0, median([one.leader_cpu_s_each for one in together])),
+            _ratio(1.0, median([sample.cpu_s_each for sample in alone])),
+            _ratio(1.0, median([sample.leader_cpu_s_each for sample in together])),
         ]
         per_core = (
             f"computed from CPU: {rates[1]:,.0f} of {rates[0]:,.0f} requests/s on a core of its own for each node"
@@ -98,7 +99,7 @@ class Rates:
         ]
 
     def at_half_load(self, rate: float, seconds: float, show_status: Callable[[str], None]) -> Result:
-        """Measure the latency at half of a rate. Raises GeneratorFailed."""
+        """Measures the latency at half of a rate. Raises GeneratorFailed."""
         half = rate / 2
         show_status(f"{self._group}: at half load, {half:,.0f}/s")
         topic = self._topic()
@@ -107,7 +108,7 @@ class Rates:
         schedule = Schedule(half, max(100, round(half * seconds)))
         target = f"/v1/topics/{topic}/records?acks=all"
         headers = (("Content-Type", self._body.media_type),)
-        outcome = self._generators.open(
+        outcome = self._generators.run_open(
             leader.url, urlsplit(leader.url).netloc, target, self._body.data, schedule, headers
         )
         if outcome.bad:
@@ -125,7 +126,7 @@ class Rates:
     def _title(self) -> str:
         return "stored batches of 1 MB" if self._group == "batch-1mib" else "single records of 100 B"
 
-    def _shown(self, per_s: float, size: int) -> str:
+    def _format_rate(self, per_s: float, size: int) -> str:
         return f"{per_s * size / 1e6:,.0f} MB/s" if size > 10_000 else f"{per_s:,.0f}/s"
 
     def _topic(self) -> str:
@@ -153,13 +154,13 @@ class Rates:
     def _round(self, url: str, topic: str, round_s: float, pids: list[int], control: AdminClient) -> Round:
         """Measures a round of the nodes with these processes, the leader's first."""
         warm = self._send(url, topic, FIRST_REQUESTS)
-        wanted = round(FIRST_REQUESTS / warm[1] * round_s)
-        requests = max(FIRST_REQUESTS, min(wanted, ROUND_BYTES_MAX // len(self._body.data)))
+        target_requests = round(FIRST_REQUESTS / warm[1] * round_s)
+        requests = max(FIRST_REQUESTS, min(target_requests, ROUND_BYTES_MAX // len(self._body.data)))
         before = [proc.usage(pid).cpu_s for pid in pids]
         good, seconds, p99_ms = self._send(url, topic, requests)
         used_s = [proc.usage(pid).cpu_s - cpu_s for pid, cpu_s in zip(pids, before, strict=True)]
         expected = (good + warm[0]) * self._body.records
-        if (end := control.settled_log_end(topic, expected)) != expected:
+        if (end := control.wait_log_end(topic, expected)) != expected:
             raise GeneratorFailed(f"{topic}: {expected} records were acknowledged, the log ends at {end}")
         return Round(good / seconds, sum(used_s) / good, used_s[0] / good, p99_ms)
 
@@ -173,17 +174,17 @@ class Rates:
             body_file=Path(self._file),
             headers=(("content-type", self._body.media_type),),
         )
-        outcome = self._generators.closed(load, timeout_s=120)
+        outcome = self._generators.run_closed(load, timeout_s=120)
         if outcome.bad:
             raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
         return outcome.good, outcome.seconds, latency_of(outcome.durations_us).p99_ms or 0.0
 
 
-def _ratio(one: float, other: float) -> float:
+def _ratio(dividend: float, divisor: float) -> float:
     """Returns infinity for a round that was too short for the kernel's clock of processor time."""
-    return one / other if other else inf
+    return dividend / divisor if divisor else inf
 
 
 def wait_for_disk(seconds: float = 1.0) -> None:
-    """Wait for deleted files and last flushes of a measurement."""
+    """Waits for deleted files and last flushes of a measurement."""
     time.sleep(seconds)

@@ -20,14 +20,15 @@ class Result:
 
 
 def as_json(results: Sequence[Result], facts: Sequence[str]) -> str:
-    return json.dumps({"facts": list(facts), "results": [dataclasses.asdict(one) for one in results]}, indent=2) + "\n"
+    rows = [dataclasses.asdict(result) for result in results]
+    return json.dumps({"facts": list(facts), "results": rows}, indent=2) + "\n"
 
 
 def as_markdown(results: Sequence[Result], facts: Sequence[str]) -> str:
     lines = [*(f"- {fact}" for fact in facts), "", "| what | target | measured | |", "|---|---|---|---|"]
-    lines += [f"| {one.what} | {one.target} | {mark(one)}{one.figure} | {one.more} |" for one in results]
+    lines += [f"| {row.what} | {row.target} | {mark(row)}{row.figure} | {row.more} |" for row in results]
     return "\n".join(lines) + "\n"
 
 
-def mark(one: Result) -> str:
-    return "**missed** " if one.is_met is False else ""
+def mark(result: Result) -> str:
+    return "**missed** " if result.is_met is False else ""

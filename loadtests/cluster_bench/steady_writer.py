@@ -52,7 +52,7 @@ class SteadyWriter:
         self._thread.join(REQUEST_TIMEOUT_S)
 
     def wait_beyond(self, moment: float, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Wait for an acknowledgement after this time. Raises TimeoutError."""
+        """Waits for an acknowledgement after this time. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.acknowledged or self.acknowledged[-1] <= moment:
             if time.monotonic() > deadline:
@@ -63,13 +63,13 @@ class SteadyWriter:
         connection = http.client.HTTPConnection(*self._address, timeout=REQUEST_TIMEOUT_S)
         number = 0
         while not self._stopping.is_set():
-            if self._sent(connection, number):
+            if self._send(connection, number):
                 number += 1
             else:
                 time.sleep(RETRY_S)
         connection.close()
 
-    def _sent(self, connection: http.client.HTTPConnection, number: int) -> bool:
+    def _send(self, connection: http.client.HTTPConnection, number: int) -> bool:
         headers = {"Content-Type": "application/octet-stream", "Idempotency-Key": f"record-{id(self)}-{number}"}
         try:
             connection.request("POST", self._target, b"%020d" % number, headers)
@@ -88,7 +88,7 @@ class SteadyWriter:
 
 def longest_gap(acknowledged: Sequence[float], after: float) -> Gap:
     """Returns the longest time between two acknowledgements; the second one is after `after`."""
-    gaps = [Gap(one, other) for one, other in pairwise(acknowledged) if other > after]
+    gaps = [Gap(earlier, later) for earlier, later in pairwise(acknowledged) if later > after]
     return max(gaps, key=lambda gap: gap.seconds)
 
 

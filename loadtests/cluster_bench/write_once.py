@@ -16,8 +16,8 @@ TIMEOUT_S = 60.0
 RETRY_S = 0.01
 
 
-def written_once(url: str, partitions: Sequence[tuple[str, int]]) -> list[float]:
-    """Return times of time.monotonic, unordered. Raises TimeoutError."""
+def write_once(url: str, partitions: Sequence[tuple[str, int]]) -> list[float]:
+    """Returns times of time.monotonic, unordered. Raises TimeoutError."""
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         shares = [partitions[at::CONNECTIONS] for at in range(CONNECTIONS)]
         return [moment for moments in threads.map(lambda share: _write(url, share), shares) for moment in moments]

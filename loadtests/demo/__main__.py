@@ -13,7 +13,7 @@ from loadtests.demo import DemoFailed
 from loadtests.demo.java import require_java
 from loadtests.demo.outcome import Outcome, checks
 from loadtests.demo.pipeline import play
-from loadtests.demo.progress import shown_progress
+from loadtests.demo.progress import show_progress
 from loadtests.demo.screen import print_screen
 from penstock import ClientError
 
@@ -43,12 +43,12 @@ def main(flights_max: int | None) -> None:
 
 
 async def _play(flights_max: int | None) -> Outcome:
-    """Cancel the demo on SIGTERM and SIGHUP as on Ctrl-C, so that everything is cleaned up."""
+    """Cancels the demo on SIGTERM and SIGHUP as on Ctrl-C, so that everything is cleaned up."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with shown_progress() as progress:
+    with show_progress() as progress:
         return await play(OUTPUT.absolute(), flights_max, progress)
 
 

@@ -88,7 +88,7 @@ class Fetched(NamedTuple):
 async def fetch(
     consumer: Consumer, checker: Checker, producing: asyncio.Task[Any], advance: Callable[[int], None]
 ) -> Fetched:
-    """Read until every flight has arrived or TIMEOUT_S passes without a record. Raises the error of the producer."""
+    """Reads until every flight has arrived or TIMEOUT_S passes without a record. Raises the error of the producer."""
     lags: list[tuple[float, int]] = []
     started = last = time.perf_counter()
     while checker.missing:

@@ -69,7 +69,7 @@ def _read_csv(source: object, options: pa.csv.ConvertOptions | None = None) -> p
 
 
 def _json_lines(table: pa.Table) -> list[bytes]:
-    """Return one object per row, null for missing values. A struct made from the columns' names encodes fastest."""
+    """Returns one object per row, null for missing values. A struct made from the columns' names encodes fastest."""
     row_type = msgspec.defstruct("Flight", [(name, object) for name in table.column_names], gc=False)
     encode = msgspec.json.Encoder().encode
     columns = [column.to_pylist() for column in table.columns]

@@ -47,19 +47,19 @@ class Check(NamedTuple):
 
 def checks(outcome: Outcome) -> dict[str, Check]:
     """Returns the checks by name, in the order of the pipeline."""
-    report, fetched, wanted = outcome.report, outcome.fetched, len(outcome.flights)
-    found = [
-        _count("produced", outcome.produced.records, wanted, _http_fault(outcome.produced.http_version)),
-        _count("fetched", fetched.records, wanted, *fetched.faults),
-        _count("tiered", outcome.tiered.records, wanted),
-        _count("ingested", report.rows, wanted, *_table_faults(outcome)),
+    report, fetched, expected = outcome.report, outcome.fetched, len(outcome.flights)
+    results = [
+        _count("produced", outcome.produced.records, expected, _http_fault(outcome.produced.http_version)),
+        _count("fetched", fetched.records, expected, *fetched.faults),
+        _count("tiered", outcome.tiered.records, expected),
+        _count("ingested", report.rows, expected, *_table_faults(outcome)),
         _count("again", outcome.second_ingest.rows, 0),
     ]
-    return {one.name: one for one in found}
+    return {check.name: check for check in results}
 
 
-def _count(name: str, count: int, wanted: int, *faults: str) -> Check:
-    differs = f"{wanted:,} were expected" if count != wanted else ""
+def _count(name: str, count: int, expected: int, *faults: str) -> Check:
+    differs = f"{expected:,} were expected" if count != expected else ""
     return Check(name, count, "; ".join(filter(None, (differs, *faults))))
 
 

@@ -48,12 +48,12 @@ class Tables(NamedTuple):
 
 
 async def play(output: Path, flights_max: int | None, progress: Progress) -> Outcome:
-    """Run the whole pipeline; returns its measurements. Raises DemoFailed and the client's errors."""
+    """Runs the whole pipeline; returns its measurements. Raises DemoFailed and the client's errors."""
     started = time.perf_counter()
     flights = await _read(flights_max, progress)
     with workspace(output) as way:
-        log = await through_the_log(way, flights, progress)
-        tables = await _into_tables(way, output / LAKE, log.tiered.store, progress)
+        log = await send_through_log(way, flights, progress)
+        tables = await _ingest_into_tables(way, output / LAKE, log.tiered.store, progress)
         await _draw(tables.report, output / PLOT, progress)
     outcome = Outcome(
         flights=flights,
@@ -75,20 +75,20 @@ async def play(output: Path, flights_max: int | None, progress: Progress) -> Out
 async def _read(flights_max: int | None, progress: Progress) -> Flights:
     step = progress.step("read the package")
     flights = await asyncio.to_thread(read_flights, flights_max)
-    step.done(f"{len(flights):,} flights")
+    step.finish(f"{len(flights):,} flights")
     return flights
 
 
-async def through_the_log(way: Path, flights: Flights, progress: Progress) -> Log:
-    """Produce, fetch and tier. The node stops at the end: later steps read the store."""
+async def send_through_log(way: Path, flights: Flights, progress: Progress) -> Log:
+    """Produces, fetches and tiers. The node stops at the end: later steps read the store."""
     step = progress.step("start a node")
     async with running_node(way) as url, Client(url) as client:
-        step.done(url)
+        step.finish(url)
         await client.create_topic(TOPIC, partitions=PARTITIONS)
         produced, fetched = await _produce_and_fetch(client, url, flights, progress)
         step = progress.step("tier", len(flights))
         tiered = await tier(client, TOPIC, step.advance)
-        step.done(f"{tiered.records:,} in {tiered.objects} objects")
+        step.finish(f"{tiered.records:,} in {tiered.objects} objects")
     return Log(produced, fetched, tiered)
 
 
@@ -105,27 +105,27 @@ async def _produce_and_fetch(
         finally:
             producing.cancel()
             await asyncio.gather(producing, return_exceptions=True)
-    sending.done(f"{produced.records:,} acknowledged")
-    reading.done(f"{fetched.records:,} checked")
+    sending.finish(f"{produced.records:,} acknowledged")
+    reading.finish(f"{fetched.records:,} checked")
     return produced, fetched
 
 
-async def _into_tables(way: Path, lake: Path, store: str, progress: Progress) -> Tables:
+async def _ingest_into_tables(way: Path, lake: Path, store: str, progress: Progress) -> Tables:
     table = lake / "tables" / TOPIC
     step = progress.step("ingest with Spark")
     ingested = await ingest(store, TOPIC, lake, way)
-    step.done(f"{ingested.rows:,} rows")
+    step.finish(f"{ingested.rows:,} rows")
     step = progress.step("ingest once more")
     second_ingest = await ingest(store, TOPIC, lake, way)
-    step.done(f"{second_ingest.rows:,} rows")
+    step.finish(f"{second_ingest.rows:,} rows")
     step = progress.step("ask Spark about the table")
     asking = [sys.executable, "-P", spark_report.__file__, str(table)]  # this package is not installed
     report = msgspec.json.decode(await run_to_end(Command("spark-report", asking, way)), type=Report)
-    step.done(f"{report.rows:,} rows")
+    step.finish(f"{report.rows:,} rows")
     return Tables(ingested, second_ingest, report)
 
 
 async def _draw(report: Report, path: Path, progress: Progress) -> None:
     step = progress.step("draw the year")
     await asyncio.to_thread(draw, report.days, path)
-    step.done(path.name)
+    step.finish(path.name)

@@ -43,21 +43,21 @@ _STYLE = {
 
 
 def draw(days: Sequence[DayRow], path: Path) -> None:
-    """Write the PNG."""
+    """Writes the PNG."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(12, 7), dpi=160, facecolor=PAPER)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.15))
         figure.subplots_adjust(left=0.06, right=0.975, top=0.83, bottom=0.075, hspace=0.24)
-        when = [date(one.year, one.month, one.day) for one in days]
-        _draw_flights(upper, when, [one.flights for one in days])
-        _draw_delays(lower, when, [one.mean_delay_minutes or 0.0 for one in days])
+        when = [date(day.year, day.month, day.day) for day in days]
+        _draw_flights(upper, when, [day.flights for day in days])
+        _draw_delays(lower, when, [day.mean_delay_minutes or 0.0 for day in days])
         _set_months(lower, when)
-        _title(figure, sum(one.flights for one in days), days)
+        _title(figure, sum(day.flights for day in days), days)
         figure.savefig(path, facecolor=PAPER)
 
 
 def _title(figure: Figure, flights: int, days: Sequence[DayRow]) -> None:
-    years = sorted({one.year for one in days})
+    years = sorted({day.year for day in days})
     figure.text(0.06, 0.935, f"A year of flights out of New York, {'–'.join(map(str, years))}", size=19, weight="bold")
     text = f"{flights:,} flights from JFK, LaGuardia and Newark, through Penstock into Parquet, counted by Spark"
     figure.text(0.06, 0.9, text, size=11, color=SOFT)
@@ -69,13 +69,13 @@ def _draw_flights(axes: Any, when: Sequence[date], flights: Sequence[int]) -> No
     axes.set_title("Flights per day, and the mean of the week around", loc="left", size=11, weight="bold", pad=8)
     axes.margins(y=0.12)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    for at in _extremes([-one for one in flights]):
+    for at in _extremes([-count for count in flights]):
         _label(axes, when[at], flights[at], f"{when[at]:%-d %b}  {flights[at]:,}", below=True)
 
 
 def _draw_delays(axes: Any, when: Sequence[date], delays: Sequence[float]) -> None:
-    axes.bar(when, [max(one, 0) for one in delays], width=1.0, color=LATE, linewidth=0)
-    axes.bar(when, [min(one, 0) for one in delays], width=1.0, color=EARLY, linewidth=0)
+    axes.bar(when, [max(delay, 0) for delay in delays], width=1.0, color=LATE, linewidth=0)
+    axes.bar(when, [min(delay, 0) for delay in delays], width=1.0, color=EARLY, linewidth=0)
     axes.axhline(0, color=SOFT, linewidth=0.8)
     axes.set_title("Mean arrival delay per day, minutes", loc="left", size=11, weight="bold", pad=8)
     axes.margins(y=0.09)
@@ -86,14 +86,14 @@ def _draw_delays(axes: Any, when: Sequence[date], delays: Sequence[float]) -> No
 
 
 def _extremes(values: Sequence[float]) -> list[int]:
-    """Return the positions of the largest values, far enough apart that their labels do not overlap."""
-    found: list[int] = []
+    """Returns the positions of the largest values, far enough apart that their labels do not overlap."""
+    positions: list[int] = []
     for at in sorted(range(len(values)), key=values.__getitem__, reverse=True):
-        if all(abs(at - other) > _LABEL_DAYS for other in found):
-            found.append(at)
-        if len(found) == _LABELS:
+        if all(abs(at - other) > _LABEL_DAYS for other in positions):
+            positions.append(at)
+        if len(positions) == _LABELS:
             break
-    return found
+    return positions
 
 
 def _label(axes: Any, day: date, height: float, text: str, *, below: bool) -> None:
@@ -119,7 +119,7 @@ def _set_months(axes: Any, when: Sequence[date]) -> None:
 
 
 def _rolling_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean of the week around each day; of fewer days at both ends."""
+    """Returns the mean of the week around each day; of fewer days at both ends."""
     half = _WEEK_DAYS // 2
     windows = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
     return [sum(window) / len(window) for window in windows]

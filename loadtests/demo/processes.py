@@ -56,7 +56,7 @@ class Command(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(command: Command) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command during the block; then stop it with SIGTERM, and SIGKILL after a timeout."""
+    """Runs a command during the block; then stops it with SIGTERM, and SIGKILL after a timeout."""
     with command.log.open("wb") as log:
         start = asyncio.create_subprocess_exec(
             *command.arguments,
@@ -100,19 +100,19 @@ def penstock(*arguments: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def running_node(directory: Path) -> AsyncIterator[str]:
-    """Run a node during the block; yields its URL. Raises DemoFailed if it does not start."""
+    """Runs a node during the block; yields its URL. Raises DemoFailed if it does not start."""
     data = str(directory / "data")
     command = Command("penstock-serve", penstock("serve", "--port", "0", "--data-dir", data), directory)
     async with running(command) as process:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_S):
-                found = _READY.search(await process.stdout.readline())
+                ready = _READY.search(await process.stdout.readline())
         except TimeoutError:
-            found = None
-        if found is None:
+            ready = None
+        if ready is None:
             raise failure_of(command, "did not start")
-        yield found[1].decode()
+        yield ready[1].decode()
 
 
 class Ingested(NamedTuple):
@@ -125,7 +125,7 @@ class Ingested(NamedTuple):
 
 
 async def ingest(store: str, topic: str, output: Path, directory: Path) -> Ingested:
-    """Run the job once. Raises DemoFailed."""
+    """Runs the job once. Raises DemoFailed."""
     arguments = ["--store", store, "--topics", topic, "--output", output.as_uri(), "--event-time", EVENT_TIME, "--json"]
     started = time.perf_counter()
     printed = await run_to_end(Command("penstock-ingest", penstock("ingest", "run", *arguments, *_ONE_TASK), directory))
@@ -134,7 +134,7 @@ async def ingest(store: str, topic: str, output: Path, directory: Path) -> Inges
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Send SIGTERM to the process group; when its leader has ended, or is late, kill what is left of it."""
+    """Sends SIGTERM to the process group; when its leader has ended, or is late, kills what is left of it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):

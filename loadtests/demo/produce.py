@@ -32,7 +32,7 @@ class Produced(NamedTuple):
 
 
 async def produce(url: str, topic: str, flights: Flights, advance: Callable[[int], None]) -> Produced:
-    """Send every flight, with its tail number as key, and wait until all are durable. Raises DemoFailed."""
+    """Sends every flight, with its tail number as key, and waits until all are durable. Raises DemoFailed."""
     bodies = bodies_of(flights.lines)
     done: list[Produced] = []
     started = time.perf_counter()
@@ -43,9 +43,13 @@ async def produce(url: str, topic: str, flights: Flights, advance: Callable[[int
     except* (httpx.HTTPError, DemoFailed) as failures:
         raise DemoFailed(f"produce: {failures.exceptions[0]}") from failures
     seconds = time.perf_counter() - started
-    versions = sorted({one.http_version for one in done})
+    versions = sorted({part.http_version for part in done})
     return Produced(
-        sum(one.records for one in done), sum(one.size_bytes for one in done), len(done), seconds, ", ".join(versions)
+        sum(part.records for part in done),
+        sum(part.size_bytes for part in done),
+        len(done),
+        seconds,
+        ", ".join(versions),
     )
 
 

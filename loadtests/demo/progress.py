@@ -14,16 +14,16 @@ from rich.console import Console
 
 class Step(Protocol):
     def advance(self, count: int) -> None: ...
-    def done(self, summary: str) -> None: ...
+    def finish(self, summary: str) -> None: ...
 
 
 class Progress(Protocol):
     def step(self, name: str, total: int | None = None) -> Step:
-        """Begin a step of `total` records; None if the number is unknown."""
+        """Begins a step of `total` records; None if the number is unknown."""
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
+def show_progress() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield PlainProgress()
         return
@@ -56,7 +56,7 @@ class _PlainStep:
     def advance(self, count: int) -> None:
         return
 
-    def done(self, summary: str) -> None:
+    def finish(self, summary: str) -> None:
         seconds = time.perf_counter() - self._started
         print(f"{self._name}: {summary} ({seconds:.1f} s)", file=sys.stderr, flush=True)
 
@@ -80,6 +80,6 @@ class _BarStep:
         self._count += count
         self._shown.update(self._task, completed=self._count, summary=f"{self._count:,}")
 
-    def done(self, summary: str) -> None:
+    def finish(self, summary: str) -> None:
         self._shown.update(self._task, total=self._total, completed=self._total, summary=summary)
         self._shown.stop_task(self._task)  # otherwise its timer continues

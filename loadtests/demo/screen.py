@@ -27,7 +27,7 @@ _WIDTH_MIN = 0.1  # a tiny value stays small
 
 
 def print_screen(outcome: Outcome) -> None:
-    """Print the screen: in colour on a terminal, otherwise as in the file."""
+    """Prints the screen: in colour on a terminal, otherwise as in the file."""
     console = Console(highlight=False)
     if not console.is_terminal:
         print(plain_screen(outcome), end="")
@@ -60,11 +60,11 @@ def _steps(outcome: Outcome) -> Table:
     for check in checks(outcome).values():
         seconds, remark = _details_of(outcome)[check.name]
         rate = f"{check.measured / seconds:,.0f}/s" if check.measured and check.name != "again" else ""
-        table.add_row(*_marked(check), f"{seconds:.1f} s", Text(rate, "dim"), _remark(check, remark))
+        table.add_row(*_check_cells(check), f"{seconds:.1f} s", Text(rate, "dim"), _remark(check, remark))
     return table
 
 
-def _marked(check: Check) -> tuple[Text, Text, Text]:
+def _check_cells(check: Check) -> tuple[Text, Text, Text]:
     style = "green" if check.is_good else "bold red"
     return Text("✓" if check.is_good else "✗", style), Text(check.name), Text(f"{check.measured:,}", f"bold {style}")
 
@@ -74,7 +74,7 @@ def _remark(check: Check, remark: str) -> Text:
 
 
 def _details_of(outcome: Outcome) -> dict[str, tuple[float, str]]:
-    """Return the duration of each step and its other details."""
+    """Returns the duration of each step and its other details."""
     produced, fetched, tiered = outcome.produced, outcome.fetched, outcome.tiered
     megabytes = produced.size_bytes / produced.seconds / 1e6
     return {
@@ -133,7 +133,7 @@ def _places(outcome: Outcome) -> Table:
 
 
 def _near(path: Path) -> str:
-    """Return the shortest path from here."""
+    """Returns the shortest path from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 

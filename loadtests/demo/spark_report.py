@@ -59,7 +59,7 @@ def _rows(frame: DataFrame, kind: Any) -> list[Any]:
 
 
 def _session() -> SparkSession:
-    """Configure for many small files on one machine: a few large tasks, and no listener beyond the loopback."""
+    """Configures for many small files on one machine: a few large tasks, and no listener beyond the loopback."""
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

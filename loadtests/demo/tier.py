@@ -26,27 +26,27 @@ class Tiered(NamedTuple):
 
 
 async def tier(client: Client, topic: str, advance: Callable[[int], None]) -> Tiered:
-    """Roll, and wait for the store to have everything below each sealed end. Raises DemoFailed."""
+    """Rolls, and waits for the store to have everything below each sealed end. Raises DemoFailed."""
     started = time.perf_counter()
     rolled = await client.roll_topic(topic)
-    sealed_ends = {one["partition"]: one["sealed_end"] for one in rolled["partitions"]}
+    sealed_ends = {partition["partition"]: partition["sealed_end"] for partition in rolled["partitions"]}
     records = 0
     while True:
         status = await client.tier_status(topic)
-        before, records = records, sum(one["tiered_end"] - one["log_start"] for one in status["partitions"])
+        before, records = records, sum(row["tiered_end"] - row["log_start"] for row in status["partitions"])
         advance(records - before)
         seconds = time.perf_counter() - started
-        if all(one["tiered_end"] >= sealed_ends[one["partition"]] for one in status["partitions"]):
-            return _tiered(status, records, seconds)
+        if all(partition["tiered_end"] >= sealed_ends[partition["partition"]] for partition in status["partitions"]):
+            return _sum_up(status, records, seconds)
         if seconds > TIMEOUT_S:
-            errors = {one["last_error"] for one in status["partitions"]} - {None}
+            errors = {partition["last_error"] for partition in status["partitions"]} - {None}
             raise DemoFailed(
                 f"after {seconds:.0f} s the store has {records:,} records: {errors or 'no error reported'}"
             )
         await asyncio.sleep(_LOOK_UP_S)
 
 
-def _tiered(status: Json, records: int, seconds: float) -> Tiered:
-    objects = sum(one["objects"] for one in status["partitions"])
-    size_bytes = sum(one["tiered_bytes"] for one in status["partitions"])
+def _sum_up(status: Json, records: int, seconds: float) -> Tiered:
+    objects = sum(partition["objects"] for partition in status["partitions"])
+    size_bytes = sum(partition["tiered_bytes"] for partition in status["partitions"])
     return Tiered(records, objects, size_bytes, status["store"], seconds)

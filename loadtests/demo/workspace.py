@@ -24,9 +24,9 @@ _WAY = ".way-"
 
 @contextlib.contextmanager
 def workspace(output: Path) -> Iterator[Path]:
-    """Create the temporary directory of a run. Raises DemoFailed if another demo uses the output."""
+    """Creates the temporary directory of a run. Raises DemoFailed if another demo uses the output."""
     output.mkdir(parents=True, exist_ok=True)
-    with _locked(output):
+    with _lock(output):
         _clear(output)
         way = Path(tempfile.mkdtemp(prefix=_WAY, dir=output))
         try:
@@ -40,7 +40,7 @@ def workspace(output: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock(directory: Path) -> Iterator[None]:
     """Locks the directory. The kernel releases the lock when the process ends."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -53,7 +53,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _clear(output: Path) -> None:
-    """Remove the files of this or an earlier run; other files stay."""
+    """Removes the files of this or an earlier run; other files stay."""
     for path in [*(output / name for name in MADE), *output.glob(f"{_WAY}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -18,7 +18,7 @@ from loadtests.generators.load import Load, Outcome
 
 
 async def run_closed_loop(load: Load, header_of: Callable[[int, int], bytes] | None = None) -> Outcome:
-    """Keep `in_flight` requests in flight until all have been answered.
+    """Keeps `in_flight` requests in flight until all have been answered.
 
     `header_of` takes the numbers of the connection and of the request on it, and returns lines of the request's head.
     """

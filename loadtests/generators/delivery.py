@@ -60,7 +60,7 @@ class Arrivals:
 async def deliver_all(
     loop: OpenLoop[Any], arrivals: Arrivals, consume: Coroutine[Any, Any, None], schedule: Schedule
 ) -> DeliveryOutcome:
-    """Run the loop while a consumer reads what it produces. The consumer ends when all has arrived."""
+    """Runs the loop while a consumer reads what it produces. The consumer ends when all has arrived."""
     consuming = asyncio.create_task(consume)
     try:
         produced = await loop.run()
@@ -77,7 +77,7 @@ async def deliver_all(
 
 
 async def deliver(url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
-    """Produce on a schedule into partition 0 of an empty topic while long-polling it."""
+    """Produces on a schedule into partition 0 of an empty topic while long-polling it."""
     parts = urlsplit(url)
     target = f"/v1/topics/{topic}/partitions/0/records"
     template = numbered_request(parts.netloc, f"{target}?acks={acks}", 0)
@@ -92,7 +92,7 @@ async def deliver(url: str, topic: str, acks: str, schedule: Schedule) -> Delive
 
 
 async def _long_poll(connection: Connection, host: str, path: str, arrivals: Arrivals) -> None:
-    """Long-poll one partition until every number has arrived."""
+    """Long-polls one partition until every number has arrived."""
     offset = 0
     while not arrivals.is_complete:
         target = f"{path}?offset={offset}&wait_ms={WAIT_MS}&ndjson=values"

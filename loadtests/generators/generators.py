@@ -40,17 +40,17 @@ class Generators:
     def closed_loop_name(self) -> str:
         return "h2load over HTTP/2" if self._uses_h2load else "our own generator over HTTP/1.1"
 
-    def closed(self, load: Load, timeout_s: float) -> Outcome:
+    def run_closed(self, load: Load, timeout_s: float) -> Outcome:
         if self._uses_h2load:
             return h2load.run(load, timeout_s)
         return self.in_child(timeout_s, partial(run_closed_loop, load))
 
-    def open(
+    def run_open(
         self, url: str, host: str, target: str, body: bytes, schedule: Schedule, headers: Headers = ()
     ) -> OpenOutcome:
         request = request_bytes("POST", host, target, body, headers)
         timeout_s = schedule.offset_s(schedule.count) + 30
-        return self.in_child(timeout_s, partial(_open_loop, url, request, schedule))
+        return self.in_child(timeout_s, partial(_run_open_loop, url, request, schedule))
 
     def delivery(self, url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
         timeout_s = schedule.offset_s(schedule.count) + 60
@@ -62,15 +62,15 @@ class Generators:
 
 
 def _run(timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run the work in the child on its own loop, with a timeout."""
+    """Runs the work in the child on its own loop, with a timeout."""
 
-    async def bounded() -> T:
+    async def run_bounded() -> T:
         _end_at_first_error()
         async with asyncio.timeout(timeout_s):
             return await work()
 
     try:
-        result: T = uvloop.run(bounded())
+        result: T = uvloop.run(run_bounded())
     except TimeoutError:
         raise GeneratorFailed(f"the load was not over after {timeout_s:.0f} s") from None
     except asyncio.CancelledError:
@@ -79,7 +79,7 @@ def _run(timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _end_at_first_error() -> None:
-    """End the load after an error in a callback, which is a bug in the generator: the load would otherwise never
+    """Ends the load after an error in a callback, which is a bug in the generator: the load would otherwise never
     finish.
     """
     task = asyncio.current_task()
@@ -93,5 +93,5 @@ def _end_at_first_error() -> None:
     asyncio.get_running_loop().set_exception_handler(end)
 
 
-async def _open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
+async def _run_open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
     return await OpenLoop(connector(url), schedule, lambda _: request).run()

@@ -41,7 +41,7 @@ def is_installed() -> bool:
 
 
 def run(load: Load, timeout_s: float) -> Outcome:
-    """Run one closed loop. Raises GeneratorFailed."""
+    """Runs one closed loop. Raises GeneratorFailed."""
     with tempfile.TemporaryDirectory(prefix="h2load-") as directory:
         log, uris = Path(directory, "requests.tsv"), Path(directory, "uris")
         uris.write_text("".join(f"{load.url}{target}\n" for target in load.targets))
@@ -71,7 +71,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
 
 
 def parse_printed(text: str) -> Printed:
-    """Parse the summary on standard output. Raises GeneratorFailed for an unknown form."""
+    """Parses the summary on standard output. Raises GeneratorFailed for an unknown form."""
     finished, requests = _FINISHED.search(text), _REQUESTS.search(text)
     statuses, data = _STATUSES.search(text), _DATA.search(text)
     if finished is None or requests is None or statuses is None or data is None:
@@ -81,7 +81,7 @@ def parse_printed(text: str) -> Printed:
 
 
 def parse_log(text: str) -> list[int]:
-    """Parse --log-file (start in us since 1970, status, duration in us, tab-separated); return the durations of 2xx."""
+    """Returns the durations of 2xx in --log-file (start in us since 1970, status, duration in us, tab-separated)."""
     durations_us = []
     for line in text.splitlines():
         _, status, duration_us = line.split("\t")[:3]

@@ -89,7 +89,7 @@ class OpenLoop(Generic[Request]):
         self.started = 0.0
 
     async def run(self) -> OpenOutcome:
-        """Run the schedule. Raises TimeoutError if answers are missing after its end."""
+        """Runs the schedule. Raises TimeoutError if answers are missing after its end."""
         self._idle = [await self._connect() for _ in range(CONNECTIONS)]
         connections = list(self._idle)
         cpu_before, self.started = time.process_time(), time.perf_counter()
@@ -114,7 +114,7 @@ class OpenLoop(Generic[Request]):
         return self.started + self._schedule.offset_s(number)
 
     def _keep_time(self) -> None:
-        """Wake the loop whenever a request is due. Runs in the thread."""
+        """Wakes the loop whenever a request is due. Runs in the thread."""
         due = 0
         while due < self._schedule.count:
             wait_s = self.scheduled_at(due) - time.perf_counter()
@@ -135,14 +135,14 @@ class OpenLoop(Generic[Request]):
         request = self._make_request(number)
         self._send_delays_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
         future = asyncio.ensure_future(connection.send(request))
-        future.add_done_callback(lambda done: self._answered(connection, number, done))
+        future.add_done_callback(lambda done: self._on_answer(connection, number, done))
 
-    def _answered(self, connection: Sender[Request], number: int, done: asyncio.Future[Answered]) -> None:
+    def _on_answer(self, connection: Sender[Request], number: int, done: asyncio.Future[Answered]) -> None:
         error = done.exception()
         if error is not None:
-            self._failed(repr(error))
+            self._note_failure(repr(error))
         elif answer_error := done.result().error:
-            self._failed(answer_error)
+            self._note_failure(answer_error)
         else:
             self._durations_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
         if error is None and self._late:
@@ -152,6 +152,6 @@ class OpenLoop(Generic[Request]):
         if len(self._durations_us) + self._bad == self._schedule.count:
             self._finished.set()
 
-    def _failed(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         self._bad += 1
         self._what_went_wrong = why

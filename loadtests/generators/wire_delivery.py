@@ -12,7 +12,7 @@ from loadtests.generators.wire import Reply, Tail, Wire, WireDelivery
 
 
 async def deliver_over(delivery: WireDelivery, schedule: Schedule) -> DeliveryOutcome:
-    """Produce on a schedule into an empty log while a consumer reads it."""
+    """Produces on a schedule into an empty log while a consumer reads it."""
     event_loop = asyncio.get_running_loop()
     arrivals = Arrivals(schedule.count)
     _, consumer = await event_loop.create_connection(

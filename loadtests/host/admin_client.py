@@ -40,7 +40,7 @@ class AdminClient:
         return answer.headers, data
 
     def create_topic(self, topic: str, config: dict[str, object], partitions: int = 1) -> None:
-        """Create a topic. With one partition its log end counts every record."""
+        """Creates a topic. With one partition its log end counts every record."""
         body = json.dumps({"partitions": partitions, "config": config}).encode()
         self.request("PUT", f"/v1/topics/{topic}", body, content_type=JSON_TYPE)
 
@@ -55,15 +55,15 @@ class AdminClient:
         """Returns the sum over the partitions."""
         return self._sum(topic, "log_end")
 
-    def settled_log_end(self, topic: str, expected: int) -> int:
+    def wait_log_end(self, topic: str, expected: int) -> int:
         """Returns the log end, after at most SETTLE_S: acks=0 answers before the append."""
-        return self._settled(topic, "log_end", expected)
+        return self._wait_position(topic, "log_end", expected)
 
-    def settled_high_watermark(self, topic: str, expected: int) -> int:
+    def wait_high_watermark(self, topic: str, expected: int) -> int:
         """Returns the high watermark, after at most SETTLE_S: acks=1 answers before the fsync that readers wait for."""
-        return self._settled(topic, "high_watermark", expected)
+        return self._wait_position(topic, "high_watermark", expected)
 
-    def _settled(self, topic: str, position: str, expected: int) -> int:
+    def _wait_position(self, topic: str, position: str, expected: int) -> int:
         deadline = time.monotonic() + SETTLE_S
         while (seen := self._sum(topic, position)) < expected and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -51,20 +51,20 @@ def waiting_for_gil(stacks: Counter[Stack]) -> int:
 
 def self_time(stacks: Counter[Stack]) -> list[Share]:
     """Ranks the innermost Python functions: their own time and that of the C code they called."""
-    return _ranked(stacks, lambda stack: [_innermost_python(stack)])
+    return _rank(stacks, lambda stack: [_innermost_python(stack)])
 
 
 def by_package(stacks: Counter[Stack]) -> list[Share]:
     """Ranks the packages of the innermost Python functions."""
-    return _ranked(stacks, lambda stack: [_package(_innermost_python(stack))])
+    return _rank(stacks, lambda stack: [_package(_innermost_python(stack))])
 
 
 def within(stacks: Counter[Stack], prefixes: tuple[str, ...]) -> list[Share]:
     """Ranks functions in files with a prefix, by the time in the function and its callees."""
-    return _ranked(stacks, lambda stack: {frame for frame in stack if _file(frame).startswith(prefixes)})
+    return _rank(stacks, lambda stack: {frame for frame in stack if _file(frame).startswith(prefixes)})
 
 
-def _ranked(stacks: Counter[Stack], functions_of: Callable[[Stack], Iterable[str]]) -> list[Share]:
+def _rank(stacks: Counter[Stack], functions_of: Callable[[Stack], Iterable[str]]) -> list[Share]:
     total = sum(stacks.values())
     seen: Counter[str] = Counter()
     for stack, count in stacks.items():
@@ -74,7 +74,7 @@ def _ranked(stacks: Counter[Stack], functions_of: Callable[[Stack], Iterable[str
 
 
 def _innermost_python(stack: Stack) -> str:
-    """Return the innermost Python frame; a thread without one is named by its library."""
+    """Returns the innermost Python frame; a thread without one is named by its library."""
     python = next((frame for frame in reversed(stack) if _file(frame).endswith(".py")), None)
     return python or f"native ({_file(stack[0]) or stack[0]})"
 

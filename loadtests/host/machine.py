@@ -46,7 +46,7 @@ class Machine:
 
 
 def source_version() -> str:
-    """Return the commit that the figures belong to; `unknown` outside a clone."""
+    """Returns the commit that the figures belong to; `unknown` outside a clone."""
     try:
         command = ["git", "describe", "--always", "--dirty"]
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -74,18 +74,18 @@ def inspect_machine(directory: Path) -> Machine:
 
 def file_system_of(directory: Path, mount_info: str) -> str:
     """Returns the type of the file system of a directory, from its longest mount point."""
-    wanted = os.path.realpath(directory) + "/"
-    longest, found = -1, "unknown"
+    path = os.path.realpath(directory) + "/"
+    longest, kind = -1, "unknown"
     for line in mount_info.splitlines():
         before, _, after = line.partition(" - ")
         mount_point = before.split()[4].replace("\\040", " ").rstrip("/") + "/"
-        if wanted.startswith(mount_point) and len(mount_point) >= longest:
-            longest, found = len(mount_point), after.split()[0]
-    return found
+        if path.startswith(mount_point) and len(mount_point) >= longest:
+            longest, kind = len(mount_point), after.split()[0]
+    return kind
 
 
 def _time_flushes(directory: Path) -> list[float]:
-    """Return the milliseconds of some 4 KiB appends with fdatasync, as in a group commit."""
+    """Returns the milliseconds of some 4 KiB appends with fdatasync, as in a group commit."""
     path = directory / "flush-probe"
     handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     try:

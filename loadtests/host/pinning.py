@@ -64,7 +64,7 @@ def pin(pid: int, cores: set[int]) -> None:
 
 
 @contextlib.contextmanager
-def pinned(pids: Sequence[int], servers_max: int) -> Iterator[str]:
+def pin_processes(pids: Sequence[int], servers_max: int) -> Iterator[str]:
     """Pins nodes with up to `servers_max` server processes each, and this process with its generators.
 
     Nodes share cores: they are measured in turn. Yields what was pinned, or why nothing was.

@@ -41,9 +41,9 @@ def usage(pid: int) -> Usage:
     cpu_s, rss_bytes = 0.0, 0
     for member in process_tree(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            one = parse_stat((PROC / str(member) / "stat").read_text())
-            cpu_s += one.cpu_s
-            rss_bytes += one.rss_bytes
+            stat = parse_stat((PROC / str(member) / "stat").read_text())
+            cpu_s += stat.cpu_s
+            rss_bytes += stat.rss_bytes
     return Usage(cpu_s, rss_bytes)
 
 
@@ -60,12 +60,12 @@ def thread_cpu_s(pid: int) -> dict[str, float]:
 
 def process_tree(pid: int) -> list[int]:
     """Returns a process and all its live descendants, parents first."""
-    found = [pid]
-    for member in found:
+    pids = [pid]
+    for member in pids:
         for children in (PROC / str(member) / "task").glob("*/children"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found += [int(child) for child in children.read_text().split()]
-    return found
+                pids += [int(child) for child in children.read_text().split()]
+    return pids
 
 
 def parse_stat(text: str) -> Usage:

@@ -45,7 +45,7 @@ class Server:
 
 @contextlib.contextmanager
 def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[Server]:
-    """Run `penstock serve` with its data below a directory, with a delay of each fdatasync if given."""
+    """Runs `penstock serve` with its data below a directory, with a delay of each fdatasync if given."""
     command = Path(sys.executable).with_name("penstock")
     start = [str(command)] if command.exists() else [sys.executable, "-m", "penstock.cli.main"]
     data = directory / "penstock-data"
@@ -58,7 +58,7 @@ def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[
 
 @contextlib.contextmanager
 def bare_append(directory: Path) -> Iterator[Server]:
-    """Run the bare function, loadtests/peers/bare_append.py. Its file is `bare_file(directory)`."""
+    """Runs the bare function, loadtests/peers/bare_append.py. Its file is `bare_file(directory)`."""
     command = [sys.executable, "-m", "loadtests.peers.bare_append", "--file", str(bare_file(directory))]
     with _running("bare-append", command, directory) as server:
         yield server

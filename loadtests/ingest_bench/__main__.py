@@ -41,17 +41,17 @@ def main() -> int:
         options.rows or (100_000 if options.quick else 1_000_000),
         options.rounds or (1 if options.quick else 3),
     )
-    wanted = options.parts or ["rows", *PARTS]
-    if unknown := sorted({*wanted} - {"rows", *PARTS}):
+    chosen = options.parts or ["rows", *PARTS]
+    if unknown := sorted({*chosen} - {"rows", *PARTS}):
         parser.error(f"there is no part {', '.join(unknown)}")
     become_subreaper()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as place:
-        directory = Path(place)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as path:
+        directory = Path(path)
         head = _head(directory, rows, rounds)
         store = fill(directory, _topics(rows))
         bench = Bench(directory, store, rounds, Figures(), has_spark=not options.without_spark)
-        is_true = Conversions(bench, rows, HOURS).measure() if "rows" in wanted else True
-        for name in [one for one in PARTS if one in wanted]:
+        is_true = Conversions(bench, rows, HOURS).measure() if "rows" in chosen else True
+        for name in [part for part in PARTS if part in chosen]:
             PARTS[name](bench)
         shutil.rmtree(directory / "out", ignore_errors=True)
     lines = [*head, "", *bench.figures.table()]

@@ -67,7 +67,7 @@ def rows_cases(hours: int) -> dict[str, Case]:
     return {name: Case(f"a million rows over {hours} hours: {name}", at_most=aims.get(name)) for name in names}
 
 
-def alternated(rounds: int, cases: Sequence[Callable[[], None]]) -> None:
+def alternate(rounds: int, cases: Sequence[Callable[[], None]]) -> None:
     """Runs all cases in each round, in the other direction in every second one."""
     for at in range(rounds):
         for case in cases if at % 2 == 0 else reversed(cases):

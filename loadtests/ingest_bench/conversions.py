@@ -13,7 +13,7 @@ from loadtests.ingest_bench.cases import (
     SPARK,
     START,
     Case,
-    alternated,
+    alternate,
     rows_cases,
 )
 from loadtests.ingest_bench.measured import Measured
@@ -45,7 +45,7 @@ class Conversions:
             ]
         if self._bench.has_spark:
             self._start()  # before the first round, which may run in the other direction
-        alternated(self._bench.rounds, works)
+        alternate(self._bench.rounds, works)
         return all(self._are_true.values())
 
     def _start(self) -> None:
@@ -64,9 +64,9 @@ class Conversions:
         engine = LOCAL_ENGINE if name == LOCAL else SPARK_ENGINE
         measured = self._bench.ingest(topic, "--event-time", "ts", *engine)
         if hours not in self._are_true:
-            found = self._bench.peer("truth", topic, keep=True).printed
-            self._are_true[hours] = found.rstrip().endswith(" equal")
-            print(f"{topic}: rows and their hash {found}", end="", flush=True)
+            printed = self._bench.peer("truth", topic, keep=True).printed
+            self._are_true[hours] = printed.rstrip().endswith(" equal")
+            print(f"{topic}: rows and their hash {printed}", end="", flush=True)
         if name == LOCAL:
             memory = Case(f"largest process, {hours} hours: {name}", "MB", at_most=MEMORY_MB)
             self._bench.figures.add(memory, measured.rss_mb)

@@ -66,8 +66,8 @@ def _environment() -> dict[str, str]:
     """Returns this environment, but for a variable that makes each process compile all Python code, and with a daemon
     for the workers of Spark that loses no processor time.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYSPARK_SUBMIT_ARGS": f"--conf spark.python.daemon.module={_DAEMON} pyspark-shell"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return environment | {"PYSPARK_SUBMIT_ARGS": f"--conf spark.python.daemon.module={_DAEMON} pyspark-shell"}
 
 
 def penstock_command(*arguments: str) -> list[str]:

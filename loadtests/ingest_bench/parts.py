@@ -39,8 +39,8 @@ class Bench:
         """Runs an ingestion of the topic; with `keep` into the output of the run before."""
         if not keep:
             shutil.rmtree(self.output, ignore_errors=True)
-        place = ("--store", str(self.store), "--output", str(self.output), "--topics", topic)
-        return self.run(penstock_command("ingest", "run", *place, *arguments))
+        flags = ("--store", str(self.store), "--output", str(self.output), "--topics", topic)
+        return self.run(penstock_command("ingest", "run", *flags, *arguments))
 
     def peer(self, name: str, topic: str, *, keep: bool = False) -> Measured:
         if not keep:
@@ -70,20 +70,20 @@ def compaction(bench: Bench) -> None:
     values = (bench.directory / "hours-2.ndjson").stat().st_size
     for _ in range(bench.rounds):
         rate = Case("compaction: values a second of processor time", "MB", at_least=200)
-        bench.figures.add(rate, values / 1e6 / _compacted(bench, 16 << 20).cpu_s)
+        bench.figures.add(rate, values / 1e6 / _measure_compaction(bench, 16 << 20).cpu_s)
         small = Case("the same, of few row groups of 0.8 MB", "MB", at_least=200)
-        bench.figures.add(small, values / 1e6 / _compacted(bench, 4 << 20).cpu_s)
+        bench.figures.add(small, values / 1e6 / _measure_compaction(bench, 4 << 20).cpu_s)
         decoded = Case("the same, of files whose rows are encoded again", "MB")
-        bench.figures.add(decoded, values / 1e6 / _compacted(bench, 2 << 20).cpu_s)
+        bench.figures.add(decoded, values / 1e6 / _measure_compaction(bench, 2 << 20).cpu_s)
 
 
-def _compacted(bench: Bench, task_bytes: int) -> Measured:
+def _measure_compaction(bench: Bench, task_bytes: int) -> Measured:
     """Raises CommandFailed if the table then has other rows."""
     bench.ingest("hours-2", "--event-time", "ts", "--task-bytes", str(task_bytes), *LOCAL_ENGINE)
     measured = bench.run(penstock_command("ingest", "compact", "--output", str(bench.output)))
-    found = bench.peer("truth", "hours-2", keep=True).printed
-    if not found.rstrip().endswith(" equal"):
-        raise CommandFailed(f"rows and their hash after compaction: {found}")
+    printed = bench.peer("truth", "hours-2", keep=True).printed
+    if not printed.rstrip().endswith(" equal"):
+        raise CommandFailed(f"rows and their hash after compaction: {printed}")
     return measured
 
 
@@ -98,9 +98,9 @@ def planning(bench: Bench) -> None:
     """Plans many segments of 100 partitions."""
     store = bench.directory / "many"
     bench.run([sys.executable, "-m", "tests.spark_ingest.many_segments", str(store), str(_SEGMENTS)])
-    place = ("--store", str(store), "--output", str(bench.directory / "plans"), "--topics", "flights", "--json")
+    flags = ("--store", str(store), "--output", str(bench.directory / "plans"), "--topics", "flights", "--json")
     for _ in range(bench.rounds):
-        measured = bench.run(penstock_command("ingest", "plan", *place))
+        measured = bench.run(penstock_command("ingest", "plan", *flags))
         bench.figures.add(Case(f"plan of {_SEGMENTS:,} segments", at_most=5.0), measured.cpu_s)
         bench.figures.add(Case("the same, largest process", "MB", at_most=1024), measured.rss_mb)
     shutil.rmtree(store)
@@ -138,19 +138,19 @@ def days(bench: Bench) -> None:
         bench.figures.add(Case("the same, counted by DuckDB", "s of the clock", at_most=1.0), float(clock_s))
 
 
-def typed(bench: Bench) -> None:
+def typed_reads(bench: Bench) -> None:
     """Measures typed reads by Spark beside reads of Parquet with the same rows. The tool is of the tests."""
     if not bench.has_spark:
         return
-    found = bench.run([sys.executable, "-m", "tests.spark_ingest.typed_read_cost"]).printed
+    printed = bench.run([sys.executable, "-m", "tests.spark_ingest.typed_read_cost"]).printed
     rounds: dict[str, dict[str, float]] = {}
-    for number, name, cpu_s in _TYPED.findall(found):
+    for number, name, cpu_s in _TYPED.findall(printed):
         rounds.setdefault(number, {})[name] = float(cpu_s)
-    for one in list(rounds.values())[1:]:  # the first round compiles code of the JVM
-        bench.figures.add(Case("a million rows: spark.read.parquet"), one["parquet"])
+    for costs in list(rounds.values())[1:]:  # the first round compiles code of the JVM
+        bench.figures.add(Case("a million rows: spark.read.parquet"), costs["parquet"])
         allowed = Case("typed spark.read, over 1.2 times of that plus 1 s", at_most=0.0)
-        bench.figures.add(Case("the same, typed spark.read"), one["typed"])
-        bench.figures.add(allowed, max(0.0, one["typed"] - _TYPED_FACTOR * one["parquet"] - _TYPED_MORE_S))
+        bench.figures.add(Case("the same, typed spark.read"), costs["typed"])
+        bench.figures.add(allowed, max(0.0, costs["typed"] - _TYPED_FACTOR * costs["parquet"] - _TYPED_MORE_S))
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
@@ -160,5 +160,5 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "planning": planning,
     "far": far,
     "days": days,
-    "typed": typed,
+    "typed": typed_reads,
 }

@@ -92,26 +92,26 @@ def truth(lines: str, output: str) -> None:
 
     columns = {name: kind.replace("STRING", "VARCHAR") for name, kind in _columns().items()}
     columns["device"] = "STRUCT(os VARCHAR, version VARCHAR, width BIGINT, ratio DOUBLE)"
-    found = f"count(*), sum(hash({', '.join(_quoted(columns))})::HUGEINT)"
+    expression = f"count(*), sum(hash({', '.join(_quote(columns))})::HUGEINT)"
     session = library.connect()
-    wanted = session.execute(
-        f"SELECT {found} FROM read_json('{lines}', format = 'newline_delimited', columns = {columns})"
+    expected = session.execute(
+        f"SELECT {expression} FROM read_json('{lines}', format = 'newline_delimited', columns = {columns})"
     ).fetchall()
     ours = session.execute(
-        f"SELECT {found} FROM read_parquet('{output}/tables/**/*.parquet', hive_partitioning = false)"
+        f"SELECT {expression} FROM read_parquet('{output}/tables/**/*.parquet', hive_partitioning = false)"
     ).fetchall()
-    sys.stdout.write(f"{wanted[0]} {ours[0]} {'equal' if wanted == ours else 'DIFFERENT'}\n")
+    sys.stdout.write(f"{expected[0]} {ours[0]} {'equal' if expected == ours else 'DIFFERENT'}\n")
 
 
 def count(lines: str, output: str) -> None:
     import duckdb as library
 
     session, started = library.connect(), time.monotonic()
-    [found] = session.execute(f"SELECT count(*) FROM read_parquet('{output}/tables/**/*.parquet')").fetchall()
-    sys.stdout.write(f"{found[0]} {time.monotonic() - started:.3f}\n")
+    [row] = session.execute(f"SELECT count(*) FROM read_parquet('{output}/tables/**/*.parquet')").fetchall()
+    sys.stdout.write(f"{row[0]} {time.monotonic() - started:.3f}\n")
 
 
-def _quoted(names: Iterable[str]) -> list[str]:
+def _quote(names: Iterable[str]) -> list[str]:
     return [f'"{name}"' for name in names]
 
 
@@ -119,7 +119,7 @@ def _columns() -> dict[str, str]:
     """Returns the top columns of the rows; that of the struct is `STRUCT`."""
     before, _, rest = DDL.partition(", device ")
     fields = [*before.split(", "), "device STRUCT", rest.partition(">, ")[2]]
-    return dict(one.split(" ", 1) for one in fields)
+    return dict(field.split(" ", 1) for field in fields)
 
 
 PEERS: dict[str, Callable[[str, str], None]] = {

@@ -31,7 +31,7 @@ def bodies(rows: int, hours: int) -> Iterator[bytes]:
     step = timedelta(hours=hours) / rows
     for first in range(0, rows, BODY_ROWS):
         ids = range(first, min(first + BODY_ROWS, rows))
-        yield "".join(_line(one, BEGIN + one * step, random, text) for one in ids).encode()
+        yield "".join(_line(number, BEGIN + number * step, random, text) for number in ids).encode()
 
 
 def hostile_names(names: int = 1_000_000) -> Iterator[bytes]:
@@ -39,7 +39,7 @@ def hostile_names(names: int = 1_000_000) -> Iterator[bytes]:
     for first in range(0, names, 5 * BODY_ROWS):
         rows = range(first, min(first + 5 * BODY_ROWS, names), 5)
         yield "".join(
-            f'{{"n{one}":1,"n{one + 1}":2,"n{one + 2}":3,"n{one + 3}":4,"n{one + 4}":5}}\n' for one in rows
+            f'{{"n{at}":1,"n{at + 1}":2,"n{at + 2}":3,"n{at + 3}":4,"n{at + 4}":5}}\n' for at in rows
         ).encode()
 
 
@@ -74,4 +74,4 @@ def _line(number: int, time: datetime, random: Random, text: str) -> str:
 if __name__ == "__main__":
     from loadtests.demo.flights import read_flights
 
-    sys.stdout.buffer.writelines(one + b"\n" for one in read_flights().lines)
+    sys.stdout.buffer.writelines(line + b"\n" for line in read_flights().lines)

@@ -45,11 +45,11 @@ def fill(directory: Path, topics: Sequence[Topic]) -> Path:
 def ship(client: AdminClient, topic: str) -> None:
     """Seals the segments of a topic and waits until the store has them. Raises RuntimeError."""
     _, rolled = client.request("POST", f"/v1/topics/{topic}/roll")
-    ends = {one["partition"]: one["sealed_end"] for one in json.loads(rolled)["partitions"]}
+    ends = {partition["partition"]: partition["sealed_end"] for partition in json.loads(rolled)["partitions"]}
     deadline = time.monotonic() + SHIPPED_S
     while True:
         _, status = client.request("GET", f"/v1/topics/{topic}/tier")
-        if all(one["tiered_end"] >= ends[one["partition"]] for one in json.loads(status)["partitions"]):
+        if all(row["tiered_end"] >= ends[row["partition"]] for row in json.loads(status)["partitions"]):
             return
         if time.monotonic() > deadline:
             raise RuntimeError(f"{topic} is not in the store after {SHIPPED_S:.0f} s: {status[:500]!r}")

@@ -122,7 +122,7 @@ def _cost_of_locust(rows: tuple[dict[str, str], ...], seconds: float, cpu_s: flo
 
 
 def _cost_of_h2load(url: str, directory: Path) -> list[GeneratorCost]:
-    """Return what h2load reaches with single records at the same node; nothing if it is not installed."""
+    """Returns what h2load reaches with single records at the same node; nothing if it is not installed."""
     if not h2load.is_installed():
         return []
     AdminClient(url).create_topic(H2LOAD_TOPIC, {})
@@ -132,7 +132,7 @@ def _cost_of_h2load(url: str, directory: Path) -> list[GeneratorCost]:
     load = Load(url, (target,), H2LOAD_REQUESTS, 4, 16, body, (("content-type", RAW_TYPE),))
     generators = Generators(use_h2load=True)
     try:
-        outcome = generators.closed(load, SPARE_S)
+        outcome = generators.run_closed(load, SPARE_S)
     finally:
         generators.close()
     cost = GeneratorCost(
@@ -142,7 +142,7 @@ def _cost_of_h2load(url: str, directory: Path) -> list[GeneratorCost]:
 
 
 def _children_cpu_s() -> float:
-    """Return the CPU of the child processes that have ended: locust among them, the node not."""
+    """Returns the CPU of the child processes that have ended: locust among them, the node not."""
     times = os.times()
     return times.children_user + times.children_system
 

@@ -61,7 +61,7 @@ events.test_start.add_listener(_begin)
 
 def keyed_json(number: int) -> bytes:
     """Returns records whose keys repeat every 1000 records."""
-    records = b",".join(b'{"key":"k%d","value":%b}' % ((number + at) % 1000, one) for at, one in enumerate(MANY))
+    records = b",".join(b'{"key":"k%d","value":%b}' % ((number + at) % 1000, value) for at, value in enumerate(MANY))
     return b'{"records":[%b]}' % records
 
 
@@ -217,7 +217,7 @@ class EventStream(User):  # type: ignore[misc]
             _fire(self.environment, "GET", "event stream", milliseconds, length)
 
     def _follow(self, started: float) -> tuple[float, int]:
-        """Return the milliseconds to the first line and the bytes read. Raises OSError, ConnectionEnded."""
+        """Returns the milliseconds to the first line and the bytes read. Raises OSError, ConnectionEnded."""
         parts = urlsplit(self.environment.host or "")
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=STREAM_TIMEOUT_S)
         headers = {"Accept": STREAM_TYPE} | ({"Last-Event-ID": self._last_id} if self._last_id else {})

@@ -81,7 +81,7 @@ class Http2Client:
         return self._socket
 
     def _send_what_fits(self, stream: int, rest: memoryview) -> memoryview:
-        """Hand the body to the frames as far as the server's windows allow. Return the rest."""
+        """Hands the body to the frames as far as the server's windows allow. Returns the rest."""
         while rest and (room := min(self._frames.local_flow_control_window(stream), len(rest))) > 0:
             piece = rest[: min(room, self._frames.max_outbound_frame_size)]
             rest = rest[len(piece) :]
@@ -96,7 +96,7 @@ class Http2Client:
         return self._frames.receive_data(data)
 
     def _take(self, events: list[Event], stream: int, answer: Answer) -> bool:
-        """Collect what belongs to the answer; return whether it is complete. Raises ConnectionEnded."""
+        """Collects what belongs to the answer; returns whether it is complete. Raises ConnectionEnded."""
         is_complete = False
         for event in events:
             match event:

@@ -39,7 +39,7 @@ class Reader:
         return f"Reader(partition={self.partition}, next_offset={self.next_offset}, producers={len(self.sequences)})"
 
     def take(self, records: Iterable[dict[str, Any]], next_offset: int) -> list[str]:
-        """Read one answer to its end. Return what is wrong with it."""
+        """Reads one answer to its end. Returns what is wrong with it."""
         faults: list[str] = []
         for record in records:
             if record["offset"] != self.next_offset:
@@ -76,7 +76,7 @@ class Ledger:
         return reader
 
     def acknowledge(self, producer: str, partition: int, count: int) -> None:
-        """Record that the first `count` records of a producer are acknowledged."""
+        """Records that the first `count` records of a producer are acknowledged."""
         self.acknowledged[producer] = (partition, count)
 
     def furthest(self, partition: int) -> Reader:

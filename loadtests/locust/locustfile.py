@@ -70,7 +70,7 @@ def _begin(environment: Environment, **_: Any) -> None:
 
 
 def _audit(environment: Environment, **_: Any) -> None:
-    """Read what no consumer has read yet; then no acknowledged record may be missing."""
+    """Reads what no consumer has read yet; then no acknowledged record may be missing."""
     run = _runs.pop(environment, None)
     if run is None:
         log.warning("the run ended before its topic was made: raise --run-time")

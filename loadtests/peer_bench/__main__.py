@@ -79,8 +79,8 @@ def main(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are stopped too
     console = Console()
-    chosen = _chosen(names, "servers", list(TITLES))
-    keys = _chosen(only, "works", [work.key for work in WORKS])
+    chosen = _parse_names(names, "servers", list(TITLES))
+    keys = _parse_names(only, "works", [work.key for work in WORKS])
     if not h2load.is_installed():
         console.print(f"bench-peers: {h2load.HOW_TO_GET}; Penstock cannot be measured without it", style="red")
         sys.exit(EXIT_FAILED)
@@ -118,7 +118,7 @@ def run(
     deadline: float,
     show_status: Callable[[str], None],
 ) -> Report:
-    """Start the servers, run the rounds, end the servers. Raises the errors of servers and generators."""
+    """Starts the servers, runs the rounds, ends the servers. Raises the errors of servers and generators."""
     started, now = time.monotonic(), datetime.now(UTC)
     machine = inspect_machine(directory)
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ def run(
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the tables; a narrow terminal gets them at full width, so that no figure is cut."""
+    """Prints the tables; a narrow terminal gets them at full width, so that no figure is cut."""
     if console.width < WIDTH_MIN:
         console = Console(width=WIDTH_MIN, file=console.file)
     console.print("\nPenstock beside its peers", style="bold cyan")
@@ -161,7 +161,7 @@ def show(report: Report, console: Console) -> None:
 def _entrants(
     stack: ExitStack, names: list[str], programs: Programs, plan: Plan, directory: Path, generators: Generators
 ) -> dict[str, Entrant]:
-    """Start the servers that were asked for and are here."""
+    """Starts the servers that were asked for and are here."""
     nodes = {}
     for name, flags in ((PENSTOCK, ()), (SHARDS, ("--shards", "2"))):
         if name in names:
@@ -170,27 +170,27 @@ def _entrants(
             nodes[name] = stack.enter_context(servers.penstock(data, *flags))
     entrants: dict[str, Entrant] = {}
     if nodes:
-        own = PenstockEntrant(nodes, source_version(), plan, generators, directory)
-        entrants.update(dict.fromkeys(nodes, own))
+        penstock_entrant = PenstockEntrant(nodes, source_version(), plan, generators, directory)
+        entrants.update(dict.fromkeys(nodes, penstock_entrant))
     if KAFKA in names and programs.kafka_jars is not None:
         broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
         entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators, directory)
     if NATS in names and programs.nats_server is not None and programs.nats_cli is not None:
         program, cli = programs.nats_server, programs.nats_cli
-        one = stack.enter_context(nats(program, directory / NATS, is_fsync=False))
-        other = stack.enter_context(nats(program, directory / f"{NATS}-fsync", is_fsync=True))
-        entrants[NATS] = NatsEntrant(one, other, nats_version(program), cli, plan, generators, directory)
+        unsynced = stack.enter_context(nats(program, directory / NATS, is_fsync=False))
+        synced = stack.enter_context(nats(program, directory / f"{NATS}-fsync", is_fsync=True))
+        entrants[NATS] = NatsEntrant(unsynced, synced, nats_version(program), cli, plan, generators, directory)
     if REDIS in names and programs.redis_server is not None:
         server = stack.enter_context(redis(programs.redis_server, directory / REDIS))
         entrants[REDIS] = RedisEntrant(server, redis_version(programs.redis_server), plan, generators)
     return entrants
 
 
-def _chosen(names: str, kind: str, known: list[str]) -> list[str]:
-    """Return the names of an option, or all that are known. Raises UsageError for others."""
-    chosen = [name for name in names.split(",") if name] or known
-    if unknown := sorted(set(chosen) - set(known)):
-        raise click.UsageError(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(known)}")
+def _parse_names(names: str, kind: str, available: list[str]) -> list[str]:
+    """Returns the names of an option, or all that are known. Raises UsageError for others."""
+    chosen = [name for name in names.split(",") if name] or available
+    if unknown := sorted(set(chosen) - set(available)):
+        raise click.UsageError(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(available)}")
     return chosen
 
 

@@ -53,31 +53,31 @@ class Row:
 
     @property
     def cpu_us(self) -> float:
-        return median([one.cpu_us for one in self.rounds])
+        return median([sample.cpu_us for sample in self.rounds])
 
     @property
     def cpu_us_spread(self) -> tuple[float, float]:
-        return min(one.cpu_us for one in self.rounds), max(one.cpu_us for one in self.rounds)
+        return min(sample.cpu_us for sample in self.rounds), max(sample.cpu_us for sample in self.rounds)
 
     @property
     def records_per_s(self) -> float:
-        return median([one.records_per_s for one in self.rounds])
+        return median([sample.records_per_s for sample in self.rounds])
 
     @property
     def p50_ms(self) -> float | None:
-        return _median_of([one.p50_ms for one in self.rounds])
+        return _median_of([sample.p50_ms for sample in self.rounds])
 
     @property
     def p99_ms(self) -> float | None:
-        return _median_of([one.p99_ms for one in self.rounds])
+        return _median_of([sample.p99_ms for sample in self.rounds])
 
     @property
     def is_generator_bound(self) -> bool:
-        return median([one.generator_share for one in self.rounds]) > GENERATOR_BOUND_SHARE
+        return median([sample.generator_share for sample in self.rounds]) > GENERATOR_BOUND_SHARE
 
     @property
     def compiler_share(self) -> float:
-        return median([one.compiler_share for one in self.rounds])
+        return median([sample.compiler_share for sample in self.rounds])
 
     @property
     def is_warm(self) -> bool:
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def others_share(self) -> float:
-        return max(one.others_share for one in self.rounds)
+        return max(sample.others_share for sample in self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Ratio:
 def ratio_of(rounds: Sequence[Round], against: Sequence[Round], figure: Figure) -> Ratio | None:
     """Returns how many times as much the first has; None where a figure is missing or zero."""
     ratios = []
-    for one, other in zip(rounds, against, strict=False):
-        mine, theirs = one.figure(figure), other.figure(figure)
+    for sample, other in zip(rounds, against, strict=False):
+        mine, theirs = sample.figure(figure), other.figure(figure)
         if mine is not None and theirs:
             ratios.append(mine / theirs)
     return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
@@ -113,5 +113,5 @@ def rows_of(cells: Sequence[Cell], measured: Mapping[str, Sequence[Round]]) -> l
 
 
 def _median_of(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    present = [value for value in values if value is not None]
+    return median(present) if present else None

@@ -44,12 +44,12 @@ class Bar:
 
 def at_work(stacks: Counter[Stack]) -> Counter[Stack]:
     """Returns the stacks of threads at work, from the event loop on."""
-    found: Counter[Stack] = Counter()
+    counts: Counter[Stack] = Counter()
     for stack, count in working(stacks).items():
         if stack[-1] in _WAITING:
             continue
-        found[stack[stack.index(_AROUND) :] if _AROUND in stack else stack] += count
-    return found
+        counts[stack[stack.index(_AROUND) :] if _AROUND in stack else stack] += count
+    return counts
 
 
 def svg(stacks: Counter[Stack], title: str) -> str:
@@ -116,7 +116,7 @@ def _colour(name: str) -> str:
 
 
 def main() -> None:
-    """Draw what standard input has."""
+    """Draws what standard input has."""
     sys.stdout.write(svg(at_work(parse(sys.stdin.read())), sys.argv[1]))
 
 

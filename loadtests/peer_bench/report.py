@@ -111,14 +111,14 @@ def ratios(report: Report) -> list[list[str]]:
     """Returns a line for each target with what was measured."""
     return [
         [
-            _named(one.target.cell),
-            one.target.figure if one.target.figure != "cpu" else "CPU",
-            _named(one.target.against),
-            f"{number(one.ratio.median)} ({number(one.ratio.least)} to {number(one.ratio.most)})",
-            number(one.target.at_most),
-            one.word,
+            _title_of(verdict.target.cell),
+            verdict.target.figure if verdict.target.figure != "cpu" else "CPU",
+            _title_of(verdict.target.against),
+            f"{number(verdict.ratio.median)} ({number(verdict.ratio.least)} to {number(verdict.ratio.most)})",
+            number(verdict.target.at_most),
+            verdict.word,
         ]
-        for one in report.verdicts
+        for verdict in report.verdicts
     ]
 
 
@@ -176,10 +176,10 @@ def _cell(work: Work, rows: Sequence[Row]) -> str:
     return ", ".join(" ".join(part for part in (row.cell.form, number(row.cpu_us)) if part) for row in rows)
 
 
-def _named(key: str) -> str:
-    """Return a key as words: the work and the server with its form."""
+def _title_of(key: str) -> str:
+    """Returns a key as words: the work and the server with its form."""
     work, server, *form = key.split("/", 2)
-    title = next(one.title for one in WORKS if one.key == work)
+    title = next(item.title for item in WORKS if item.key == work)
     return f"{title}: {' '.join((TITLES[server], *form))}"
 
 

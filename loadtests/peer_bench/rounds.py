@@ -49,7 +49,7 @@ class Rounds:
         self._problems: list[str] = []
 
     def run(self, works: Sequence[Sequence[Cell]], deadline: float, show_status: Callable[[str], None]) -> Measured:
-        """Run all rounds; after the deadline (of time.monotonic) no work begins a round but the first.
+        """Runs all rounds; after the deadline (of time.monotonic) no work begins a round but the first.
 
         A cell that fails is reported and left out from then on, so that a long run is not lost.
         """
@@ -75,7 +75,7 @@ class Rounds:
         return self._in_session(cell, lambda session: self._measure(cell, session, self._requests(cell, session)))
 
     def _in_session(self, cell: Cell, work: Callable[[Session], Round]) -> Round:
-        """Open a session, run it, check its log, close it."""
+        """Opens a session, runs it, checks its log, closes it."""
         session = self._entrants[cell.server].session(cell)
         try:
             done = work(session)
@@ -88,7 +88,7 @@ class Rounds:
         return done
 
     def _warm_up(self, cell: Cell) -> None:
-        """Run for the plan's time, on a JVM until it compiles no more, and note the rate."""
+        """Runs for the plan's time, on a JVM until it compiles no more, and notes the rate."""
         started = time.perf_counter()
 
         def is_over(last: Round) -> bool:
@@ -97,13 +97,13 @@ class Rounds:
             return is_warm or elapsed >= self._plan.jvm_warm_up_s or not last.records
 
         if cell.work.kind == "delivery":  # each run needs an empty log
-            while not is_over(self._in_session(cell, lambda one: self._measure(cell, one, one.requests_max))):
+            while not is_over(self._in_session(cell, lambda opened: self._measure(cell, opened, opened.requests_max))):
                 pass
         else:
             self._in_session(cell, lambda session: self._grow(cell, session, is_over))
 
     def _grow(self, cell: Cell, session: Session, is_over: Callable[[Round], bool]) -> Round:
-        """Run with ever more requests, until a run takes about a second."""
+        """Runs with ever more requests, until a run takes about a second."""
         requests = _fitting(session, max(WARM_UP_REQUESTS_MIN, round(WARM_UP_RECORDS / session.records_each)))
         while not is_over(last := self._measure(cell, session, requests)):
             longest = max(1, round(self._rates[cell.key] * max(self._plan.warm_up_s, WARM_UP_RUN_S)))
@@ -111,22 +111,22 @@ class Rounds:
         return last
 
     def _requests(self, cell: Cell, session: Session) -> int:
-        """Return the number of requests of a round."""
+        """Returns the number of requests of a round."""
         if cell.work.kind == "delivery":
             return session.requests_max
-        wanted = round(self._rates[cell.key] * self._plan.round_s)
+        requests = round(self._rates[cell.key] * self._plan.round_s)
         if cell.work.kind == "produce":
-            wanted = min(wanted, round(ROUND_BYTES_MAX / (session.records_each * cell.work.record_bytes)))
-        return _fitting(session, wanted)
+            requests = min(requests, round(ROUND_BYTES_MAX / (session.records_each * cell.work.record_bytes)))
+        return _fitting(session, requests)
 
     def _measure(self, cell: Cell, session: Session, requests: int) -> Round:
         pid = self._entrants[cell.server].pid(cell)
         before, compiler = proc.usage(pid).cpu_s, _compiler_s(pid)
-        machine, own = proc.machine_time().busy_s, _own_cpu_s()
+        machine, bench_cpu_s = proc.machine_time().busy_s, _own_cpu_s()
         started = time.perf_counter()
         counted = session.run(requests)
         server_cpu_s, compiler_s = proc.usage(pid).cpu_s - before, _compiler_s(pid) - compiler
-        others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - own)
+        others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - bench_cpu_s)
         elapsed = time.perf_counter() - started
         outcome = counted.outcome
         latency = counted.latency or latency_of(outcome.durations_us)
@@ -144,17 +144,17 @@ class Rounds:
 
 
 def _fitting(session: Session, requests: int) -> int:
-    """Return the number of requests nearest to `requests` that a session can run."""
+    """Returns the number of requests nearest to `requests` that a session can run."""
     step = session.requests_step
     return min(session.requests_max, max(1, round(requests / step)) * step)
 
 
 def _compiler_s(pid: int) -> float:
-    """Return the CPU of a JVM's compiler threads; 0 for other servers."""
+    """Returns the CPU of a JVM's compiler threads; 0 for other servers."""
     return sum(cpu_s for name, cpu_s in proc.thread_cpu_s(pid).items() if COMPILER_THREAD in name)
 
 
 def _own_cpu_s() -> float:
-    """Return the CPU of the servers, the bench and its generators, both ended and live ones."""
+    """Returns the CPU of the servers, the bench and its generators, both ended and live ones."""
     ended = os.times()
     return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system

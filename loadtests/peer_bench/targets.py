@@ -106,11 +106,11 @@ TARGETS = (
 def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
     """Returns a verdict for each target whose two cells were measured."""
     by_key = {row.cell.key: row for row in rows}
-    found = []
+    verdicts = []
     for target in TARGETS:
         if target.cell in by_key and target.against in by_key:
-            one, other = by_key[target.cell], by_key[target.against]
-            ratio = ratio_of(one.rounds, other.rounds, target.figure)
+            measured, other = by_key[target.cell], by_key[target.against]
+            ratio = ratio_of(measured.rounds, other.rounds, target.figure)
             if ratio is not None:
-                found.append(Verdict(target, ratio, is_judged=one.is_warm and other.is_warm))
-    return found
+                verdicts.append(Verdict(target, ratio, is_judged=measured.is_warm and other.is_warm))
+    return verdicts

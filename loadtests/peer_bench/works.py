@@ -111,13 +111,13 @@ def filled_records(plan: Plan, work: Work) -> int:
 
 def cells_of(work: Work, servers: Sequence[str]) -> list[Cell]:
     """Returns the cells of a work, of these servers."""
-    own = [Cell(work, server, form) for server in (PENSTOCK, *_shards(work)) for form in work.forms]
+    penstock_cells = [Cell(work, server, form) for server in (PENSTOCK, *_shards(work)) for form in work.forms]
     others = [Cell(work, peer, form) for peer in work.peers for form in _forms(work, peer)]
-    return [cell for cell in (*own, *others) if cell.server in servers]
+    return [cell for cell in (*penstock_cells, *others) if cell.server in servers]
 
 
 def _forms(work: Work, peer: str) -> tuple[str, ...]:
-    """Return the forms of 1000 records: of NATS messages and atomic batches."""
+    """Returns the forms of 1000 records: of NATS messages and atomic batches."""
     if work.kind == "produce" and work.records_each > 1:
         return _FORMS_OF_MANY.get(peer, ("",))
     return ("",)

@@ -71,7 +71,7 @@ async def run(path: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
-    await _until_listening(port)
+    await _wait_listening(port)
     print(f"bare append is ready on http://{HOST}:{port} (file: {path})", flush=True)
     await stop.wait()
     server.stop()
@@ -84,7 +84,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _until_listening(port: int) -> None:
+async def _wait_listening(port: int) -> None:
     while True:
         try:
             _, writer = await asyncio.open_connection(HOST, port)

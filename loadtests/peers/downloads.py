@@ -46,18 +46,18 @@ def default_cache() -> Path:
     return Path(base, "penstock-bench")
 
 
-def find_programs(cache: Path, wanted: Collection[str]) -> Programs:
+def find_programs(cache: Path, names: Collection[str]) -> Programs:
     """Finds the wanted programs that are there and fetches the others, which takes minutes the first time."""
-    found: dict[str, Path] = {}
+    programs: dict[str, Path] = {}
     missing: list[str] = []
     kinds = (("kafka", _kafka_jars), ("nats", _nats_server), ("nats", _nats_cli), ("redis", _redis_server))
     for name, find in kinds:
-        if name in wanted and not any(line.startswith(f"{TITLES[name]} ") for line in missing):
+        if name in names and not any(line.startswith(f"{TITLES[name]} ") for line in missing):
             try:
-                found[find.__name__] = find(cache)
+                programs[find.__name__] = find(cache)
             except Missing as why:
                 missing.append(str(why))
-    kafka, server, cli, redis = (found.get(find.__name__) for _, find in kinds)
+    kafka, server, cli, redis = (programs.get(find.__name__) for _, find in kinds)
     return Programs(kafka, server if cli else None, cli, redis, tuple(missing))
 
 

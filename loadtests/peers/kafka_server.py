@@ -40,7 +40,7 @@ _FORMAT_S = 120
 
 @contextlib.contextmanager
 def kafka(jars: Path, directory: Path) -> Iterator[KafkaServer]:
-    """Run a broker with its data below a directory. Raises PeerFailed."""
+    """Runs a broker with its data below a directory. Raises PeerFailed."""
     directory.mkdir(parents=True, exist_ok=True)
     port, properties, log = free_port(), directory / "server.properties", directory / "kafka.log"
     text = PROPERTIES.format(host=HOST, port=port, controller=free_port(), data=directory / "data")
@@ -81,7 +81,7 @@ class KafkaServer:
         asyncio.run(_delete(self.address, topic))
 
     def log_end(self, topic: str) -> int:
-        return asyncio.run(_log_end(self.address, topic))
+        return asyncio.run(_find_log_end(self.address, topic))
 
 
 async def _create(address: str, topic: str, config: dict[str, str]) -> None:
@@ -104,7 +104,7 @@ async def _admin(address: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.close()
 
 
-async def _log_end(address: str, topic: str) -> int:
+async def _find_log_end(address: str, topic: str) -> int:
     partition = TopicPartition(topic, 0)
     async with AIOKafkaConsumer(bootstrap_servers=address) as consumer:
         return int((await consumer.end_offsets([partition]))[partition])

@@ -29,7 +29,7 @@ INACTIVE_NS = 120_000_000_000
 
 @contextlib.contextmanager
 def nats(program: Path, directory: Path, *, is_fsync: bool) -> Iterator[NatsServer]:
-    """Run a server with its data below a directory. Raises PeerFailed."""
+    """Runs a server with its data below a directory. Raises PeerFailed."""
     directory.mkdir(parents=True, exist_ok=True)
     port, config = free_port(), directory / "nats.conf"
     config.write_text(CONFIG.format(host=HOST, port=port, data=directory / "data", sync=SYNC[is_fsync]))
@@ -63,7 +63,7 @@ class NatsServer:
         return int(self._api(f"STREAM.INFO.{stream}", {})["state"]["messages"])
 
     def create_consumer(self, stream: str, name: str, deliver_subject: str = "") -> None:
-        """Create a push consumer, or without a subject a pull consumer. Raises PeerFailed."""
+        """Creates a push consumer, or without a subject a pull consumer. Raises PeerFailed."""
         config = {
             "name": name,
             "ack_policy": "none",
@@ -75,7 +75,7 @@ class NatsServer:
         self._api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
     def _api(self, subject: str, asked: dict[str, Any]) -> Any:
-        """Call JetStream's API on a connection of its own. Raises PeerFailed."""
+        """Calls JetStream's API on a connection of its own. Raises PeerFailed."""
         body = json.dumps(asked).encode()
         inbox = b"_INBOX.admin"
         head = b"SUB %b 1\r\nPUB $JS.API.%b %b %d\r\n" % (inbox, subject.encode(), inbox, len(body))

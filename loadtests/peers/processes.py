@@ -35,7 +35,7 @@ def connect(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the end of the block. Raises PeerFailed if it does not listen."""
+    """Runs a server until the end of the block. Raises PeerFailed if it does not listen."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:

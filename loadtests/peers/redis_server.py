@@ -19,7 +19,7 @@ APPENDFSYNC = {False: b"no", True: b"always"}
 
 @contextlib.contextmanager
 def redis(program: Path, directory: Path) -> Iterator[RedisServer]:
-    """Run a server with its data below a directory. Raises PeerFailed."""
+    """Runs a server with its data below a directory. Raises PeerFailed."""
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -53,7 +53,7 @@ class RedisServer:
         return int(self._call(b"XLEN", stream.encode()).removeprefix(b":"))
 
     def _call(self, *words: bytes) -> bytes:
-        """Send one command whose reply is one line. Raises PeerFailed."""
+        """Sends one command whose reply is one line. Raises PeerFailed."""
         with connect(self.port) as connection:
             connection.sendall(command(*words))
             line = connection.makefile("rb").readline()

@@ -68,7 +68,7 @@ class Entries:
         return max(0, count), reply
 
     def _count(self, data: bytes) -> int | None:
-        """Return the number of entries; -1 for the null of a wait that ended."""
+        """Returns the number of entries; -1 for the null of a wait that ended."""
         if data.startswith(b"-"):
             raise ValueError(data[:300].decode(errors="replace"))
         lines = data.split(b"\r\n", self._head_lines)
@@ -94,10 +94,10 @@ class Follow:
 
     def take(self, data: bytes) -> tuple[list[int], bytes]:
         """Returns the numbers that arrived, and the next request. Raises ValueError for an error of the server."""
-        found = self._entries.take(data)
-        if found is None:
+        entries = self._entries.take(data)
+        if entries is None:
             return [], b""
-        count, reply = found
+        count, reply = entries
         if count:
             self._after = last_id(reply)
         return numbers_in(reply), self.hello()

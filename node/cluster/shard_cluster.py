@@ -90,7 +90,7 @@ class ShardCluster:
         )
         return self.host
 
-    def hand_over(self, peers: Peers) -> None:
+    def socket_passing(self, peers: Peers) -> None:
         """Return None: a connection stays, because leaders move."""
 
     async def operate(self, operation: Operation) -> Any:
@@ -122,7 +122,7 @@ class ShardCluster:
 
         Appends end first, then this node's membership, then following: see `left` of the supervisor.
         """
-        await self._listener.until_idle(DRAIN_S)
+        await self._listener.wait_idle(DRAIN_S)
         await self._listener.close()
         with suppress(EngineError):
             await self._supervisor().call("left", self._task.index, timeout_s=CHANGE_S)

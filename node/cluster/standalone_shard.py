@@ -14,7 +14,7 @@ from engine.partition.spool import Spool
 from engine.shard.shard import Shard
 from gateway.admin.operation_calls import Operate
 from gateway.admin.standalone_operations import operate_standalone
-from gateway.connections.hand_over import HandOver
+from gateway.connections.socket_passing import SocketPassing
 from gateway.links.internal_link import Credentials
 from gateway.links.link import Handler, Link
 from gateway.routing.peers import Peers
@@ -54,7 +54,7 @@ class ShardMembership(Protocol):
     ) -> Replicas:
         """Make the replicas, before any partition is opened."""
 
-    def hand_over(self, peers: Peers) -> HandOver | None:
+    def socket_passing(self, peers: Peers) -> SocketPassing | None:
         """Return the means to move connections to the shard that serves their requests; None: they stay."""
 
     def handlers(self, shard: Shard) -> Mapping[str, Handler]:
@@ -95,13 +95,13 @@ class StandaloneShard:
     ) -> StandaloneReplicas:
         return StandaloneReplicas(self._task.settings.node_id, spool)
 
-    def hand_over(self, peers: Peers) -> HandOver | None:
+    def socket_passing(self, peers: Peers) -> SocketPassing | None:
         """Return None if `requests_before_move` is 0."""
         requests_min = self._task.settings.requests_before_move
         if not requests_min:
             return None
         run_dir = self._task.run_dir
-        return HandOver(self._task.index, partial(hand_over_socket, run_dir), requests_min, peers.count_moved)
+        return SocketPassing(self._task.index, partial(hand_over_socket, run_dir), requests_min, peers.count_moved)
 
     def handlers(self, shard: Shard) -> Mapping[str, Handler]:
         return {}

@@ -28,7 +28,7 @@ from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
 from gateway.admin.standalone_operations import operate_standalone
-from gateway.links.addresses import reserved_port, url_of
+from gateway.links.addresses import reserve_port, url_of
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
@@ -70,7 +70,7 @@ async def serve(settings: NodeSettings) -> None:
     freeze_objects()  # before thousands of partitions are opened
     with suppress(StoppedEarly):
         await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        with reserved_port(settings.host, settings.port) as port:
+        with reserve_port(settings.host, settings.port) as port:
             await _serve(settings, port, stop)
 
 

@@ -116,7 +116,7 @@ async def run(task: ShardTask) -> None:
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
         )
         await logs.start()
-        listener = Listener(node, settings, task.ports, cluster.hand_over(peers))
+        listener = Listener(node, settings, task.ports, cluster.socket_passing(peers))
         handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener), **cluster.handlers(shard)}
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)

@@ -29,7 +29,7 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
-from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserved_port, url_of
+from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
 from gateway.links.link import Link
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
@@ -388,7 +388,7 @@ def reserved_ports(settings: NodeSettings) -> Iterator[Ports]:
     with ExitStack() as stack:
 
         def reserved(port: int) -> int:
-            return stack.enter_context(reserved_port(settings.host, port))
+            return stack.enter_context(reserve_port(settings.host, port))
 
         def of_shards(base: int) -> list[int]:
             return [reserved(base + index if base else 0) for index in range(settings.shards)]

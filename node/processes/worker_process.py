@@ -214,7 +214,7 @@ class _Source:
         self._sent_end = 0
 
     async def local_log(self, above: int) -> LocalLog:
-        owner = await self._owner.connected(CALL_S)  # a shard that starts has not failed
+        owner = await self._owner.wait_connected_within(CALL_S)  # a shard that starts has not failed
         answer, _ = await owner.call("sealed_log", SealedLog(*self._partition_id, above), timeout_s=CALL_S)
         positions, sealed, known_end, kept, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since

@@ -13,9 +13,9 @@ from functools import partial
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
-from gateway.connections.hand_over import HandOver
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
+from gateway.connections.socket_passing import SocketPassing
 from gateway.http.body import BodyLimits
 from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, problem_response
@@ -34,11 +34,11 @@ class Listener:
     """Serves one node on some ports of its host."""
 
     def __init__(
-        self, node: Node, settings: NodeSettings, ports: Sequence[int], hand_over: HandOver | None = None
+        self, node: Node, settings: NodeSettings, ports: Sequence[int], socket_passing: SocketPassing | None = None
     ) -> None:
-        """`hand_over` moves connections between the processes of a standalone node."""
+        """`socket_passing` moves connections between the processes of a standalone node."""
         self._settings = settings
-        self._hand_over = hand_over
+        self._socket_passing = socket_passing
         self._node = node
         self._ports = ports
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
@@ -56,7 +56,7 @@ class Listener:
             self._count_ended,
             problem_response,
             adapter.take,
-            None if hand_over is None else hand_over.moves_of,
+            None if socket_passing is None else socket_passing.moves_of,
         )
 
     async def open(self) -> None:
@@ -64,8 +64,8 @@ class Listener:
         addresses = await self._node.offload.in_thread(partial(addresses_of, self._settings.host))
         places = [(address, port) for port in self._ports for address in addresses]
         tls = await self._tls()
-        if self._hand_over is not None and tls is None:
-            self._hand_over.open(self._server)
+        if self._socket_passing is not None and tls is None:
+            self._socket_passing.open(self._server)
         try:
             self._server.open(listen(places), tls)
         except OSError as error:
@@ -105,8 +105,8 @@ class Listener:
 
     async def drain(self) -> None:
         """Reject new work, end long polls, finish the requests in progress until the deadline, close."""
-        if self._hand_over is not None:
-            self._hand_over.close()
+        if self._socket_passing is not None:
+            self._socket_passing.close()
         await self._node.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):

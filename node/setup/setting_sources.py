@@ -19,7 +19,7 @@ from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
-from gateway.subscriptions.core.targets import allowed_targets
+from gateway.subscriptions.core.targets import parse_targets
 from penstock.units import MEANING, kind_of, with_units
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -154,7 +154,7 @@ def _check_relations(settings: NodeSettings) -> None:
             hint = "give names without scheme and port, a suffix such as .example.org, or *"
             raise StartRefused(f"allowed_hosts names {name!r}, which is not a host name", hint=hint)
     try:
-        allowed_targets(settings.push_target_words, allows_http=False)
+        parse_targets(settings.push_target_words, allows_http=False)
     except ValueError as error:
         raise StartRefused(f"push_targets: {error}", hint="a word with a slash is a network: 10.1.0.0/16") from None
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:

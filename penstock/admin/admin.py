@@ -29,7 +29,7 @@ class Admin(Generic[ResultT]):
         replication_factor: int | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> ResultT:
-        """Create a topic. Arguments left out take the node's defaults. Idempotent."""
+        """Creates a topic. Arguments left out take the node's defaults. Idempotent."""
         return self._call(api.create_topic(topic, partitions, replication_factor, config))
 
     def list_topics(self) -> ResultT:
@@ -46,7 +46,7 @@ class Admin(Generic[ResultT]):
         partitions: int | None = None,
         replication_factor: int | None = None,
     ) -> ResultT:
-        """Change the settings named in `config`, and no others. `partitions` grows the topic to this many;
+        """Changes the settings named in `config`, and no others. `partitions` grows the topic to this many;
         `replication_factor` adds or removes replicas, which continues after the answer.
         """
         return self._call(api.alter_topic(topic, config, partitions, replication_factor))
@@ -55,63 +55,63 @@ class Admin(Generic[ResultT]):
         return self._call(api.delete_topic(topic))
 
     def roll_topic(self, topic: str) -> ResultT:
-        """Seal the open segments now, so that they can be tiered."""
+        """Seals the open segments now, so that they can be tiered."""
         return self._call(api.roll_topic(topic))
 
     def delete_records(self, topic: str, partition: int, before: int) -> ResultT:
-        """Delete the records of a partition below the offset `before`, permanently and for all readers."""
+        """Deletes the records of a partition below the offset `before`, permanently and for all readers."""
         return self._call(api.delete_records(topic, partition, before))
 
     def table(self, topic: str) -> Table[ResultT]:
-        """Return a compacted topic, to be read by key: `client.table("prices").get("apples")`."""
+        """Returns a compacted topic, to be read by key: `client.table("prices").get("apples")`."""
         return Table(topic, self._call)
 
     def tier_status(self, topic: str) -> ResultT:
         return self._call(api.tier_status(topic))
 
     def find_positions(self, topic: str, partition: int, timestamp: int | str | None = None) -> ResultT:
-        """Return the bounds of a partition and, for a timestamp, the first position at or after it."""
+        """Returns the bounds of a partition and, for a timestamp, the first position at or after it."""
         return self._call(positions(topic, partition, timestamp))
 
     def cluster(self) -> ResultT:
         return self._call(api.cluster())
 
     def reassignments(self) -> ResultT:
-        """List the partitions that are being moved."""
+        """Lists the partitions that are being moved."""
         return self._call(api.reassignments())
 
     def reassign(self, topic: str, targets: Mapping[int, Sequence[int]]) -> ResultT:
-        """Move partitions to these nodes, the preferred leader first. The move continues after the answer."""
+        """Moves partitions to these nodes, the preferred leader first. The move continues after the answer."""
         return self._call(api.reassign(topic, targets))
 
     def cancel_reassignment(self, topic: str, partition: int) -> ResultT:
         return self._call(api.cancel_reassignment(topic, partition))
 
     def drain_node(self, node_id: int, is_drained: bool = True) -> ResultT:
-        """Move leadership off a node, or with `is_drained=False` allow it to lead again."""
+        """Moves leadership off a node, or with `is_drained=False` allows it to lead again."""
         return self._call(api.drain_node(node_id, is_drained))
 
     def decommission_node(self, node_id: int) -> ResultT:
-        """Drain a node and move everything off it."""
+        """Drains a node and moves everything off it."""
         return self._call(api.decommission_node(node_id))
 
     def balance(self, is_applied: bool = False) -> ResultT:
-        """Return moves that spread bytes over the nodes, and with `is_applied` start them."""
+        """Returns moves that spread bytes over the nodes, and with `is_applied` starts them."""
         return self._call(api.balance(is_applied))
 
     def list_subscriptions(self) -> ResultT:
         return self._call(api.list_subscriptions())
 
     def put_subscription(self, name: str, definition: Mapping[str, Any]) -> ResultT:
-        """Create or change a push subscription: `{"url": ..., "topics": [...]}` and further fields of the contract."""
+        """Creates or changes a push subscription: `{"url": ..., "topics": [...]}` and further fields."""
         return self._call(api.subscription("PUT", name, document=dict(definition)))
 
     def alter_subscription(self, name: str, changes: Mapping[str, Any]) -> ResultT:
-        """Change `url`, `filter`, `secrets` or single settings of the `delivery`. The positions stay."""
+        """Changes `url`, `filter`, `secrets` or single settings of the `delivery`. The positions stay."""
         return self._call(api.subscription("PATCH", name, document=dict(changes)))
 
     def describe_subscription(self, name: str) -> ResultT:
-        """Return the settings, positions and last deliveries of a subscription."""
+        """Returns the settings, positions and last deliveries of a subscription."""
         return self._call(api.subscription("GET", name))
 
     def delete_subscription(self, name: str) -> ResultT:
@@ -126,7 +126,7 @@ class Admin(Generic[ResultT]):
     def replay_subscription(
         self, name: str, to: str | int | None = None, offsets: Sequence[Json] | None = None
     ) -> ResultT:
-        """Deliver from `to` earliest, latest or a time, or from `offsets`."""
+        """Delivers from `to` earliest, latest or a time, or from `offsets`."""
         document: Json = {"to": to} if offsets is None else {"offsets": list(offsets)}
         return self._call(api.subscription("POST", name, "replay", document))
 
@@ -134,41 +134,41 @@ class Admin(Generic[ResultT]):
         return self._call(api.list_groups())
 
     def describe_group(self, group: str) -> ResultT:
-        """Return a group's members, positions and lag."""
+        """Returns a group's members, positions and lag."""
         return self._call(api.describe_group(group))
 
     def explain_group(self, group: str) -> ResultT:
-        """Return why a group lags or rebalances: findings, and its last events."""
+        """Returns why a group lags or rebalances: findings, and its last events."""
         return self._call(api.explain_group(group))
 
     def configure_group(self, group: str, config: Mapping[str, Any]) -> ResultT:
-        """Create a group or change the settings named in `config`; None restores a default."""
+        """Creates a group or changes the settings named in `config`; None restores a default."""
         return self._call(api.configure_group(group, config))
 
     def delete_group(self, group: str) -> ResultT:
         return self._call(api.delete_group(group))
 
     def leave_group(self, group: str, member_id: str) -> ResultT:
-        """Remove a member; its partitions go to the others at once."""
+        """Removes a member; its partitions go to the others at once."""
         return self._call(api.leave_group(group, member_id))
 
     def group_offsets(self, group: str) -> ResultT:
         return self._call(api.group_offsets(group))
 
     def commit_offsets(self, group: str, offsets: Sequence[Mapping[str, Any]], *, is_forced: bool = False) -> ResultT:
-        """Commit positions without membership: dicts with `topic`, `partition` and `offset`."""
+        """Commits positions without membership: dicts with `topic`, `partition` and `offset`."""
         return self._call(api.commit_offsets(group, offsets, is_forced))
 
     def acquire_records(self, group: str, wish: Mapping[str, Any]) -> ResultT:
-        """Acquire records of a share group once; `wish` is the body of the request. queue() does it for a worker."""
+        """Acquires records of a share group once; `wish` is the body of the request. queue() does it for a worker."""
         return self._call(api.acquire_records(group, wish))
 
     def acknowledge_records(self, group: str, wish: Mapping[str, Any]) -> ResultT:
-        """Give acquired records their outcome; `wish` is the body of the request."""
+        """Gives acquired records their outcome; `wish` is the body of the request."""
         return self._call(api.acknowledge_records(group, wish))
 
     def delete_group_offsets(self, group: str, topic: str, partition: int | None = None) -> ResultT:
-        """Delete the committed positions of a topic, or of one of its partitions. The group must have no members."""
+        """Deletes the committed positions of a topic, or of one of its partitions. The group must have no members."""
         return self._call(api.delete_group_offsets(group, topic, partition))
 
     def reset_group(
@@ -183,7 +183,7 @@ class Admin(Generic[ResultT]):
         is_dry_run: bool = False,
         is_forced: bool = False,
     ) -> ResultT:
-        """Move a group by one of `to`, `ago_ms`, `shift` and `offsets`. `is_dry_run` only returns the outcome."""
+        """Moves a group by one of `to`, `ago_ms`, `shift` and `offsets`. `is_dry_run` only returns the outcome."""
         ways = {"to": to, "ago_ms": ago_ms, "shift": shift, "offsets": offsets, "topics": topics}
-        wish = {name: value for name, value in ways.items() if value is not None}
-        return self._call(api.reset_group(group, {**wish, "dry_run": is_dry_run, "force": is_forced}))
+        body = {name: value for name, value in ways.items() if value is not None}
+        return self._call(api.reset_group(group, {**body, "dry_run": is_dry_run, "force": is_forced}))

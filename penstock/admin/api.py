@@ -19,8 +19,8 @@ def create_topic(
     replication_factor: int | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Request:
-    wanted = {"partitions": partitions, "replication_factor": replication_factor, "config": config}
-    return _with_json("PUT", topic_path(topic), {name: value for name, value in wanted.items() if value is not None})
+    body = {"partitions": partitions, "replication_factor": replication_factor, "config": config}
+    return _with_json("PUT", topic_path(topic), {name: value for name, value in body.items() if value is not None})
 
 
 def list_topics() -> Request:
@@ -37,8 +37,8 @@ def alter_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
 ) -> Request:
-    wish = {"config": config, "partitions": partitions, "replication_factor": replication_factor}
-    return _with_json("PATCH", topic_path(topic), {name: value for name, value in wish.items() if value is not None})
+    body = {"config": config, "partitions": partitions, "replication_factor": replication_factor}
+    return _with_json("PATCH", topic_path(topic), {name: value for name, value in body.items() if value is not None})
 
 
 def delete_topic(topic: str) -> Request:
@@ -91,7 +91,7 @@ def list_subscriptions() -> Request:
 
 
 def subscription(method: str, name: str, action: str = "", document: Json | None = None) -> Request:
-    """Return a request about one subscription: `action` is pause, resume, replay, or empty."""
+    """Returns a request about one subscription: `action` is pause, resume, replay, or empty."""
     path = f"/v1/subscriptions/{quote(name, safe='')}" + (f"/{action}" if action else "")
     if document is None:
         return Request(method, path)
@@ -133,31 +133,31 @@ def commit_offsets(
     *,
     member: Mapping[str, Any] = MappingProxyType({}),
 ) -> Request:
-    """Make a commit; `member` has `member_id` and `member_epoch`, and is empty without membership."""
-    wish = {"offsets": list(offsets), "force": is_forced, **member}
-    return _with_json("PUT", f"{_group_path(group)}/offsets", wish)
+    """Makes a commit; `member` has `member_id` and `member_epoch`, and is empty without membership."""
+    body = {"offsets": list(offsets), "force": is_forced, **member}
+    return _with_json("PUT", f"{_group_path(group)}/offsets", body)
 
 
-def group_poll(group: str, member_id: str, wish: Mapping[str, Any], rack: str = "") -> Request:
-    """Make a poll. A group with the assignor `rack_aware` prefers partitions in `rack` for the member."""
-    request = _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", wish)
+def group_poll(group: str, member_id: str, body: Mapping[str, Any], rack: str = "") -> Request:
+    """Makes a poll. A group with the assignor `rack_aware` prefers partitions in `rack` for the member."""
+    request = _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", body)
     return request._replace(headers={**request.headers, RACK_HEADER: rack}) if rack else request
 
 
-def group_heartbeat(group: str, wish: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/heartbeat", wish)
+def group_heartbeat(group: str, body: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/heartbeat", body)
 
 
-def acquire_records(group: str, wish: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/acquire", wish)
+def acquire_records(group: str, body: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/acquire", body)
 
 
-def acknowledge_records(group: str, wish: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/acknowledge", wish)
+def acknowledge_records(group: str, body: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/acknowledge", body)
 
 
-def reset_group(group: str, wish: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/reset", wish)
+def reset_group(group: str, body: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/reset", body)
 
 
 def delete_group_offsets(group: str, topic: str, partition: int | None = None) -> Request:

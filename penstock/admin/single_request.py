@@ -21,7 +21,7 @@ class SingleRequestClient(Admin[Json]):
     def __init__(
         self, url: str, *, token: str | None = None, cacert: str | None = None, timeout_ms: int = 30_000
     ) -> None:
-        self._addresses = [parse_address(one) for one in parse_addresses(url)]
+        self._addresses = [parse_address(address) for address in parse_addresses(url)]
         self._headers = {"Accept": "application/json"}
         if token:
             self._headers["Authorization"] = bearer(token)
@@ -29,7 +29,7 @@ class SingleRequestClient(Admin[Json]):
         self._timeout_s = timeout_ms / 1000
 
     def send(self, request: Request) -> Answer:
-        """Return the answer, whatever its status, of the first reachable node. Raises ConnectionFailed."""
+        """Returns the answer, whatever its status, of the first reachable node. Raises ConnectionFailed."""
         for address in self._addresses[:-1]:
             try:
                 return self._send_to(address, request)
@@ -60,16 +60,16 @@ class SingleRequestClient(Admin[Json]):
         try:
             connection.connect()
         except OSError as error:
-            raise _failed(address, error, no_side_effects=True) from error
+            raise _connection_failure(address, error, no_side_effects=True) from error
         try:
             target = address.base_path + request.target
             connection.request(request.method, target, request.body, {**self._headers, **request.headers})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())  # type: ignore[arg-type]
         except (OSError, http.client.HTTPException) as error:
-            raise _failed(address, error, no_side_effects=False) from error
+            raise _connection_failure(address, error, no_side_effects=False) from error
 
 
-def _failed(address: Address, error: Exception, *, no_side_effects: bool) -> ConnectionFailed:
+def _connection_failure(address: Address, error: Exception, *, no_side_effects: bool) -> ConnectionFailed:
     text = "no answer in time" if isinstance(error, TimeoutError) else reason_of(error)
     return ConnectionFailed(f"{address}: {text}", no_side_effects=no_side_effects)

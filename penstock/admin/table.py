@@ -26,7 +26,7 @@ class Table(Generic[ResultT]):
     def get(
         self, key: str | bytes, *, at_least: int | None = None, wait_ms: int = 0, partition: int | None = None
     ) -> ResultT:
-        """Return the last record of a key. Raises ProblemError `unknown_key` if the table does not have it.
+        """Returns the last record of a key. Raises ProblemError `unknown_key` if the table does not have it.
 
         With `at_least`, an offset that a produce answer has, the read waits for this record for at most `wait_ms`.
         `partition` is for records that were sent to a partition by its number.
@@ -34,7 +34,7 @@ class Table(Generic[ResultT]):
         return self._call(_read_key(self._topic, key, at_least, wait_ms, partition))
 
     def page(self, positions: str | None = None) -> ResultT:
-        """Return a page of rows, from the `positions` of the last page on.
+        """Returns a page of rows, from the `positions` of the last page on.
 
         Once a page is `complete`, its positions are for a later read of what has changed since.
         """
@@ -46,7 +46,7 @@ class AsyncTable(Table[Awaitable[Json]]):
     """The table of the async client."""
 
     async def items(self) -> AsyncIterator[Json]:
-        """Yield the rows, each as `get` returns it. If a key comes twice, or deleted, its last row counts."""
+        """Yields the rows, each as `get` returns it. If a key comes twice, or deleted, its last row counts."""
         document: Json = {"complete": False}
         while not document["complete"]:
             document = await self.page(document.get("positions"))
@@ -58,7 +58,7 @@ class SyncTable(Table[Json]):
     """The table of clients that return results."""
 
     def items(self) -> Iterator[Json]:
-        """Yield the rows, as the async client does."""
+        """Yields the rows, as the async client does."""
         document: Json = {"complete": False}
         while not document["complete"]:
             document = self.page(document.get("positions"))

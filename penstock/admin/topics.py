@@ -18,17 +18,17 @@ class TopicPartitions:
         self._in_flight: dict[str, asyncio.Task[int]] = {}
 
     def cached_count(self, topic: str) -> int:
-        """Return the number of partitions, or 0 before the first answer."""
+        """Returns the number of partitions, or 0 before the first answer."""
         return self._counts.get(topic, 0)
 
     def refresh_if_stale(self, topic: str, now: float) -> None:
-        """Ask again in the background if the count is too old. The old count is used until an answer arrives."""
+        """Asks again in the background if the count is too old. The old count is used until an answer arrives."""
         if now - self._fetched_at.get(topic, now) > self._age_s_max:
             self._fetched_at[topic] = now
             self._start(topic)
 
     async def load(self, topic: str) -> int:
-        """Ask the node; concurrent callers share one request. Raises ProblemError if the topic does not exist."""
+        """Asks the node; concurrent callers share one request. Raises ProblemError if the topic does not exist."""
         return await asyncio.shield(self._start(topic))
 
     def _start(self, topic: str) -> asyncio.Task[int]:

@@ -51,18 +51,18 @@ TOPIC_SETTINGS = (
 
 
 def topics(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the topics that begin with `begun`, as the node lists them; none if no node answers within a second."""
+    """Returns the topics that begin with `begun`, as the node lists them; none if no node answers within a second."""
     from click.shell_completion import CompletionItem
 
     try:
         listed = node_of(ctx).once(_TIMEOUT_MS).list_topics()["topics"]
     except (ClientError, click.ClickException, OSError):
         return []
-    return [CompletionItem(one["topic"]) for one in listed if one["topic"].startswith(begun)]
+    return [CompletionItem(topic["topic"]) for topic in listed if topic["topic"].startswith(begun)]
 
 
 def complete_settings(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the topic settings that begin with `begun`, each as `NAME=`."""
+    """Returns the topic settings that begin with `begun`, each as `NAME=`."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(f"{name}=") for name in TOPIC_SETTINGS if name.startswith(begun)]

@@ -12,7 +12,7 @@ yes_option = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not a
 
 
 def confirm(question: str, *, is_sure: bool) -> None:
-    """Ask, unless --yes was given.
+    """Asks, unless --yes was given.
 
     Raises click.UsageError without a terminal to ask at, Failure if the answer is no.
     """

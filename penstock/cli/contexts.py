@@ -41,29 +41,29 @@ class Contexts:
     named: dict[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context:
-        """Return the context of this name. Raises Failure if there is none."""
+        """Returns the context of this name. Raises Failure if there is none."""
         if name not in self.named:
-            known = ", ".join(sorted(self.named)) or "none"
-            raise Failure(f"no context {name!r}; there are: {known}")
+            names = ", ".join(sorted(self.named)) or "none"
+            raise Failure(f"no context {name!r}; there are: {names}")
         return self.named[name]
 
 
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the file, whether it exists or not."""
+    """Returns the path of the file, whether it exists or not."""
     directory = environment.get("XDG_CONFIG_HOME", "")
     base = Path(directory) if os.path.isabs(directory) else Path(os.path.expanduser("~")) / ".config"
     return base / "penstock" / "contexts.toml"
 
 
 def read_contexts(path: Path) -> Contexts:
-    """Read the file; empty if it is missing. Raises Failure if it is not what `penstock context` writes."""
+    """Reads the file; empty if it is missing. Raises Failure if it is not what `penstock context` writes."""
     try:
         text = path.read_text()
     except FileNotFoundError:
         return Contexts()
     try:
         fields = tomllib.loads(text)
-        named = {name: _context(one) for name, one in fields.get("contexts", {}).items()}
+        named = {name: _context(value) for name, value in fields.get("contexts", {}).items()}
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
         raise Failure(f"{path}: {error}") from None
     current = fields.get("current")
@@ -71,7 +71,7 @@ def read_contexts(path: Path) -> Contexts:
 
 
 def complete_contexts(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the contexts whose names begin with `begun`; none if the file cannot be read."""
+    """Returns the contexts whose names begin with `begun`; none if the file cannot be read."""
     from click.shell_completion import CompletionItem
 
     try:
@@ -82,11 +82,11 @@ def complete_contexts(ctx: click.Context, parameter: click.Parameter, begun: str
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file atomically, readable by its owner only. Raises OSError."""
-    lines = [f"current = {_quoted(contexts.current)}\n"] if contexts.current else []
+    """Replaces the file atomically, readable by its owner only. Raises OSError."""
+    lines = [f"current = {_quote(contexts.current)}\n"] if contexts.current else []
     for name, context in sorted(contexts.named.items()):
         lines.append(f"\n[contexts.{name}]\n")
-        lines += [f"{key} = {_quoted(value)}\n" for key, value in context._asdict().items() if value is not None]
+        lines += [f"{key} = {_quote(value)}\n" for key, value in context._asdict().items() if value is not None]
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -102,6 +102,6 @@ def _context(fields: dict[str, Any]) -> Context:
     return context
 
 
-def _quoted(text: str) -> str:
-    """Return a TOML string. JSON's escapes are valid TOML, which also escapes DEL."""
+def _quote(text: str) -> str:
+    """Returns a TOML string. JSON's escapes are valid TOML, which also escapes DEL."""
     return orjson.dumps(text).decode().replace("\x7f", "\\u007f")

@@ -59,7 +59,7 @@ class Failure(click.ClickException):
 
 
 def require_standard_streams() -> None:
-    """Raise Failure if standard output is closed.
+    """Raises Failure if standard output is closed.
 
     Otherwise the next file or socket that is opened would have its number, and output would go there.
     """
@@ -68,7 +68,7 @@ def require_standard_streams() -> None:
 
 
 def report_failure(error: BaseException, *, as_json: bool = False) -> int:
-    """Print the failure and return its exit code. Raises it unchanged if it is a bug.
+    """Prints the failure and returns its exit code. Raises it unchanged if it is a bug.
 
     With `as_json` the line is a JSON object for programs: `{"error": …, "exit_code": …}`, and the node's `problem` if
     the node answered with one.
@@ -99,7 +99,7 @@ def _exit_quietly(error: BaseException) -> int | None:
 
 
 def _explain(error: BaseException) -> tuple[str, ExitCode] | None:
-    """Return the line of a failure and its exit code; None if it is a bug."""
+    """Returns the line of a failure and its exit code; None if it is a bug."""
     if isinstance(error, Failure):
         return error.message, error.code
     if isinstance(error, click.UsageError):
@@ -120,7 +120,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode] | None:
 
 
 def describe_error(error: ClientError) -> tuple[str, ExitCode]:
-    """Return a line for the terminal that explains a failed request, and the exit code."""
+    """Returns a line for the terminal that explains a failed request, and the exit code."""
     if isinstance(error, ConnectionFailed):
         return f"cannot reach {error.detail}", ExitCode.UNREACHABLE
     if isinstance(error, ProblemError):
@@ -133,7 +133,7 @@ def describe_error(error: ClientError) -> tuple[str, ExitCode]:
 
 
 def _in_flags(error: ProblemError) -> str:
-    """Return the detail in words of the command: flags for query parameters, commands for requests."""
+    """Returns the detail in words of the command: flags for query parameters, commands for requests."""
     text, flag = error.detail, _FLAGS.get(str(error.members.get("parameter")))
     if flag is not None:
         text = text.replace(str(error.members["parameter"]), flag, 1)
@@ -152,7 +152,7 @@ def _usage_line(error: click.UsageError) -> str:
 
 
 def _print_failure(message: str, code: ExitCode, error: BaseException | None) -> None:
-    """Print one line; as JSON if the error is given."""
+    """Prints one line; as JSON if the error is given."""
     line = " ".join(message.split())
     if error is not None:
         document = {"error": line, "exit_code": code} | ({"problem": _problem(error)} if _problem(error) else {})
@@ -171,5 +171,5 @@ def _problem(error: BaseException) -> dict[str, object] | None:
 
 
 def _forget_stdout() -> None:
-    """Redirect standard output to /dev/null: the interpreter flushes it at exit, which would fail once more."""
+    """Redirects standard output to /dev/null: the interpreter flushes it at exit, which would fail once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -70,21 +70,21 @@ class LazyGroup(AliasGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of this name. Raises Failure if it needs the server and that is not installed."""
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        """Imports the command of this name. Raises Failure if it needs the server and that is not installed."""
+        command_place = COMMANDS.get(cmd_name)
+        if command_place is None:
             return None
-        if place.module == SERVER:
+        if command_place.module == SERVER:
             from penstock.cli.server_commands import load_server_command
 
             return load_server_command(cmd_name)
-        command = getattr(import_module(place.module), cmd_name)
+        command = getattr(import_module(command_place.module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, is_wanted: bool) -> None:
@@ -109,7 +109,7 @@ def penstock(ctx: click.Context, /, **_: object) -> None:
     \f
     Raises click.UsageError.
     """
-    without_node = {name for name, place in COMMANDS.items() if place.module == SERVER} | {
+    without_node = {name for name, command in COMMANDS.items() if command.module == SERVER} | {
         "context",
         "completion",
         "version",
@@ -121,7 +121,7 @@ def penstock(ctx: click.Context, /, **_: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A failure becomes one line on standard error.
+    """Runs a command and returns its exit code. A failure becomes one line on standard error.
 
     Replaces click's own `main`, which exits with 1 on a broken pipe and prints on an interrupt.
     """

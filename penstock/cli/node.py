@@ -31,12 +31,12 @@ class Node(NamedTuple):
     cacert: str | None = None
 
     def once(self, timeout_ms: int = 30_000) -> SingleRequestClient:
-        """Return a client that opens a connection per request, for a command that makes one or two."""
+        """Returns a client that opens a connection per request, for a command that makes one or two."""
         return SingleRequestClient(self.url, token=self.token, cacert=self.cacert, timeout_ms=timeout_ms)
 
 
 def check_urls(ctx: click.Context, option: click.Parameter, urls: tuple[str, ...]) -> str | None:
-    """Return addresses in their normal form, joined with commas; None if there are none. Raises click.BadParameter."""
+    """Returns addresses in their normal form, joined with commas; None if there are none. Raises click.BadParameter."""
     try:
         return ",".join(parse_addresses(urls)) if urls else None
     except ValueError as error:
@@ -44,7 +44,7 @@ def check_urls(ctx: click.Context, option: click.Parameter, urls: tuple[str, ...
 
 
 def check_cacert(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
-    """Return the path, if TLS can use the file. Raises click.BadParameter."""
+    """Returns the path, if TLS can use the file. Raises click.BadParameter."""
     if path is not None:
         try:
             ssl.create_default_context(cafile=path)
@@ -80,14 +80,14 @@ _OPTIONS = (
 
 
 def shared_options(command: CommandT) -> CommandT:
-    """Add --url, --token, --cacert, --context and --json."""
+    """Adds --url, --token, --cacert, --context and --json."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def node_options(command: CommandT) -> CommandT:
-    """Add the shared options. The command gets `node` and `as_json`."""
+    """Adds the shared options. The command gets `node` and `as_json`."""
 
     @wraps(command)
     def with_node(*arguments: Any, **options: Any) -> Any:
@@ -100,16 +100,16 @@ def node_options(command: CommandT) -> CommandT:
 
 
 def shared_values(ctx: click.Context) -> dict[str, Any]:
-    """Return the shared options of a command. An option it lacks is taken from before it, the nearest place first."""
+    """Returns the shared options of a command. An option it lacks is taken from before it, the nearest place first."""
     places = [ctx.params]
     while ctx.parent is not None:
         ctx = ctx.parent
         places.append(ctx.params)
-    return {name: next((place[name] for place in places if place.get(name)), None) for name in SHARED}
+    return {name: next((values[name] for values in places if values.get(name)), None) for name in SHARED}
 
 
 def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> Node:
-    """Return the node that a command's options, the environment and the contexts name. Raises Failure, UsageError."""
+    """Returns the node that a command's options, the environment and the contexts name. Raises Failure, UsageError."""
     options = shared_values(ctx)
     url, name = options["url"], options["context"]
     if url and name:
@@ -147,4 +147,4 @@ def names_node(ctx: click.Context, environment: Mapping[str, str] = os.environ) 
 
 
 def _parameter(ctx: click.Context) -> click.Parameter:
-    return next(one for one in ctx.command.params if one.name == "url")
+    return next(param for param in ctx.command.params if param.name == "url")

@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
 
 def colour_choice() -> bool | None:
-    """Return False if NO_COLOR is set (https://no-color.org), else None: a terminal decides."""
+    """Returns False if NO_COLOR is set (https://no-color.org), else None: a terminal decides."""
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -67,7 +67,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
 
 
 def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """Return the width that shows all numbers whole, and text in columns that are still readable."""
+    """Returns the width that shows all numbers whole, and text in columns that are still readable."""
     least = 0
     for number, column in enumerate(columns):
         cells = [*column.header.split("\n"), *(row[number] for row in rows)]
@@ -77,7 +77,7 @@ def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> in
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair per line."""
+    """Prints names and values, one pair per line."""
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -85,12 +85,12 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_note(message: str) -> None:
-    """Print a remark on standard error, to keep it out of the output that programs read."""
+    """Prints a remark on standard error, to keep it out of the output that programs read."""
     click.echo(message, err=True)
 
 
 def print_limits(document: Mapping[str, Any]) -> bool:
-    """Print that a list has only what the token has the right to. Return False for a list without such a limit."""
+    """Prints that a list has only what the token has the right to. Returns False for a list without such a limit."""
     limits = document.get("limited_to")
     if limits is None:
         return False
@@ -100,7 +100,7 @@ def print_limits(document: Mapping[str, Any]) -> bool:
 
 
 def format_value(value: object) -> str:
-    """Format the value of a cell: integers with separators, None as a dash."""
+    """Formats the value of a cell: integers with separators, None as a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -109,7 +109,7 @@ def format_value(value: object) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Format a size with three digits and a unit: `64.0 MiB`."""
+    """Formats a size with three digits and a unit: `64.0 MiB`."""
     size, unit = float(size_bytes), 0
     while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -123,7 +123,7 @@ def format_rate(count: float, seconds: float) -> str:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Format a record's time: in the local zone on a terminal, else in UTC. An invalid time stays a number."""
+    """Formats a record's time: in the local zone on a terminal, else in UTC. An invalid time stays a number."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, None if sys.stdout.isatty() else UTC)
     except (ValueError, OverflowError, OSError):
@@ -132,7 +132,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Format a duration in the largest unit that divides it, else in its two largest: `90 seconds`, `2 days 3 hours`.
+    """Formats a duration in the largest unit that divides it, else in its two largest: `90 seconds`, `2 days 3 hours`.
 
     Below one minute the second unit is a tenth of a second, below one second it is a millisecond.
     """
@@ -141,7 +141,7 @@ def format_duration(duration_ms: int) -> str:
             return format_count(duration_ms // unit_ms, name)
     if duration_ms < _MINUTE_MS:
         return f"{duration_ms:,} ms" if duration_ms < 1000 else f"{duration_ms / 1000:.1f} seconds"
-    index = next(place for place, (unit_ms, _) in enumerate(_TIME_UNITS) if duration_ms >= unit_ms)
+    index = next(index for index, (unit_ms, _) in enumerate(_TIME_UNITS) if duration_ms >= unit_ms)
     (large_ms, large), (small_ms, small) = _TIME_UNITS[index : index + 2]
     count, rest = divmod(duration_ms, large_ms)
     smaller = f" {format_count(rest // small_ms, small)}" if rest >= small_ms else ""
@@ -153,7 +153,7 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 
 
 def format_partitions(topics: Sequence[Mapping[str, Any]]) -> str:
-    """Format partitions by topic, `orders/0,3 rides/1`; those of the first ten topics."""
+    """Formats partitions by topic, `orders/0,3 rides/1`; those of the first ten topics."""
     named = [f"{entry['topic']}/{','.join(map(str, entry['partitions']))}" for entry in topics[:NAMED_MAX]]
     more = [f"and of {len(topics) - NAMED_MAX} more topics"] if len(topics) > NAMED_MAX else []
     return " ".join([*named, *more])

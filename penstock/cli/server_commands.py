@@ -22,7 +22,7 @@ GROUP = "penstock.commands"
 
 
 def load_server_command(name: str) -> click.Command:
-    """Import a command of the server. Raises Failure if the server is missing, shadowed or of another version."""
+    """Imports a command of the server. Raises Failure if the server is missing, shadowed or of another version."""
     server = find_server(f"`penstock {name}`")
     points = {point.name: point for point in server.entry_points if point.group == GROUP}
     if name not in points:
@@ -34,7 +34,7 @@ def load_server_command(name: str) -> click.Command:
 
 
 def find_server(what: str) -> Distribution:
-    """Return the installed server. Raises Failure, in one line, if there is none."""
+    """Returns the installed server. Raises Failure, in one line, if there is none."""
     try:
         return distribution(SERVER)
     except PackageNotFoundError:
@@ -43,29 +43,29 @@ def find_server(what: str) -> Distribution:
 
 
 def check_not_shadowed(server: Distribution) -> None:
-    """Raise Failure if one of the server's top-level names would be imported from another place."""
+    """Raises Failure if one of the server's top-level names would be imported from another place."""
     roots = {_root_of(server), Path(__file__).resolve().parents[2]}  # the second: a source tree that runs in place
     for name in (server.read_text("top_level.txt") or "").split():
         places = _places_of(name)
-        if not roots & {place.parent for place in places}:
-            found = ", ".join(map(str, places)) or "nowhere"
+        if not roots & {directory.parent for directory in places}:
+            present = ", ".join(map(str, places)) or "nowhere"
             raise Failure(
-                f"{SERVER} has a package {name}, and Python finds {found} in its place: "
+                f"{SERVER} has a package {name}, and Python finds {present} in its place: "
                 f"install {SERVER} into an environment of its own"
             )
 
 
 def _places_of(name: str) -> list[Path]:
-    """Return the places Python would import a top-level name from: a package's directory, or a module's file."""
+    """Returns the places Python would import a top-level name from: a package's directory, or a module's file."""
     spec = find_spec(name)
     if spec is None:
         return []
     places: Iterable[str] = spec.submodule_search_locations or [spec.origin or ""]
-    return [Path(place).resolve() for place in places]
+    return [Path(path).resolve() for path in places]
 
 
 def _root_of(server: Distribution) -> Path:
-    """Return the directory of the server's packages: site-packages, or the clone of an editable installation."""
+    """Returns the directory of the server's packages: site-packages, or the clone of an editable installation."""
     origin = json.loads(server.read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):
         return Path(unquote(urlsplit(origin["url"]).path)).resolve()

@@ -53,7 +53,7 @@ class Consumer(AsyncClosing):
         return record
 
     def next_nowait(self) -> Record | None:
-        """Return the next record that is already fetched, or None."""
+        """Returns the next record that is already fetched, or None."""
         if self._index >= len(self._records):
             return None
         record = self._records[self._index]
@@ -62,13 +62,13 @@ class Consumer(AsyncClosing):
         return record
 
     async def next(self) -> Record | None:
-        """Return the next record; None at the end, which only a consumer without `follow` reaches."""
+        """Returns the next record; None at the end, which only a consumer without `follow` reaches."""
         while self._index >= len(self._records) and not self._is_at_end:
             await self._next_list(None)
         return self.next_nowait()
 
     async def start(self) -> None:
-        """Fix the start offset of each partition. The first read calls it too. Raises ClientClosed."""
+        """Fixes the start offset of each partition. The first read calls it too. Raises ClientClosed."""
         self._check_open()
         if self._fetcher is None:
             fetcher, starts = await self._opener()
@@ -82,7 +82,7 @@ class Consumer(AsyncClosing):
             self._topic_id = fetcher.topic_id
 
     async def poll(self, timeout_ms: int | None = None) -> list[Record]:
-        """Return records of one partition, in order; [] if none arrived in time or, without following, at the end."""
+        """Returns records of one partition, in order; [] if none arrived in time or, without following, at the end."""
         if self._index >= len(self._records):
             await self._next_list(timeout_ms)
         records = self._records[self._index :] if self._index else self._records
@@ -91,7 +91,7 @@ class Consumer(AsyncClosing):
         return records
 
     def positions(self) -> dict[int, int]:
-        """Return the next offset of each partition after the records handed out so far, processed or not."""
+        """Returns the next offset of each partition after the records handed out so far, processed or not."""
         return dict(self._positions)
 
     @property
@@ -108,7 +108,7 @@ class Consumer(AsyncClosing):
         return self._is_at_end
 
     async def close(self) -> None:
-        """Stop fetching. Records that were fetched but not handed out are dropped; positions() does not count them."""
+        """Stops fetching. Records that were fetched but not handed out are dropped; positions() does not count them."""
         self._is_closed = True
         self._records, self._index, self._after_list = [], 0, None
         if self._fetcher is not None:
@@ -144,7 +144,7 @@ class Consumer(AsyncClosing):
         self._after_list = (fetched.partition, fetched.next_offset)
 
     def _finish_list(self) -> None:
-        """Advance the position past the last record of a finished list, over offsets that hold no records."""
+        """Advances the position past the last record of a finished list, over offsets that hold no records."""
         if self._after_list is not None:
             partition, next_offset = self._after_list
             self._positions[partition] = next_offset
@@ -152,12 +152,12 @@ class Consumer(AsyncClosing):
 
 
 def decoding(decode: Decode, made: Deserializers) -> Decode:
-    """Return a decoding whose records have these deserializers."""
+    """Returns a decoding whose records have these deserializers."""
     return lambda topic, fetched: with_deserializers(decode(topic, fetched), made)
 
 
 def decode_json(topic: str, fetched: Fetched) -> list[Record]:
-    """Decode the records of a JSON answer. Raises ClientError if it is not one."""
+    """Decodes the records of a JSON answer. Raises ClientError if it is not one."""
     try:
         return decode_records(fetched.body)
     except ValueError as error:

@@ -43,7 +43,7 @@ class Delivery(msgspec.Struct):
     topic_ids: dict[str, str] = msgspec.field(default_factory=dict)  # of the assigned topics
 
     def records(self) -> list[Record]:
-        """Return all records; each has its topic and partition."""
+        """Returns all records; each has its topic and partition."""
         records = []
         for part in self.partitions:
             for record in part.records:
@@ -53,11 +53,11 @@ class Delivery(msgspec.Struct):
         return records
 
     def slots(self) -> set[TopicPartition]:
-        """Return the partitions that the delivery has records of."""
+        """Returns the partitions that the delivery has records of."""
         return {TopicPartition(part.topic, part.partition) for part in self.partitions if part.records}
 
     def positions(self, count: int) -> Positions:
-        """Return the positions after the first `count` records, of the partitions that these are from."""
+        """Returns the positions after the first `count` records, of the partitions that these are from."""
         positions: Positions = {}
         for part in self.partitions:
             taken = min(count, len(part.records))
@@ -69,23 +69,23 @@ class Delivery(msgspec.Struct):
         return positions
 
     def deleted_topics(self) -> set[str]:
-        """Return the topics that were deleted while the member had their partitions."""
-        return {one.topic for one in self.partitions if one.problem and one.problem["code"] in _DELETED}
+        """Returns the topics that were deleted while the member had their partitions."""
+        return {part.topic for part in self.partitions if part.problem and part.problem["code"] in _DELETED}
 
     def problem(self) -> ProblemError | None:
-        """Return the problem of a partition, one that does not pass by itself if there is one.
+        """Returns the problem of a partition, one that does not pass by itself if there is one.
 
         None for a deleted topic: the coordinator takes its partitions away.
         """
         deleted = self.deleted_topics()
-        failed = [one.problem for one in self.partitions if one.problem and one.topic not in deleted]
-        found = [problem_from(problem, problem["status"], {}) for problem in failed]
-        return min(found, key=lambda problem: problem.retryable, default=None)
+        failed = [part.problem for part in self.partitions if part.problem and part.topic not in deleted]
+        problems = [problem_from(problem, problem["status"], {}) for problem in failed]
+        return min(problems, key=lambda problem: problem.retryable, default=None)
 
 
 _decode = msgspec.json.Decoder(Delivery).decode
 
 
 def decode_delivery(body: bytes) -> Delivery:
-    """Decode the answer to a poll. Raises ValueError if it is not one."""
+    """Decodes the answer to a poll. Raises ValueError if it is not one."""
     return _decode(body)

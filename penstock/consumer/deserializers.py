@@ -17,7 +17,7 @@ ENTRY_POINTS = "penstock.deserializers"
 
 class Deserializer(Protocol):
     def deserialize(self, topic: str, data: bytes) -> Any:
-        """Return the value of stored bytes. Raises ValueError if they are not of its form."""
+        """Returns the value of stored bytes. Raises ValueError if they are not of its form."""
 
 
 class JsonDeserializer:
@@ -45,14 +45,14 @@ class Deserializers(NamedTuple):
 
 
 def load_deserializer(name: str, **settings: Any) -> Deserializer:
-    """Make the deserializer of this name with these settings. Raises ValueError if no package provides it."""
+    """Makes the deserializer of this name with these settings. Raises ValueError if no package provides it."""
     brought = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name in _OWN:
         return _OWN[name](**settings)
     if name not in brought:
-        known = ", ".join(sorted({*_OWN, *brought}))
+        names = ", ".join(sorted({*_OWN, *brought}))
         raise ValueError(
-            f"no deserializer {name!r}; available: {known}. Install a package with an entry point {name!r} in the "
+            f"no deserializer {name!r}; available: {names}. Install a package with an entry point {name!r} in the "
             f"group {ENTRY_POINTS}"
         )
     made: Deserializer = brought[name].load()(**settings)
@@ -60,7 +60,7 @@ def load_deserializer(name: str, **settings: Any) -> Deserializer:
 
 
 def deserializers(key: str | Deserializer | None, value: str | Deserializer | None) -> Deserializers | None:
-    """Return those of a consumer; None if it has none. Raises ValueError for an unknown name."""
+    """Returns those of a consumer; None if it has none. Raises ValueError for an unknown name."""
     if key is None and value is None:
         return None
-    return Deserializers(*(load_deserializer(one) if isinstance(one, str) else one for one in (key, value)))
+    return Deserializers(*(load_deserializer(given) if isinstance(given, str) else given for given in (key, value)))

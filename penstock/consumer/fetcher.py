@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from penstock.consumer.start import StartPosition, start_positions
+from penstock.consumer.start import StartPosition, find_starts
 from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.transport import api
@@ -82,7 +82,7 @@ class Fetcher:
         return f"<Fetcher {self._topic} following={self._unfinished} ready={self._ready.qsize()}>"
 
     async def next(self) -> Fetched | None:
-        """Return the next answer of any partition; None when all are at their end. Raises a partition's error."""
+        """Returns the next answer of any partition; None when all are at their end. Raises a partition's error."""
         while self._failure is None:
             if self._unfinished == 0:
                 return None
@@ -105,7 +105,7 @@ class Fetcher:
         await self._stop_tasks()
 
     async def _run(self, start: StartPosition) -> None:
-        """Follow one partition, then queue its end: None, or the error that ended it."""
+        """Follows one partition, then queues its end: None, or the error that ended it."""
         try:
             await self._follow(start.partition, start.offset, None if self._view.is_following else start.end)
         except Exception as error:  # next() raises it to the caller
@@ -114,13 +114,13 @@ class Fetcher:
             self._ready.put_nowait(None)
 
     async def _watch(self, growth: Growth) -> None:
-        """Follow the partitions that the topic grows by, from their beginning."""
+        """Follows the partitions that the topic grows by, from their beginning."""
         while True:
             await asyncio.sleep(self._options.partitions_age_ms_max / 1000)
             with contextlib.suppress(ClientError):  # the other partitions report an error that persists
                 new = [number for number in range(await growth(self._topic)) if number not in self._credits]
                 give_up_ms = self._options.unreachable_timeout_ms
-                for start in await start_positions(self._attempts, self._topic, new, "earliest", give_up_ms):
+                for start in await find_starts(self._attempts, self._topic, new, "earliest", give_up_ms):
                     self._credits[start.partition] = asyncio.Semaphore(self._options.prefetch_batches)
                     self._unfinished += 1
                     self._tasks.append(asyncio.get_running_loop().create_task(self._run(start)))
@@ -168,7 +168,7 @@ class Fetcher:
         return Fetched(partition, answer.body, offset, _next_offset(answer), topic_id)
 
     async def _start_again(self, partition: int, problem: ProblemError) -> StartPosition | None:
-        """Return the first position in a topic that was created again; None: it does not have the partition.
+        """Returns the first position in a topic that was created again; None: it does not have the partition.
 
         Raises `problem` by the caller's policy.
         """
@@ -181,7 +181,7 @@ class Fetcher:
             self._epochs.clear()
         try:
             give_up_ms = self._options.unreachable_timeout_ms
-            [start] = await start_positions(self._attempts, self._topic, [partition], "earliest", give_up_ms)
+            [start] = await find_starts(self._attempts, self._topic, [partition], "earliest", give_up_ms)
         except ProblemError as missing:
             if missing.code != "unknown_partition":
                 raise
@@ -195,7 +195,7 @@ class Fetcher:
 
 
 def reposition(problem: ProblemError, policy: str) -> int:
-    """Return the next offset after a 410 or 416, by the caller's policy. Raises `problem` if there is none."""
+    """Returns the next offset after a 410 or 416, by the caller's policy. Raises `problem` if there is none."""
     bound = {"earliest": "log_start", "latest": "high_watermark", "fail": None}[policy]
     if problem.code not in _OUT_OF_RANGE or bound is None or not isinstance(problem.members.get(bound), int):
         raise problem
@@ -210,6 +210,6 @@ def _next_offset(answer: Answer) -> int:
 
 
 def _leader_epoch(answer: Answer) -> int:
-    """Return the leader epoch of an answer; 0 if the node is of an older release."""
+    """Returns the leader epoch of an answer; 0 if the node is of an older release."""
     text = answer.headers.get("Penstock-Leader-Epoch", "")
     return int(text) if text.isdecimal() else 0

@@ -96,45 +96,45 @@ class GroupConsumer(AsyncClosing):
         return frozenset(self._member.paused)
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read no more of these partitions, from the next delivery on. The member keeps them."""
-        self._member.paused |= {TopicPartition(*one) for one in partitions}
+        """Reads no more of these partitions, from the next delivery on. The member keeps them."""
+        self._member.paused |= {TopicPartition(*partition) for partition in partitions}
 
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions again, from the next delivery on."""
-        self._member.paused -= {TopicPartition(*one) for one in partitions}
+        """Reads these partitions again, from the next delivery on."""
+        self._member.paused -= {TopicPartition(*partition) for partition in partitions}
 
     def next_nowait(self) -> Record | None:
-        """Return the next record that is already here, or None."""
+        """Returns the next record that is already here, or None."""
         records, index = self._records, self._taken
         if self._failed:
-            index = self._taken = self._behind_failed(index)
+            index = self._taken = self._index_past_failed(index)
         if index >= len(records):
             return None
         self._finished, self._taken = index, index + 1
         return records[index]
 
     async def next(self) -> Record:
-        """Return the next record. Waits for one."""
+        """Returns the next record. Waits for one."""
         while (record := self.next_nowait()) is None:
             await self.wait()
         return record
 
     async def wait(self, timeout_ms: int | None = None) -> None:
-        """Wait for a delivery, which next_nowait() hands out. Call it only when all records are finished."""
-        self._taken = self._behind_failed(self._taken) if self._failed else self._taken
+        """Waits for a delivery, which next_nowait() hands out. Call it only when all records are finished."""
+        self._taken = self._index_past_failed(self._taken) if self._failed else self._taken
         if self._taken >= len(self._records):
             await self._next_delivery(timeout_ms)
 
     async def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> list[Record]:
-        """Return records of the member's partitions; [] if none arrived in time. The next call finishes them."""
+        """Returns records of the member's partitions; [] if none arrived in time. The next call finishes them."""
         await self.wait(timeout_ms)
         begin = self._finished = self._taken
         self._taken = len(self._records) if max_records is None else min(begin + max_records, len(self._records))
         records = self._records[begin : self._taken]
-        return [one for one in records if _slot(one) not in self._failed] if self._failed else records
+        return [record for record in records if _slot(record) not in self._failed] if self._failed else records
 
     def fail(self, record: Record, error: str = "") -> None:
-        """Report that a record could not be processed, with the next delivery.
+        """Reports that a record could not be processed, with the next delivery.
 
         It comes again then, with the later records of its partition: leave those alone that you have already. After
         the group's `deliveries_max` failures it goes to its `dead_letter_topic`. Raises ValueError without auto-commit.
@@ -152,7 +152,7 @@ class GroupConsumer(AsyncClosing):
         idle_ms: int | None = None,
         is_reporting_failures: bool = False,
     ) -> None:
-        """Call `work` for every record: one task for each partition, which takes its records in order.
+        """Calls `work` for every record: one task for each partition, which takes its records in order.
 
         A delivery is committed when all of its records are finished. An error of `work` cancels the other tasks and is
         raised, and the delivery comes again; with `is_reporting_failures` it is reported by fail(), and the run goes
@@ -163,18 +163,18 @@ class GroupConsumer(AsyncClosing):
         while (records := await self.poll(idle_ms)) or idle_ms is None:
             async with asyncio.TaskGroup() as tasks:
                 for part in by_partition(records):
-                    tasks.create_task(_in_order(work, part, fail))
+                    tasks.create_task(_process_in_order(work, part, fail))
             if records and not self.is_auto_commit:
                 await self.commit()
 
     async def start(self) -> None:
-        """Prepare the group for commits by hand. The first read calls it too, and joins."""
+        """Prepares the group for commits by hand. The first read calls it too, and joins."""
         if not self._is_started and not self._member.terms.auto_commit:
             await self._member.commit_by_hand()
         self._is_started = True
 
     async def commit(self) -> bool:
-        """Commit all records handed out so far; durable afterwards.
+        """Commits all records handed out so far; durable afterwards.
 
         Returns False if some of their partitions are another member's by now, which gets these records.
         """
@@ -182,7 +182,7 @@ class GroupConsumer(AsyncClosing):
         return await self._commit_finished()
 
     async def close(self, *, leave: bool = True) -> None:
-        """Commit the finished records, unless commits are by hand, and leave the group. Dropped records come again.
+        """Commits the finished records, unless commits are by hand, and leaves the group. Dropped records come again.
 
         Without `leave` the member keeps its partitions for its session: for a restart with the same member id.
         """
@@ -200,12 +200,12 @@ class GroupConsumer(AsyncClosing):
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
         if self._member.terms.auto_commit:
-            await _in_time(self._commit_finished())
+            await _wait_bounded(self._commit_finished())
         self._records = self._records[: self._taken]
         await self._reassign(set())
 
     async def abort(self) -> None:
-        """Stop at once without a request, as a crash would: records that are not committed are delivered again."""
+        """Stops at once without a request, as a crash would: records that are not committed are delivered again."""
         self._is_closed = True
         self._records = self._records[: self._taken]
         if self._polling is not None:
@@ -214,12 +214,12 @@ class GroupConsumer(AsyncClosing):
         await self._end_heartbeats()
 
     async def leave(self) -> None:
-        """Leave the group. Without an answer in time the session ends by itself."""
+        """Leaves the group. Without an answer in time the session ends by itself."""
         if self._is_started:
-            await _in_time(self._member.leave())
+            await _wait_bounded(self._member.leave())
 
     async def _next_delivery(self, timeout_ms: int | None) -> None:
-        """Finish the records of the last delivery and wait for the next; a poll that is not over goes on."""
+        """Finishes the records of the last delivery and waits for the next; a poll that is not over goes on."""
         self._finished = self._taken
         await self._end_heartbeats()
         await self._raise_problem()
@@ -239,7 +239,9 @@ class GroupConsumer(AsyncClosing):
     async def _take(self, delivery: Delivery) -> None:
         if self._delivery is not None and not self._member.terms.auto_commit:
             self._read |= self._delivery.positions(self._finished)
-            for topic in _changed(self._delivery.topic_ids, delivery.topic_ids):  # it was deleted and created again
+            for topic in _recreated_topics(
+                self._delivery.topic_ids, delivery.topic_ids
+            ):  # it was deleted and created again
                 self._read = {slot: at for slot, at in self._read.items() if slot.topic != topic}
         if self._joins != self._member.joins:  # the membership had ended, and positions are the committed ones
             self._joins = self._member.joins
@@ -264,8 +266,8 @@ class GroupConsumer(AsyncClosing):
         else:
             await self._raise_problem()
 
-    def _behind_failed(self, index: int) -> int:
-        """Return the index of the next record whose partition has not failed."""
+    def _index_past_failed(self, index: int) -> int:
+        """Returns the index of the next record whose partition has not failed."""
         while index < len(self._records) and _slot(self._records[index]) in self._failed:
             index += 1
         return index
@@ -283,7 +285,7 @@ class GroupConsumer(AsyncClosing):
         return is_complete
 
     async def _raise_problem(self) -> None:
-        """Raise the problem of a partition after the records of the others, and go on with the next call."""
+        """Raises the problem of a partition after the records of the others, and go on with the next call."""
         problem, self._problem = self._problem, None
         if problem is not None:
             if self._member.terms.auto_commit:
@@ -291,7 +293,7 @@ class GroupConsumer(AsyncClosing):
             raise problem
 
     async def _note_assignment(self, delivery: Delivery) -> None:
-        """Ask for the assignment if it has changed. A partition that the delivery has is not revoked yet."""
+        """Asks for the assignment if it has changed. A partition that the delivery has is not revoked yet."""
         seen = (self._joins, delivery.member_epoch, delivery.assigned)
         if seen == self._seen or self._events == _NO_EVENTS:
             return
@@ -310,7 +312,7 @@ class GroupConsumer(AsyncClosing):
                 await result
 
     async def _keep_alive(self) -> None:
-        """Send heartbeats while the caller works. Drops what is left of the delivery if the membership has ended."""
+        """Sends heartbeats while the caller works. Drops what is left of the delivery if the membership has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._poll_interval_s_max):
                 is_member = True
@@ -322,7 +324,7 @@ class GroupConsumer(AsyncClosing):
                 self._delivery, self._records, self._taken, self._finished = None, [], 0, 0
 
     async def _commit_often(self, interval_s: float) -> None:
-        """Commit the finished records of a long delivery while the caller works on the others."""
+        """Commits the finished records of a long delivery while the caller works on the others."""
         committed = 0
         while True:
             await asyncio.sleep(interval_s)
@@ -333,26 +335,26 @@ class GroupConsumer(AsyncClosing):
                     committed = finished
 
     async def _end_heartbeats(self) -> None:
-        running = [one for one in (self._heartbeats, self._commits) if one is not None]
+        running = [task for task in (self._heartbeats, self._commits) if task is not None]
         self._heartbeats = self._commits = None
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def _recreated_topics(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return [topic for topic, topic_id in after.items() if before.get(topic, topic_id) != topic_id]
 
 
 def by_partition(records: Iterable[Record]) -> list[list[Record]]:
-    """Return the records of each partition, in order."""
+    """Returns the records of each partition, in order."""
     parts: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         parts.setdefault((record.topic, record.partition), []).append(record)
     return list(parts.values())
 
 
-async def _in_order(
+async def _process_in_order(
     work: Callable[[Record], Awaitable[None]], records: Iterable[Record], fail: Callable[[Record, str], None] | None
 ) -> None:
     for record in records:
@@ -369,8 +371,8 @@ def _slot(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition)
 
 
-async def _in_time(work: Awaitable[object]) -> None:
-    """Await for a bounded time, whatever becomes of it: records that are not committed are delivered again."""
+async def _wait_bounded(work: Awaitable[object]) -> None:
+    """Awaits for a bounded time, whatever becomes of it: records that are not committed are delivered again."""
     with contextlib.suppress(ClientError, TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await work

@@ -78,7 +78,7 @@ class GroupMember:
         return f"<GroupMember {self.terms.group}/{self.terms.member_id} epoch={self._epoch} joins={self.joins}>"
 
     async def poll(self, failed: Sequence[FailedRecord] = ()) -> Delivery:
-        """Commit the last delivery and return the next, which is empty if nothing arrived in time.
+        """Commits the last delivery and returns the next, which is empty if nothing arrived in time.
 
         `failed` are records of the last delivery: it is committed up to them.
 
@@ -87,8 +87,8 @@ class GroupMember:
         """
         give_up_at = math.inf
         while True:
-            wish, wait_ms = self._wish(failed), self._options.fetch_wait_ms
-            request = api.group_poll(self.terms.group, self.terms.member_id, wish, self._options.rack)
+            body, wait_ms = self._wish(failed), self._options.fetch_wait_ms
+            request = api.group_poll(self.terms.group, self.terms.member_id, body, self._options.rack)
             give_up_ms = self._options.unreachable_timeout_ms
             try:
                 answer = await self._attempts.send_with_retries(request, give_up_ms, wait_ms=wait_ms)
@@ -114,8 +114,8 @@ class GroupMember:
         await self._pause_after(delivery)
         return delivery
 
-    async def missing_topics(self) -> list[str]:
-        """Return those of the consumer's topics that do not exist."""
+    async def find_missing_topics(self) -> list[str]:
+        """Returns those of the consumer's topics that do not exist."""
         missing = []
         for topic in self.terms.topics:
             try:
@@ -126,8 +126,8 @@ class GroupMember:
         return missing
 
     async def check_topics(self) -> None:
-        """Note deleted topics. Raises ProblemError if all topics of the consumer are, and it has no pattern."""
-        missing = await self.missing_topics()
+        """Notes deleted topics. Raises ProblemError if all topics of the consumer are, and it has no pattern."""
+        missing = await self.find_missing_topics()
         for topic in missing:
             self.note_deleted(topic)
         self._left_out = set(missing)
@@ -136,30 +136,30 @@ class GroupMember:
             raise ProblemError(text, status=404, code=UNKNOWN_TOPIC, retryable=False, no_side_effects=True)
 
     def note_deleted(self, topic: str) -> None:
-        """Log once that a topic is gone."""
+        """Logs once that a topic is gone."""
         if topic not in self._deleted:
             self._deleted.add(topic)
             _log.warning("group %s: topic %s was deleted, the others are read", self.terms.group, topic)
 
     def note_read(self, topics: Iterable[str]) -> None:
-        """Note that topics exist: one that is deleted again is logged again."""
+        """Notes that topics exist: one that is deleted again is logged again."""
         self._deleted.difference_update(topics)
 
     async def _pass_over_deleted(self, problem: ProblemError, give_up_at: float) -> None:
-        """Wait until the coordinator takes away the partitions of deleted topics. Raises if all topics are gone."""
+        """Waits until the coordinator takes away the partitions of deleted topics. Raises if all topics are gone."""
         await self.check_topics()
         if asyncio.get_running_loop().time() >= give_up_at:
             raise problem
         await asyncio.sleep(_DELETED_PAUSE_S)
 
     def forget(self) -> None:
-        """Forget the membership, which has ended, and the delivery. The next poll joins."""
+        """Forgets the membership, which has ended, and the delivery. The next poll joins."""
         self._epoch, self._token = 0, None
 
     async def heartbeat(self) -> list[TopicPartition] | None:
-        """Keep the session alive. Returns the assigned partitions; None if the membership has ended."""
-        wish = {"member_id": self.terms.member_id, "member_epoch": self._epoch}
-        request = api.group_heartbeat(self.terms.group, wish)
+        """Keeps the session alive. Returns the assigned partitions; None if the membership has ended."""
+        body = {"member_id": self.terms.member_id, "member_epoch": self._epoch}
+        request = api.group_heartbeat(self.terms.group, body)
         try:
             document = await self._send(request)
         except ProblemError as problem:
@@ -167,10 +167,10 @@ class GroupMember:
                 raise
             return None
         self.heartbeat_ms = document["heartbeat_ms"]
-        return [TopicPartition(one["topic"], one["partition"]) for one in document["assignment"]]
+        return [TopicPartition(partition["topic"], partition["partition"]) for partition in document["assignment"]]
 
     async def commit(self, positions: Positions) -> bool:
-        """Commit positions. Returns False if some partitions are another member's by now: those are left out."""
+        """Commits positions. Returns False if some partitions are another member's by now: those are left out."""
         if not self._epoch:
             return False
         offsets = [{"topic": slot.topic, "partition": slot.partition, "offset": at} for slot, at in positions.items()]
@@ -193,7 +193,7 @@ class GroupMember:
         self.forget()
 
     async def commit_by_hand(self) -> None:
-        """Set the group's `auto_commit` to false: tokens then carry positions and commit nothing."""
+        """Sets the group's `auto_commit` to false: tokens then carry positions and commit nothing."""
         try:
             described = await self._send(api.describe_group(self.terms.group))
         except ProblemError as problem:
@@ -207,9 +207,9 @@ class GroupMember:
         return (await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms)).json()
 
     def _wish(self, failed: Sequence[FailedRecord]) -> dict[str, Any]:
-        """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
+        """Returns the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
         terms, options = self.terms, self._options
-        wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
+        body: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
         wished = {
             "max_records": terms.max_records,
             "min_bytes": terms.min_bytes,
@@ -217,10 +217,10 @@ class GroupMember:
             "filter": list(terms.filters) or None,
             "paused": [slot._asdict() for slot in sorted(self.paused)] or None,
         }
-        wish |= {name: value for name, value in wished.items() if value is not None}
+        body |= {name: value for name, value in wished.items() if value is not None}
         if self._epoch:
-            reports = {"failed": [one._asdict() for one in failed]} if failed else {}
-            return {**wish, **reports, "token": self._token}
+            reports = {"failed": [failure._asdict() for failure in failed]} if failed else {}
+            return {**body, **reports, "token": self._token}
         timeouts = {
             "session_timeout_ms": terms.session_timeout_ms,
             "rebalance_timeout_ms": terms.rebalance_timeout_ms,
@@ -230,10 +230,10 @@ class GroupMember:
             "topics_pattern": terms.topics_pattern,
             "topics_exclude": terms.topics_exclude,
         }
-        return {**wish, **{name: one for name, one in topics.items() if one}, **timeouts}
+        return {**body, **{name: value for name, value in topics.items() if value}, **timeouts}
 
     async def _pause_after(self, delivery: Delivery) -> None:
-        """Pause before the poll after an answer that has a problem and no records: it was answered at once."""
+        """Pauses before the poll after an answer that has a problem and no records: it was answered at once."""
         problem = delivery.problem()
         is_stuck = problem is not None and not delivery.slots()
         self._failures = self._failures + 1 if is_stuck else 0

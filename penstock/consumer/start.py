@@ -25,14 +25,14 @@ class StartPosition(NamedTuple):
     topic_id: str | None = None  # of the topic that these are of; None: the node is of an older release
 
     def ending_at(self, end: int) -> StartPosition:
-        """Return the position with an earlier end. An end before the start leaves nothing to read."""
+        """Returns the position with an earlier end. An end before the start leaves nothing to read."""
         return self if end >= self.end else self._replace(end=max(end, min(self.offset, self.end)))
 
 
-async def start_positions(
+async def find_starts(
     attempts: Attempts, topic: str, partitions: Iterable[int], start: Start, give_up_ms: int
 ) -> list[StartPosition]:
-    """Find all start positions concurrently. A partition that a mapping omits begins at its earliest record."""
+    """Finds all start positions concurrently. A partition that a mapping omits begins at its earliest record."""
 
     async def find(partition: int) -> StartPosition:
         timestamp = _timestamp_of(start)
@@ -60,5 +60,5 @@ def _offset_of(start: Start, partition: int, bounds: Mapping[str, Any]) -> int:
         return log_start
     if start == "latest":
         return high_watermark
-    found = bounds["offset"]  # none at or after the time: wait for new records
-    return high_watermark if found is None else int(found)
+    offset = bounds["offset"]  # none at or after the time: wait for new records
+    return high_watermark if offset is None else int(offset)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import crc32c
 
@@ -55,7 +56,7 @@ class StoredRecord(Record):
 
 
 def decode_stored(body: bytes, topic: str, partition: int, offset: int) -> list[Record]:
-    """Decode the records from `offset` on; the first batch may begin before. Raises ChecksumMismatch, ClientError."""
+    """Decodes the records from `offset` on; the first batch may begin before. Raises ChecksumMismatch, ClientError."""
     view, position, expected = memoryview(body), 0, 0
     records: list[Record] = []
     while position < len(view):
@@ -71,11 +72,11 @@ def decode_stored(body: bytes, topic: str, partition: int, offset: int) -> list[
         position += len(batch)
         expected = base_offset + last_delta + 1
         if expected > offset and not attributes & _CONTROL_BIT:
-            records += _decoded(batch, topic, partition, base_offset, expected - 1, offset)
+            records += _decode_batch(batch, topic, partition, base_offset, expected - 1, offset)
     return records
 
 
-def _decoded(
+def _decode_batch(
     batch: memoryview, topic: str, partition: int, base_offset: int, last_offset: int, offset: int
 ) -> Sequence[Record]:
     try:
@@ -99,12 +100,18 @@ def _decoded(
         ]
 
 
-_Fields = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-"""Offset, timestamp in milliseconds, key, value, headers."""
+class _Fields(NamedTuple):
+    """The fields of a stored record."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 def _fields(batch: bytes, base_offset: int) -> Iterator[_Fields]:
-    """Yield the records of one batch. Raises ValueError, IndexError or a decompressor's error for a malformed one."""
+    """Yields the records of one batch. Raises ValueError, IndexError or a decompressor's error for a malformed one."""
     attributes = _HEADER.unpack_from(batch)[5]
     base_timestamp, largest_timestamp = _TIMES.unpack_from(batch, _TIMES_AT)
     data = decompress(batch[_HEADER_BYTES:], _CODECS[attributes & _CODEC_BITS])
@@ -125,13 +132,13 @@ def _fields(batch: bytes, base_offset: int) -> Iterator[_Fields]:
         if at != end:
             raise ValueError("the length of a record does not match its fields")
         timestamp = largest_timestamp if attributes & _LOG_APPEND_TIME_BIT else base_timestamp + timestamp_delta
-        yield base_offset + offset_delta, timestamp, key, value, tuple(headers)
+        yield _Fields(base_offset + offset_delta, timestamp, key, value, tuple(headers))
     if at != len(data):
         raise ValueError("the batch has more bytes than records")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a zigzag varint. Returns its value and its end."""
+    """Reads a zigzag varint. Returns its value and its end."""
     byte = data[at]
     at += 1
     if byte < 0x80:  # most are one byte
@@ -148,7 +155,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read a length and that many bytes; a length of -1 is None. Returns the bytes and their end."""
+    """Reads a length and that many bytes; a length of -1 is None. Returns the bytes and their end."""
     length, at = _varint(data, at)
     if length < 0:
         return None, at

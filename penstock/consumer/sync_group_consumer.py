@@ -28,8 +28,8 @@ class CallQueue:
     def __init__(self) -> None:
         self._calls: deque[tuple[Callback, list[TopicPartition]]] = deque()
 
-    def queued(self, callback: Callback | None) -> Callback | None:
-        """Return a callback that queues the call of this one."""
+    def queue(self, callback: Callback | None) -> Callback | None:
+        """Returns a callback that queues the call of this one."""
         if callback is None:
             return None
         return lambda partitions: self._calls.append((callback, partitions))
@@ -96,11 +96,11 @@ class GroupConsumer(Closing):
         threads_max: int = 16,
         is_reporting_failures: bool = False,
     ) -> None:
-        """Call `work` for every record, as the async consumer does: one thread for each partition of a delivery."""
+        """Calls `work` for every record, as the async consumer does: one thread for each partition of a delivery."""
         fail = self.fail if is_reporting_failures else None
         with ThreadPoolExecutor(threads_max, "penstock-work") as pool:
             while (records := self.poll(idle_ms)) or idle_ms is None:
-                for done in [pool.submit(_in_order, work, part, fail) for part in by_partition(records)]:
+                for done in [pool.submit(_process_in_order, work, part, fail) for part in by_partition(records)]:
                     done.result()
                 if records and not self._consumer.is_auto_commit:
                     self.commit()
@@ -117,7 +117,7 @@ class GroupConsumer(Closing):
                 self._run(self._consumer.leave())
 
 
-def _in_order(
+def _process_in_order(
     work: Callable[[Record], object], records: Iterable[Record], fail: Callable[[Record, str], None] | None
 ) -> None:
     for record in records:

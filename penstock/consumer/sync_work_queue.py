@@ -66,13 +66,13 @@ class WorkQueue(Closing):
         return WorkRecord(self._run(self._queue.__anext__()), self._run)
 
     def take(self, max_records: int | None = None, *, timeout_ms: int | None = None) -> list[WorkRecord]:
-        found = self._run(self._queue.take(max_records, timeout_ms=timeout_ms))
-        return [WorkRecord(record, self._run) for record in found]
+        records = self._run(self._queue.take(max_records, timeout_ms=timeout_ms))
+        return [WorkRecord(record, self._run) for record in records]
 
     def accept(self, records: Iterable[WorkRecord]) -> list[WorkRecord]:
-        by_record = {id(one.record): one for one in records}
-        refused = self._run(self._queue.accept([one.record for one in by_record.values()]))
-        return [by_record[id(one)] for one in refused]
+        by_record = {id(record.record): record for record in records}
+        refused = self._run(self._queue.accept([record.record for record in by_record.values()]))
+        return [by_record[id(record)] for record in refused]
 
     def close(self) -> None:
         with contextlib.suppress(ClientClosed):  # closing the client has closed it

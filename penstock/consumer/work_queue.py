@@ -55,19 +55,19 @@ class WorkRecord(Record, gc=True):
     _refused_by: ValueError | None = msgspec.field(name=" refused_by", default=None)  # what its deserializer raised
 
     async def accept(self) -> bool:
-        """Finish the record."""
+        """Finishes the record."""
         return not await self._queue.settle([self], "accept")
 
     async def release(self, *, delay_ms: int | None = None, error: str = "") -> bool:
-        """Return the record to the queue, after the delay or the group's."""
+        """Returns the record to the queue, after the delay or the group's."""
         return not await self._queue.settle([self], "release", delay_ms=delay_ms, error=error)
 
     async def reject(self, *, error: str = "") -> bool:
-        """Make the record a dead letter."""
+        """Makes the record a dead letter."""
         return not await self._queue.settle([self], "reject", error=error)
 
     async def extend(self, *, lock_ms: int | None = None) -> bool:
-        """Lock the record for longer, from now on."""
+        """Locks the record for longer, from now on."""
         return not await self._queue.settle([self], "extend", lock_ms=lock_ms)
 
     async def __aenter__(self) -> Self:
@@ -92,9 +92,9 @@ class WorkRecord(Record, gc=True):
             extra = {"topic": self.topic, "partition": self.partition, "offset": self.offset}
             _log.warning("the coordinator was replaced: the record may be delivered again", extra=extra)
 
-    def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
+    def _deserialize(self, data: bytes | None, deserializer: Any) -> Any:
         try:
-            return Record._decoded(self, data, deserializer)
+            return Record._deserialize(self, data, deserializer)
         except ValueError as error:
             self._refused_by = error
             raise
@@ -137,12 +137,12 @@ class WorkQueue(AsyncClosing):
         return self._waiting.popleft()
 
     async def take(self, max_records: int | None = None, *, timeout_ms: int | None = None) -> list[WorkRecord]:
-        """Acquire records; [] if none came in time. Raises ClientError, ClientClosed."""
+        """Acquires records; [] if none came in time. Raises ClientError, ClientClosed."""
         if self._is_closed:
             raise ClientClosed("the queue is closed")
         terms, options = self._terms, self._options
         wait_ms = options.fetch_wait_ms if timeout_ms is None else timeout_ms
-        wish = {
+        body = {
             "topics": list(terms.topics) or None,
             "max_records": max_records or terms.max_records,
             "max_bytes": options.fetch_bytes_max,
@@ -151,24 +151,24 @@ class WorkQueue(AsyncClosing):
             "member_id": terms.member_id,
             "value": terms.value,
         }
-        request = api.acquire_records(terms.group, {name: one for name, one in wish.items() if one is not None})
+        request = api.acquire_records(terms.group, {name: value for name, value in body.items() if value is not None})
         answer = await self._attempts.send_with_retries(request, options.unreachable_timeout_ms, wait_ms=wait_ms)
         try:
-            found = _decode(answer.body)
+            acquired = _decode(answer.body)
         except ValueError as error:
             raise ClientError(f"the answer to an acquire of group {terms.group} is not a node's: {error}") from error
-        self._lock_s = found.lock_ms / 1000
+        self._lock_s = acquired.lock_ms / 1000
         self._locked_until = asyncio.get_running_loop().time() + self._lock_s
-        for topic in set(found.missing_topics) - self._missing:
+        for topic in set(acquired.missing_topics) - self._missing:
             _log.warning("group %s: topic %s was deleted, the others are read", terms.group, topic)
-        self._missing = set(found.missing_topics)
-        for record in found.records:
-            record._lock, record._queue = found.lock or "", self
+        self._missing = set(acquired.missing_topics)
+        for record in acquired.records:
+            record._lock, record._queue = acquired.lock or "", self
             record._deserializers = terms.deserializers
-        return found.records
+        return acquired.records
 
     async def accept(self, records: Iterable[WorkRecord]) -> list[WorkRecord]:
-        """Finish many records with one request for each of their locks. Returns those whose lock was over."""
+        """Finishes many records with one request for each of their locks. Returns those whose lock was over."""
         return await self.settle(records, "accept")
 
     async def settle(
@@ -180,7 +180,7 @@ class WorkQueue(AsyncClosing):
         lock_ms: int | None = None,
         error: str = "",
     ) -> list[WorkRecord]:
-        """Give records an outcome: accept, release, reject or extend. Returns those whose lock was over.
+        """Gives records an outcome: accept, release, reject or extend. Returns those whose lock was over.
 
         Raises ProblemError `lock_unknown` if the coordinator was replaced since: the outcome may be stored, or not.
         """
@@ -188,16 +188,16 @@ class WorkQueue(AsyncClosing):
         for record in records:
             by_lock.setdefault(record._lock, []).append(record)
         more = {"delay_ms": delay_ms, "lock_ms": lock_ms, "error": error or None}
-        wish = {"outcome": outcome, **{name: one for name, one in more.items() if one is not None}}
+        body = {"outcome": outcome, **{name: value for name, value in more.items() if value is not None}}
         refused: list[WorkRecord] = []
         for lock, held in by_lock.items():
             entries = [_entry(record) for record in held]
-            request = api.acknowledge_records(self._terms.group, {"lock": lock, "records": entries, **wish})
+            request = api.acknowledge_records(self._terms.group, {"lock": lock, "records": entries, **body})
             refused += await self._settle(request, held)
         return refused
 
     async def close(self) -> None:
-        """Release the records that were not handed out. The others can still be given an outcome."""
+        """Releases the records that were not handed out. The others can still be given an outcome."""
         self._is_closed = True
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -205,18 +205,18 @@ class WorkQueue(AsyncClosing):
             await self.give_back(waiting)
 
     async def abort(self) -> None:
-        """Stop at once without a request: locks end by themselves."""
+        """Stops at once without a request: locks end by themselves."""
         self._is_closed = True
         self._waiting.clear()
 
     async def give_back(self, records: Iterable[WorkRecord]) -> None:
-        """Release records for others at once. Without an answer in time their locks end by themselves."""
+        """Releases records for others at once. Without an answer in time their locks end by themselves."""
         with contextlib.suppress(ClientError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self.settle(records, "release", delay_ms=0)
 
     def extending(self, record: WorkRecord) -> asyncio.Task[None] | None:
-        """Return a task that keeps the record locked, if the queue was asked to."""
+        """Returns a task that keeps the record locked, if the queue was asked to."""
         return asyncio.create_task(self._extend(record)) if self._terms.is_extending else None
 
     async def _extend(self, record: WorkRecord) -> None:
@@ -236,12 +236,12 @@ class WorkQueue(AsyncClosing):
             answer = await self._attempts.send_with_retries(
                 request, self._options.unreachable_timeout_ms, final="lock_unknown"
             )
-            found = answer.json()["refused"]
+            refused = answer.json()["refused"]
         except ProblemError as problem:
             if problem.code != "lock_expired":
                 raise
-            found = problem.members["refused"]
-        spans = [(one["topic"], one["partition"], one["offset"], one["last_offset"]) for one in found]
+            refused = problem.members["refused"]
+        spans = [(row["topic"], row["partition"], row["offset"], row["last_offset"]) for row in refused]
         return [
             record
             for record in held

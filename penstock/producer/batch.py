@@ -69,7 +69,7 @@ class Batch:
         return self._outcome if isinstance(self._outcome, Exception) else None
 
     def add(self, line: Line) -> int:
-        """Append a record. Returns by how many bytes the batch grew."""
+        """Appends a record. Returns by how many bytes the batch grew."""
         text, is_plain = line
         before_bytes = self.size_bytes
         if is_plain != self.is_plain:
@@ -85,23 +85,23 @@ class Batch:
         return b"\n".join(self.lines)
 
     def keep(self, record: OutgoingRecord) -> None:
-        """Keep the last added record for the interceptors."""
+        """Keeps the last added record for the interceptors."""
         self.kept.append(record)
 
     def complete(self, outcome: BatchPosition | Exception) -> list[OutgoingRecord]:
-        """Set the outcome of every record and release the lines, because deliveries may long outlive them.
+        """Sets the outcome of every record and releases the lines, because deliveries may long outlive them.
 
         Returns the records kept for interceptors, and releases them too.
         """
         assert self._outcome is None
         self._outcome = outcome
         self.lines = []
-        kept, self.kept = self.kept, []
+        kept_records, self.kept = self.kept, []
         self.completed.set()
-        return kept
+        return kept_records
 
     def outcome(self) -> BatchPosition:
-        """Return the position of the records. Raises their error, or InvalidStateError before that is known."""
+        """Returns the position of the records. Raises their error, or InvalidStateError before that is known."""
         if self._outcome is None:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
         if isinstance(self._outcome, Exception):
@@ -110,7 +110,7 @@ class Batch:
         return self._outcome
 
     def split(self, at: list[int]) -> list[Batch]:
-        """Split this batch into parts that begin at these ranks; its deliveries follow their record into its part."""
+        """Splits this batch into parts that begin at these ranks; its deliveries follow their record into its part."""
         assert at[0] == 0
         bounds = [*at, len(self.lines)]
         for start, end in pairwise(bounds):
@@ -162,14 +162,14 @@ class PartitionQueue:
         return self._closed_bytes + (0 if self.open_batch is None else self.open_batch.size_bytes)
 
     def new_batch(self, now: float) -> Batch:
-        """Close the open batch, if there is one, and open the next."""
+        """Closes the open batch, if there is one, and opens the next."""
         self.close_batch()
         self.open_batch = Batch(self.topic, self.partition, now)
         self._is_due = False
         return self.open_batch
 
     def mark_due(self, batch: Batch) -> None:
-        """Mark that the linger of this batch is over. It stays open, and may grow, until a sender takes it."""
+        """Marks that the linger of this batch is over. It stays open, and may grow, until a sender takes it."""
         if batch is self.open_batch:
             self._is_due = True
 
@@ -183,7 +183,7 @@ class PartitionQueue:
         return bool(self._ready) or (self.open_batch is not None and self._is_due)
 
     def peek(self) -> Batch | None:
-        """Return what take() would return."""
+        """Returns what take() would return."""
         if self._ready:
             return self._ready[0]
         return self.open_batch if self._is_due else None
@@ -197,7 +197,7 @@ class PartitionQueue:
         self._ready.extendleft(reversed(batches))
 
     def release(self, batch: Batch) -> None:
-        """Subtract the bytes of a completed batch."""
+        """Subtracts the bytes of a completed batch."""
         self._closed_bytes -= batch.size_bytes
         assert self._closed_bytes >= 0
 
@@ -235,7 +235,7 @@ class Delivery:
         return self.batch.is_complete
 
     def result(self) -> RecordPosition:
-        """Return the position, without waiting. Raises the record's ClientError, or InvalidStateError if not done."""
+        """Returns the position, without waiting. Raises the record's ClientError, or InvalidStateError if not done."""
         self._follow_splits()
         return position_in(self.batch, self._rank)
 
@@ -245,7 +245,7 @@ class Delivery:
 
 
 def position_in(batch: Batch, rank: int) -> RecordPosition:
-    """Return the position of a record. Raises the batch's ClientError, or InvalidStateError before it is complete."""
+    """Returns the position of a record. Raises the batch's ClientError, or InvalidStateError before it is complete."""
     position = batch.outcome()
     offset = None if position.base_offset is None else position.base_offset + rank
     return RecordPosition(batch.topic, batch.partition, offset, position.timestamp)

@@ -23,14 +23,14 @@ class SendBuffer:
         return f"<SendBuffer {self.used_bytes} of {self._bytes_max} bytes, {len(self._waiters)} waiting>"
 
     def take_nowait(self, size_bytes: int) -> bool:
-        """Take room if there is enough and no earlier caller waits. Returns whether it was taken."""
+        """Takes room if there is enough and no earlier caller waits. Returns whether it was taken."""
         if self._waiters or not self._fits(size_bytes):
             return False
         self.used_bytes += size_bytes
         return True
 
     async def take(self, size_bytes: int) -> None:
-        """Take room, waiting for it if the policy is to block. Raises BufferFull if the policy is to raise."""
+        """Takes room, waiting for it if the policy is to block. Raises BufferFull if the policy is to raise."""
         if self.take_nowait(size_bytes):
             return
         if self._full_policy == "raise":
@@ -51,9 +51,9 @@ class SendBuffer:
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0
         while self._waiters and self._fits(self._waiters[0][0]):
-            wanted, granted = self._waiters.popleft()
+            waiting_bytes, granted = self._waiters.popleft()
             if not granted.done():
-                self.used_bytes += wanted
+                self.used_bytes += waiting_bytes
                 granted.set_result(None)
 
     def _fits(self, size_bytes: int) -> bool:

@@ -73,11 +73,11 @@ class Dispatch:
         _unconfirmed.add(self)
 
     def deadline(self, batch: Batch) -> float:
-        """Return the delivery deadline of a batch: loop time, in seconds."""
+        """Returns the delivery deadline of a batch: loop time, in seconds."""
         return batch.created_at + self.options.delivery_timeout_ms / 1000
 
     def request(self, batch: Batch, headers: Mapping[str, str] = {}) -> Request:
-        """Make the request of a batch. Call it once per batch, however often the request is sent."""
+        """Makes the request of a batch. Call it once per batch, however often the request is sent."""
         query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
         plain = batch.body()
         body = compress(plain, self.options.compression)
@@ -94,7 +94,7 @@ class Dispatch:
         )
 
     def split(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> list[Batch]:
-        """Fail a rejected batch, or only the record to blame. Returns the batches to send in its place."""
+        """Fails a rejected batch, or only the record to blame. Returns the batches to send in its place."""
         split = split_for(problem, len(batch.lines))
         if split is None:
             self.complete(queue, batch, problem)
@@ -117,13 +117,13 @@ class Dispatch:
         if not self._incomplete and not self._failed:
             _unconfirmed.discard(self)
         queue.release(batch)
-        kept = batch.complete(outcome)
+        kept_records = batch.complete(outcome)
         self._buffer.release(batch.size_bytes)
-        if kept:
-            self._notify_interceptors(batch, kept)
+        if kept_records:
+            self._notify_interceptors(batch, kept_records)
 
     def reject(self, topic: str, error: Exception) -> Delivery:
-        """Return the Delivery of a record that no batch has taken. flush() raises its error unless it is shown."""
+        """Returns the Delivery of a record that no batch has taken. flush() raises its error unless it is shown."""
         batch = Batch(topic, -1, asyncio.get_running_loop().time())
         batch.complete(error)
         self._failed.append((batch, 1))
@@ -131,7 +131,7 @@ class Dispatch:
         return Delivery(batch, 0)
 
     async def wait_complete(self) -> None:
-        """Wait for all batches opened before the call. Raises the first failure that no Delivery has shown."""
+        """Waits for all batches opened before the call. Raises the first failure that no Delivery has shown."""
         for batch in list(self._incomplete):
             await batch.wait_complete()
         failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)
@@ -142,13 +142,13 @@ class Dispatch:
                 batch.outcome()
 
     async def stop(self) -> None:
-        """Cancel the requests in flight; each task gives its batch a result."""
+        """Cancels the requests in flight; each task gives its batch a result."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def unconfirmed_records(self) -> int:
-        """Count the records without an acknowledgement whose failure no Delivery has shown."""
+        """Counts the records without an acknowledgement whose failure no Delivery has shown."""
         failed = sum(count for batch, count in self._failed if not batch.is_failure_seen)
         return failed + sum(len(batch.lines) for batch in self._incomplete)
 
@@ -156,7 +156,7 @@ class Dispatch:
         return list(self._incomplete)
 
     def _notify_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
-        """Notify the interceptors. Their errors go to the loop's exception handler, because no caller waits here."""
+        """Notifies the interceptors. Their errors go to the loop's exception handler, because no caller waits here."""
         for rank, record in enumerate(records):
             for error in self._preparation.notify(record, batch.failure or position_in(batch, rank)):
                 asyncio.get_running_loop().call_exception_handler(
@@ -165,7 +165,7 @@ class Dispatch:
 
 
 def position_of(answer: Answer, count: int) -> BatchPosition:
-    """Return the position from the answer for the request's one partition. Raises ProblemError if it is missing."""
+    """Returns the position from the answer for the request's one partition. Raises ProblemError if it is missing."""
     try:
         (result,) = answer.json()["results"]
         base_offset, timestamp, stored = result["base_offset"], result["timestamp"], result["count"]
@@ -175,7 +175,7 @@ def position_of(answer: Answer, count: int) -> BatchPosition:
     return BatchPosition(base_offset, timestamp)
 
 
-def stopped() -> ClientClosed:
+def stop_error() -> ClientClosed:
     return ClientClosed("stopped while the record was being sent", no_side_effects=False)
 
 
@@ -191,7 +191,7 @@ class Split(NamedTuple):
 
 
 def split_for(problem: ProblemError, count: int) -> Split | None:
-    """Return how to continue with a rejected batch of `count` records; None if all of it fails.
+    """Returns how to continue with a rejected batch of `count` records; None if all of it fails.
 
     1. The problem names a line or a record: that record fails, the records before and after it are sent.
     2. It names none: the batch is halved, and halved again, until the culprit is alone.
@@ -215,7 +215,7 @@ def warn_of_lost_records(count: int) -> None:
 
 @atexit.register
 def _warn_at_exit() -> None:
-    """Warn of records that a program leaves behind that ends without flush() or close()."""
+    """Warns of records that a program leaves behind that ends without flush() or close()."""
     for dispatch in _unconfirmed:
         if count := dispatch.unconfirmed_records():
             warn_of_lost_records(count)

@@ -34,7 +34,7 @@ Line = tuple[bytes, bool]
 
 
 def line_of(value: Any, key: Any = None, headers: Headers | None = None, timestamp: Timestamp | None = None) -> Line:
-    """Make the line of one record. Raises TypeError or ValueError if it cannot be encoded."""
+    """Makes the line of one record. Raises TypeError or ValueError if it cannot be encoded."""
     # 1. Bytes that are one JSON value are sent unchanged. 2. Other bytes are sent as base64. So is a JSON string given
     # as bytes with headers, because a content type may make the node treat it as text. 3. Anything else is encoded as
     # JSON here, so the caller may change the object afterwards.
@@ -56,19 +56,19 @@ def line_of(value: Any, key: Any = None, headers: Headers | None = None, timesta
 
 
 def as_record_line(plain: bytes) -> bytes:
-    """Return a plain line as a record object, for a batch in which another record needs one."""
+    """Returns a plain line as a record object, for a batch in which another record needs one."""
     return b'{"value":' + plain + b"}"
 
 
 def key_bytes(key: Any) -> bytes:
-    """Return the bytes that the node stores for a key. They decide its partition."""
+    """Returns the bytes that the node stores for a key. They decide its partition."""
     if type(key) is bytes:
         return key
-    return key.encode() if isinstance(key, str) else _dumps(_checked_key(key), None, _NON_STR_KEYS)
+    return key.encode() if isinstance(key, str) else _dumps(_check_key(key), None, _NON_STR_KEYS)
 
 
-def _checked_key(key: Any) -> Any:
-    """Return a key that is neither text nor bytes.
+def _check_key(key: Any) -> Any:
+    """Returns a key that is neither text nor bytes.
 
     Raises TypeError unless it is a JSON value: orjson would store a date or a UUID with quotes around it, and so in
     another partition than the same text. Raises ValueError for NaN and infinities, which would become no key.
@@ -97,7 +97,7 @@ def _key_field(key: Any) -> bytes:
     if isinstance(key, str):
         return b'"key":' + _dumps(key)
     if type(key) is not bytes:
-        return b'"key":' + _dumps(_checked_key(key), None, _NON_STR_KEYS)
+        return b'"key":' + _dumps(_check_key(key), None, _NON_STR_KEYS)
     try:
         return b'"key":' + _dumps(key.decode())
     except UnicodeDecodeError:
@@ -105,20 +105,20 @@ def _key_field(key: Any) -> bytes:
 
 
 def pairs_of(headers: Headers) -> list[tuple[str, HeaderValue]]:
-    """Return the headers as names and values; a name of several values comes as often."""
+    """Returns the headers as names and values; a name of several values comes as often."""
     if not isinstance(headers, Mapping):
         return list(headers)
     pairs: list[tuple[str, Any]] = []
     for name, value in headers.items():
-        pairs += [(name, one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+        pairs += [(name, part) for part in (value if isinstance(value, (list, tuple)) else [value])]
     return pairs
 
 
 def _headers_object(headers: Headers) -> bytes:
-    """Return the headers as a JSON object. Repeated names become arrays, in the order of their values."""
+    """Returns the headers as a JSON object. Repeated names become arrays, in the order of their values."""
     grouped: dict[str, list[Any]] = {}
-    for name, one in pairs_of(headers):
-        grouped.setdefault(name, []).append(_header_value(one))
+    for name, part in pairs_of(headers):
+        grouped.setdefault(name, []).append(_header_value(part))
     return _dumps({name: values[0] if len(values) == 1 else values for name, values in grouped.items()})
 
 

@@ -28,7 +28,7 @@ PartitionerName = Literal["key_hash", "sticky", "round_robin"]
 
 
 def chooser(partitioner: PartitionerName | Partitioner) -> Choose:
-    """Return the function that chooses partitions. Raises ValueError for an unknown name."""
+    """Returns the function that chooses partitions. Raises ValueError for an unknown name."""
     if partitioner == "key_hash":
         return by_key_hash
     if partitioner == "sticky":
@@ -39,16 +39,16 @@ def chooser(partitioner: PartitionerName | Partitioner) -> Choose:
         raise ValueError(
             f"a partitioner is a function, or one of {', '.join(get_args(PartitionerName))}; got {partitioner!r}"
         )
-    return _checked(partitioner)
+    return _check_range(partitioner)
 
 
 def by_key_hash(topic: str, key: Any, partitions: int) -> int | None:
-    """Choose by the hash of the key, as Kafka clients do; sticky without a key."""
+    """Chooses by the hash of the key, as Kafka clients do; sticky without a key."""
     return None if key is None else partition_of_key(key_bytes(key), partitions)
 
 
 def always_sticky(topic: str, key: Any, partitions: int) -> int | None:
-    """Ignore keys, which gives the fullest batches. Records of one key go to any partition."""
+    """Ignores keys, which gives the fullest batches. Records of one key go to any partition."""
     return None
 
 
@@ -64,7 +64,7 @@ class RoundRobin:
         return partition
 
 
-def _checked(partitioner: Partitioner) -> Choose:
+def _check_range(partitioner: Partitioner) -> Choose:
     def choose(topic: str, key: Any, partitions: int) -> int | None:
         partition = partitioner(topic, None if key is None else key_bytes(key), partitions)
         if partition is not None and not 0 <= partition < partitions:
@@ -75,7 +75,7 @@ def _checked(partitioner: Partitioner) -> Choose:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Return Kafka's default partition of a key: murmur2 of the key, modulo the number of partitions."""
+    """Returns Kafka's default partition of a key: murmur2 of the key, modulo the number of partitions."""
     return int(murmurhash2(key, _KAFKA_SEED) & _POSITIVE) % partitions
 
 

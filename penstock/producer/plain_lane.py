@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.errors import ClientError, ProblemError
 from penstock.producer.batch import Batch, PartitionQueue
-from penstock.producer.dispatch import Dispatch, position_of, stopped
+from penstock.producer.dispatch import Dispatch, position_of, stop_error
 
 
 class PlainLane:
@@ -21,7 +21,7 @@ class PlainLane:
         return f"<PlainLane {self.queue!r}>"
 
     def wake(self) -> None:
-        """Start sending if a batch is ready."""
+        """Starts sending if a batch is ready."""
         if not self._is_sending and self.queue.has_ready():
             self._is_sending = True
             self._dispatch.start(self._send_all())
@@ -30,7 +30,7 @@ class PlainLane:
         """No-op: the dispatch cancels the tasks."""
 
     async def _send_all(self) -> None:
-        """Send batches one after the other, until none is ready."""
+        """Sends batches one after the other, until none is ready."""
         try:
             while (batch := self.queue.take()) is not None:
                 await self._deliver(batch)
@@ -47,5 +47,5 @@ class PlainLane:
         except ClientError as error:
             dispatch.complete(self.queue, batch, error)
         except BaseException:  # cancelled, or a bug: every record must get a result
-            dispatch.complete(self.queue, batch, stopped())
+            dispatch.complete(self.queue, batch, stop_error())
             raise

@@ -26,7 +26,7 @@ class Serializer(Protocol):
     """The record's `content-type` header unless the caller gives one; None: no header, as for JSON."""
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        """Return the bytes of a value. Raises TypeError or ValueError if it has no such form; send() raises it too."""
+        """Returns the bytes of a value. Raises TypeError or ValueError if it has no such form; send() raises it too."""
 
 
 class JsonSerializer:
@@ -42,7 +42,7 @@ class StringSerializer:
     content_type: str | None = "text/plain; charset=utf-8"
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        """Encode text as UTF-8. Raises TypeError for anything else."""
+        """Encodes text as UTF-8. Raises TypeError for anything else."""
         if not isinstance(value, str):
             raise TypeError(f"the string serializer takes text, not {type(value).__name__}")
         return value.encode()
@@ -54,7 +54,7 @@ class BytesSerializer:
     content_type: str | None = None
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        """Return the bytes. Raises TypeError for anything else."""
+        """Returns the bytes. Raises TypeError for anything else."""
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise TypeError(f"the bytes serializer takes bytes, not {type(value).__name__}")
         return bytes(value)
@@ -68,14 +68,14 @@ _OWN: dict[str, Callable[..., Serializer]] = {
 
 
 def load_serializer(name: str, **settings: Any) -> Serializer:
-    """Make the serializer of this name with these settings. Raises ValueError if no package provides it."""
+    """Makes the serializer of this name with these settings. Raises ValueError if no package provides it."""
     if name in _OWN:
         return _OWN[name](**settings)
     brought = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in brought:
-        known = ", ".join(sorted({*_OWN, *brought}))
+        names = ", ".join(sorted({*_OWN, *brought}))
         raise ValueError(
-            f"no serializer {name!r}; available: {known}. Install a package with an entry point {name!r} in the group "
+            f"no serializer {name!r}; available: {names}. Install a package with an entry point {name!r} in the group "
             f"{ENTRY_POINTS}"
         )
     made: Serializer = brought[name].load()(**settings)
@@ -101,10 +101,10 @@ class Interceptor(Protocol):
     """Sees every record of a producer, in the order of the list. Must be fast: it runs in send()'s thread."""
 
     def before_send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """Return the record, or another in its place. send() raises its errors, and nothing is sent."""
+        """Returns the record, or another in its place. send() raises its errors, and nothing is sent."""
 
     def on_delivery(self, record: OutgoingRecord, result: Any) -> None:
-        """Receive the RecordPosition, or the ClientError that the record failed with. Must not raise."""
+        """Receives the RecordPosition, or the ClientError that the record failed with. Must not raise."""
 
 
 def _with_default_headers(
@@ -112,7 +112,7 @@ def _with_default_headers(
 ) -> list[tuple[str, HeaderValue]]:
     given = pairs_of(headers or ())
     names = {name for name, _ in given}
-    return [*given, *(one for one in defaults if one[0] not in names)]
+    return [*given, *(header for header in defaults if header[0] not in names)]
 
 
 Prepared = tuple[str, Line, Any, int | None, OutgoingRecord | None]
@@ -145,7 +145,7 @@ class Preparation:
         timestamp: Timestamp | None,
         partition: int | None,
     ) -> Prepared:
-        """Make the line of a record. Raises TypeError, ValueError, and the errors of interceptors."""
+        """Makes the line of a record. Raises TypeError, ValueError, and the errors of interceptors."""
         if self._is_needed:
             if self._headers:
                 headers = _with_default_headers(headers, self._headers)
@@ -161,11 +161,11 @@ class Preparation:
         if self._value is not None and value is not None:
             value = self._value.serialize(topic, value)
             headers = _with_content_type(headers, self._value.content_type)
-        kept = record if self.interceptors else None
-        return topic, line_of(value, key, headers, timestamp), key, partition, kept
+        original = record if self.interceptors else None
+        return topic, line_of(value, key, headers, timestamp), key, partition, original
 
     def notify(self, record: OutgoingRecord, result: Any) -> list[Exception]:
-        """Call every interceptor with the result of a record. Returns the errors that they raise."""
+        """Calls every interceptor with the result of a record. Returns the errors that they raise."""
         raised: list[Exception] = []
         for interceptor in self.interceptors:
             try:
@@ -189,5 +189,5 @@ def _with_content_type(headers: Headers | None, content_type: str | None) -> Hea
 
 
 def with_keys(values: Iterable[Any], keys: Iterable[Any] | None) -> Iterable[tuple[Any, Any]]:
-    """Pair values with their keys, or with None. Raises ValueError, while iterating, if their numbers differ."""
+    """Pairs values with their keys, or with None. Raises ValueError, while iterating, if their numbers differ."""
     return zip(values, repeat(None), strict=False) if keys is None else zip(values, keys, strict=True)

@@ -84,7 +84,7 @@ class Producer:
         timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue a record. Waits only for room in the buffer; await the Delivery to get its position.
+        """Queues a record. Waits only for room in the buffer; await the Delivery to get its position.
 
         Bytes are stored unchanged; other values are stored as JSON; None is a tombstone. Text keys are stored as UTF-8.
         Without a partition the key decides, as in Kafka; without a key the least busy partition gets a batch of
@@ -95,7 +95,7 @@ class Producer:
     async def send_line(
         self, topic: str, line: Line, key: Any, partition: int | None, record: OutgoingRecord | None = None
     ) -> Delivery:
-        """Send a record whose line is already made; the key only chooses the partition. Raises ClientClosed."""
+        """Sends a record whose line is already made; the key only chooses the partition. Raises ClientClosed."""
         if partition is None:
             count = self._topics.cached_count(topic) or await self._topics.load(topic)
             partition = self._choose(topic, key, count)
@@ -114,18 +114,18 @@ class Producer:
         return delivery
 
     def reject(self, topic: str, error: Exception) -> Delivery:
-        """Return a Delivery that raises what send_line() raised, for a caller that cannot wait for send_line()."""
+        """Returns a Delivery that raises what send_line() raised, for a caller that cannot wait for send_line()."""
         return self._dispatch.reject(topic, error)
 
     async def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
     ) -> list[Delivery]:
-        """Queue many records, keys pairwise with values, each as send() does."""
+        """Queues many records, keys pairwise with values, each as send() does."""
         send = self.send
         return [await send(topic, value, key=key, partition=partition) for value, key in with_keys(values, keys)]
 
     async def flush(self) -> None:
-        """Wait until every record sent before the call has its result.
+        """Waits until every record sent before the call has its result.
 
         Raises the first failure that no Delivery has shown, so a caller that awaits no Delivery cannot lose records
         unnoticed.
@@ -136,12 +136,12 @@ class Producer:
         await self._dispatch.wait_complete()
 
     async def close(self) -> None:
-        """Reject further records, and flush. Raises like flush()."""
+        """Rejects further records, and flushes. Raises like flush()."""
         self._is_closed = True
         await self.flush()
 
     async def abort(self) -> None:
-        """Stop at once. Records without a result fail with ClientClosed; those in flight may still be stored."""
+        """Stops at once. Records without a result fail with ClientClosed; those in flight may still be stored."""
         self._is_closed = True
         for lane in self._lanes.values():
             lane.queue.close_batch()
@@ -165,7 +165,7 @@ class Producer:
         return delivery
 
     def _append(self, queue: PartitionQueue, line: Line, size_bytes: int) -> Delivery:
-        """Add a record to its batch. The buffer has already given room for it."""
+        """Adds a record to its batch. The buffer has already given room for it."""
         batch = queue.open_batch
         if batch is None or batch.size_bytes + size_bytes > queue.batch_bytes:
             batch = self._new_batch(self._lane(queue.topic, queue.partition))

@@ -22,7 +22,7 @@ class ProducerIds:
         return f"<ProducerIds {self._current}>"
 
     async def get(self, stale: int | None) -> int:
-        """Return an id other than `stale`; concurrent callers share one request.
+        """Returns an id other than `stale`; concurrent callers share one request.
 
         Raises IdempotenceUnavailable if the node has no producer ids, or the ClientError of the request.
         """

@@ -17,7 +17,7 @@ import asyncio
 
 from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, IdempotenceUnavailable, ProblemError
 from penstock.producer.batch import Batch, BatchPosition, PartitionQueue
-from penstock.producer.dispatch import Dispatch, not_sent_in_time, position_of, stopped
+from penstock.producer.dispatch import Dispatch, not_sent_in_time, position_of, stop_error
 from penstock.producer.plain_lane import PlainLane
 from penstock.producer.producer_ids import ProducerIds
 from penstock.producer.sequences import Numbers, Pipeline, Sent
@@ -59,7 +59,7 @@ class SequencedLane:
         return f"<SequencedLane {self.queue!r} {self._pipeline!r}>"
 
     def wake(self) -> None:
-        """Send all that may be sent now. Must be called after every change."""
+        """Sends all that may be sent now. Must be called after every change."""
         if self._fallback is not None:
             self._fallback.wake()
         elif not self._is_stopped:
@@ -67,15 +67,15 @@ class SequencedLane:
             self._send_new()
 
     def stop(self) -> None:
-        """Stop sending. Batches that wait for a retry get their result here, others from their task."""
+        """Stops sending. Batches that wait for a retry get their result here, others from their task."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for flight in self._held:
+        for flight in self._held_flights:
             self._complete(flight, ClientClosed("stopped", no_side_effects=not flight.may_be_stored))
 
     @property
-    def _held(self) -> list[Flight]:
+    def _held_flights(self) -> list[Flight]:
         return [sent.item for sent in self._pipeline if not sent.is_in_flight and sent.resend is None]
 
     def _send_retry(self) -> None:
@@ -120,7 +120,7 @@ class SequencedLane:
         except BaseException:  # cancelled, or a bug: every record must get a result
             self._pipeline.on_rejected(sent)
             if not flight.batch.completed.is_set():
-                self._complete(flight, stopped())
+                self._complete(flight, stop_error())
             raise
         finally:
             self._on_attempt_ended()
@@ -143,7 +143,7 @@ class SequencedLane:
         self._complete(sent.item, position)
 
     def _on_failed(self, sent: Sent[Flight], error: ClientError) -> None:
-        """Handle a failed attempt; the cases are those of the module docstring."""
+        """Handles a failed attempt; the cases are those of the module docstring."""
         flight, code = sent.item, error.code
         if code == "duplicate_older_than_window":
             self._dispatch.tally.duplicates += 1
@@ -168,12 +168,12 @@ class SequencedLane:
             self._fail(sent, error)
 
     def _hold(self, sent: Sent[Flight], error: ClientError) -> None:
-        """Hold a batch for a retry after its pause, or fail it if the pause would pass its deadline."""
+        """Holds a batch for a retry after its pause, or fails it if the pause would pass its deadline."""
         flight = sent.item
         flight.failures += 1
         flight.due_at = asyncio.get_running_loop().time() + self._dispatch.attempts.delay_s(error, flight.failures)
         if flight.due_at >= self._dispatch.deadline(flight.batch):
-            self._fail(sent, _timed_out(flight, error))
+            self._fail(sent, _timeout_error(flight, error))
             return
         flight.may_be_stored = flight.may_be_stored or not error.no_side_effects
         self._pipeline.on_held(sent, is_ambiguous=not error.no_side_effects)
@@ -188,7 +188,7 @@ class SequencedLane:
 
     def _on_attempt_ended(self) -> None:
         now = self._answered_at = asyncio.get_running_loop().time()
-        drained = self._pipeline.drained()
+        drained = self._pipeline.drain()
         if drained is not None:
             self._dispatch.tally.epochs_raised += 1
             for flight in drained.ambiguous:
@@ -227,7 +227,7 @@ class SequencedLane:
         self.wake()
 
     def _fail_next(self, error: ClientError) -> None:
-        """Fail the next batch for lack of a producer id. It was never sent, so it is not stored."""
+        """Fails the next batch for lack of a producer id. It was never sent, so it is not stored."""
         if self.queue.has_ready():
             self._dispatch.complete(self.queue, _take(self.queue), error.copy_with(no_side_effects=True))
 
@@ -246,7 +246,7 @@ def _headers(numbers: Numbers) -> dict[str, str]:
     }
 
 
-def _timed_out(flight: Flight, last: ClientError) -> DeliveryTimedOut:
+def _timeout_error(flight: Flight, last: ClientError) -> DeliveryTimedOut:
     is_certain = last.no_side_effects and not flight.may_be_stored
     text = f"no success before the delivery timeout, in {flight.failures} attempts; the last failure: {last}"
     return DeliveryTimedOut(text, last=last, no_side_effects=is_certain)

@@ -90,13 +90,13 @@ class Pipeline(Generic[ItemT]):
         return self._producer_id is None
 
     def begin(self, producer_id: int, epoch: int = 0) -> None:
-        """Continue under a new id, which no partition has seen."""
+        """Continues under a new id, which no partition has seen."""
         assert self._producer_id is None
         assert not self._sent
         self._producer_id, self._epoch, self._next_sequence, self._is_open = producer_id, epoch, 0, False
 
     def narrow(self) -> None:
-        """Limit the next send to one batch. For use after a pause: the node may have expired the producer."""
+        """Limits the next send to one batch. For use after a pause: the node may have expired the producer."""
         self._is_open = False
 
     def can_take(self) -> bool:
@@ -116,7 +116,7 @@ class Pipeline(Generic[ItemT]):
         return sent
 
     def next_retry(self) -> Sent[ItemT] | None:
-        """Return the one held batch that may be retried now, or None."""
+        """Returns the one held batch that may be retried now, or None."""
         for sent in self._sent:
             if sent.is_in_flight:
                 return None
@@ -130,18 +130,18 @@ class Pipeline(Generic[ItemT]):
         sent.is_alone = sent is self._sent[0]
 
     def on_stored(self, sent: Sent[ItemT]) -> None:
-        """Remove a batch that is stored, now or by an earlier attempt. All batches before it are stored too."""
+        """Removes a batch that is stored, now or by an earlier attempt. All batches before it are stored too."""
         self._sent.remove(sent)
         self._is_open = True
 
     def on_held(self, sent: Sent[ItemT], *, is_ambiguous: bool) -> None:
-        """Hold a batch after a temporary failure. `is_ambiguous`: the attempt may have stored it, or still may."""
+        """Holds a batch after a temporary failure. `is_ambiguous`: the attempt may have stored it, or still may."""
         sent.is_in_flight = False
         if is_ambiguous:
             sent.is_ambiguous = sent.may_arrive = True
 
     def on_gap(self, sent: Sent[ItemT]) -> None:
-        """Hold a batch that the node rejected because earlier ones are missing: it is not stored.
+        """Holds a batch that the node rejected because earlier ones are missing: it is not stored.
 
         It waits for the batches before it. If there are none, the node has lost its state: the next epoch begins.
         """
@@ -150,19 +150,19 @@ class Pipeline(Generic[ItemT]):
             self.on_rejected(sent, [sent.item])
 
     def on_rejected(self, sent: Sent[ItemT], resend: Sequence[ItemT] = ()) -> None:
-        """Give up a batch under its numbers. `resend` is sent in its place; if empty, the batch failed."""
+        """Gives up a batch under its numbers. `resend` is sent in its place; if empty, the batch failed."""
         sent.may_arrive = sent.may_arrive or sent.is_ambiguous
         sent.is_in_flight = sent.is_ambiguous = False
         sent.resend = list(resend)
         self._is_draining = True
 
     def on_id_lost(self, sent: Sent[ItemT]) -> None:
-        """Give up the producer id, which the node does not know: its address now belongs to another log."""
+        """Gives up the producer id, which the node does not know: its address now belongs to another log."""
         self._is_id_lost = True
         self.on_rejected(sent, [sent.item])
 
-    def drained(self) -> Drained[ItemT] | None:
-        """Raise the epoch if that is due and no batch is in flight. Returns the remaining items, or None."""
+    def drain(self) -> Drained[ItemT] | None:
+        """Raises the epoch if that is due and no batch is in flight. Returns the remaining items, or None."""
         if not self._is_draining or any(sent.is_in_flight or sent.is_ambiguous for sent in self._sent):
             return None
         rest: Drained[ItemT] = Drained([], [])

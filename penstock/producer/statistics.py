@@ -49,10 +49,10 @@ class Timings:
         return Durations(self._count, mean_ms, self._quantile_ms(0.5), self._quantile_ms(0.99), self._max_ms)
 
     def _quantile_ms(self, quantile: float) -> float:
-        wanted, seen = quantile * self._count, 0
+        rank, seen = quantile * self._count, 0
         for bucket, count in enumerate(self._counts):
             seen += count
-            if seen >= wanted:
+            if seen >= rank:
                 return min(_SMALLEST_MS * 2 ** ((bucket + 1) / _BUCKETS_PER_OCTAVE), self._max_ms)
         raise AssertionError("the buckets hold fewer than were counted")
 
@@ -88,7 +88,7 @@ class Tally:
         self._delivery_time = Timings()
 
     def on_sent(self, waited_s: float, body_bytes: int, compressed_bytes: int) -> None:
-        """Count a batch that is sent for the first time."""
+        """Counts a batch that is sent for the first time."""
         self.batches += 1
         self.body_bytes += body_bytes
         self.compressed_bytes += compressed_bytes

@@ -53,7 +53,7 @@ class Delivery:
         return self._delivery is not None and self._delivery.done()
 
     def result(self, timeout: float | None = None) -> RecordPosition:
-        """Wait for the answer and return the position of the record. Raises its ClientError.
+        """Waits for the answer and returns the position of the record. Raises its ClientError.
 
         Raises TimeoutError after `timeout` seconds, as a concurrent.futures.Future does. The record is still sent.
         """
@@ -108,7 +108,7 @@ class Producer:
         timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull.
+        """Queues a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull.
 
         Raises ClientClosed.
         """
@@ -132,17 +132,17 @@ class Producer:
     def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
     ) -> list[Delivery]:
-        """Queue many records, keys pairwise with values, each as send() does."""
+        """Queues many records, keys pairwise with values, each as send() does."""
         return [self.send(topic, value, key=key, partition=partition) for value, key in with_keys(values, keys)]
 
     def flush(self) -> None:
-        """Wait until every record has its result. Raises the first failure that no Delivery has shown."""
+        """Waits until every record has its result. Raises the first failure that no Delivery has shown."""
         _unflushed.discard(self)
         self.submit()
         self._run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, and reject further records. Raises like flush(). Does nothing if it was closed before."""
+        """Flushes, and reject further records. Raises like flush(). Does nothing if it was closed before."""
         if self._producer.is_closed and self._loop.is_closed():
             return
         _unflushed.discard(self)
@@ -150,13 +150,13 @@ class Producer:
         self._run(self._producer.close())
 
     def abort(self) -> None:
-        """Stop at once; records without a result fail."""
+        """Stops at once; records without a result fail."""
         _unflushed.discard(self)
         with contextlib.suppress(ClientClosed):  # closing the client has aborted it
             self._run(self._producer.abort())
 
     def flush_at_exit(self) -> None:
-        """Flush, for a short time. Failures are left for the warning that follows (dispatch.py)."""
+        """Flushes, for a short time. Failures are left for the warning that follows (dispatch.py)."""
         with contextlib.suppress(ClientError, TimeoutError):
             self.submit(_EXIT_FLUSH_S)
             self._run(self._producer.flush(), _EXIT_FLUSH_S)
@@ -167,16 +167,16 @@ class Producer:
         return self._producer.statistics()
 
     def submit(self, timeout_s: float | None = None) -> None:
-        """Wait until the async producer has taken all records queued so far. Raises TimeoutError."""
+        """Waits until the async producer has taken all records queued so far. Raises TimeoutError."""
         self._run(self._wait_drained(), timeout_s)
 
     def time(self) -> float:
-        """Return the seconds of the loop's clock."""
+        """Returns the seconds of the loop's clock."""
         return self._loop.time()
 
     def wait_for(self, delivery: async_batch.Delivery, timeout_s: float | None) -> RecordPosition:
         """Raises TimeoutError, and the ClientError of the record."""
-        return self._run(_awaited(delivery), timeout_s)  # type: ignore[no-any-return]
+        return self._run(_wait_delivered(delivery), timeout_s)  # type: ignore[no-any-return]
 
     def _start_drain(self) -> None:
         self._drain = self._loop.create_task(self._drain_all())
@@ -196,14 +196,14 @@ class Producer:
                     delivery._delivery = self._producer.reject(prepared[0], error)
 
     def _take_submitted(self) -> list[Submitted]:
-        """Take all queued records. If there are none, the drain ends."""
+        """Takes all queued records. If there are none, the drain ends."""
         with self._lock:
             taken, self._submitted, self._taken = self._submitted, [], []
             self._is_draining = bool(taken)
             return taken
 
 
-async def _awaited(delivery: async_batch.Delivery) -> RecordPosition:
+async def _wait_delivered(delivery: async_batch.Delivery) -> RecordPosition:
     return await delivery
 
 

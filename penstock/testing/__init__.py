@@ -32,7 +32,7 @@ _STOP_S = 30
 
 @contextmanager
 def running_node(*, start_timeout_ms: int = 60_000, **settings: str | int) -> Iterator[str]:
-    """Run a node without data on a free port of 127.0.0.1, yield its URL, and stop it at the end.
+    """Runs a node without data on a free port of 127.0.0.1, yields its URL, and stops it at the end.
 
     `settings` are those of `penstock serve` by name, such as `default_partitions=4`. The data is removed afterwards.
     Raises ModuleNotFoundError without penstock-server, RuntimeError with the node's output if it does not start.
@@ -41,11 +41,11 @@ def running_node(*, start_timeout_ms: int = 60_000, **settings: str | int) -> It
         find_server("penstock.testing")
     except Failure as error:
         raise ModuleNotFoundError(error.message) from None
-    with tempfile.TemporaryDirectory(prefix="penstock-", dir=_MEMORY if os.path.isdir(_MEMORY) else None) as place:
-        given = {"port": 0, "data_dir": str(Path(place, "data")), **settings}
+    with tempfile.TemporaryDirectory(prefix="penstock-", dir=_MEMORY if os.path.isdir(_MEMORY) else None) as directory:
+        given = {"port": 0, "data_dir": str(Path(directory, "data")), **settings}
         flags = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         command = [sys.executable, "-P", "-m", "penstock.cli.main", "serve", *flags]
-        output = Path(place, "output")
+        output = Path(directory, "output")
         with (
             output.open("wb") as out,
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT) as process,

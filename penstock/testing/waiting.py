@@ -18,19 +18,19 @@ _PAUSE_S = 0.02
 def wait_for_records(
     client: Client, topic: str, count: int = 1, *, filters: Sequence[str] = (), timeout_ms: int = 10_000
 ) -> list[Record]:
-    """Return all records of a topic, from its start on, once there are `count` of them.
+    """Returns all records of a topic, from its start on, once there are `count` of them.
 
     Also waits for a topic that does not exist yet. `filters` are those of `client.consume`. Each partition is in order.
     Raises TimeoutError with the values that have come, ClientError.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     while True:
-        found = _records(client, topic, filters)
-        if len(found) >= count:
-            return found
+        records = _records(client, topic, filters)
+        if len(records) >= count:
+            return records
         if time.monotonic() >= deadline:
-            values = [record.value for record in found]
-            raise TimeoutError(f"topic {topic} has {len(found)} of {count} records after {timeout_ms} ms: {values}")
+            values = [record.value for record in records]
+            raise TimeoutError(f"topic {topic} has {len(records)} of {count} records after {timeout_ms} ms: {values}")
         time.sleep(_PAUSE_S)
 
 

@@ -18,7 +18,7 @@ BATCH_TYPE = "application/vnd.penstock.recordbatch"
 
 
 def topic_path(topic: str) -> str:
-    """Return the path of a topic: `/v1/topics/{topic}`, with the name escaped."""
+    """Returns the path of a topic: `/v1/topics/{topic}`, with the name escaped."""
     return f"/v1/topics/{quote(topic, safe='')}"
 
 
@@ -50,15 +50,15 @@ def produce_conditions(
     source: str | None = None,
     source_positions: tuple[int, int] | None = None,
 ) -> dict[str, str]:
-    """Return the headers for the conditions of a produce request."""
-    wanted = {
+    """Returns the headers for the conditions of a produce request."""
+    headers = {
         "Idempotency-Key": idempotency_key,
         "Penstock-Expected-End": expected_end,
         "Penstock-Fencing-Token": fencing_token,
         "Penstock-Source": source,
         "Penstock-Source-Positions": None if source_positions is None else "{}-{}".format(*source_positions),
     }
-    return {name: str(value) for name, value in wanted.items() if value is not None}
+    return {name: str(value) for name, value in headers.items() if value is not None}
 
 
 def fetch(
@@ -69,7 +69,7 @@ def fetch(
     leader_epoch: int | None = None,
     rack: str = "",
 ) -> Request:
-    """Make a fetch request. A leader older than `leader_epoch` rejects it; `rack` prefers a replica of that rack."""
+    """Makes a fetch request. A leader older than `leader_epoch` rejects it; `rack` prefers a replica of that rack."""
     headers = {"Accept": accept}
     if leader_epoch:
         headers["Penstock-Leader-Epoch"] = str(leader_epoch)

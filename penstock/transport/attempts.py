@@ -29,7 +29,7 @@ class Attempts:
         return f"<Attempts requests={self.requests} retries={self.retries}>"
 
     async def send(self, request: Request, deadline: float, *, is_repeatable: bool = False) -> Answer:
-        """Send a request until it has a 2xx answer, and return that. `deadline` is loop time, in seconds.
+        """Sends a request until it has a 2xx answer, and returns that. `deadline` is loop time, in seconds.
 
         An attempt that failed ambiguously may have stored its records, so a retry may duplicate them, unless the
         request `is_repeatable`: the node detects its duplicates. `retry_ambiguous` forbids such retries, so records may
@@ -44,7 +44,7 @@ class Attempts:
             try:
                 return await self._send_once(request, deadline)
             except TimeoutError as error:  # the deadline; the transport's own timeout is ConnectionFailed
-                raise _timed_out(failures + 1, last, is_ambiguous=True) from error
+                raise _timeout_error(failures + 1, last, is_ambiguous=True) from error
             except ClientError as error:
                 failures += 1
                 last = error
@@ -55,19 +55,19 @@ class Attempts:
                     raise
                 delay_s = self.delay_s(error, failures)
             if asyncio.get_running_loop().time() + delay_s >= deadline:
-                raise _timed_out(failures, last, is_ambiguous=is_ambiguous) from last
+                raise _timeout_error(failures, last, is_ambiguous=is_ambiguous) from last
             self.retries += 1
             await asyncio.sleep(delay_s)
 
     async def try_once(self, request: Request, deadline: float) -> Answer:
-        """Make one attempt and return its 2xx answer. Raises ClientError, or DeliveryTimedOut at the deadline."""
+        """Makes one attempt and returns its 2xx answer. Raises ClientError, or DeliveryTimedOut at the deadline."""
         try:
             return await self._send_once(request, deadline)
         except TimeoutError as error:
-            raise _timed_out(1, None, is_ambiguous=True) from error
+            raise _timeout_error(1, None, is_ambiguous=True) from error
 
     def delay_s(self, error: ClientError, failures: int) -> float:
-        """Return the pause in seconds after this many failures, from 1. Logs the failure."""
+        """Returns the pause in seconds after this many failures, from 1. Logs the failure."""
         delay_s = retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
         _log.info("attempt %d failed, the next is in %.3f s: %s", failures, delay_s, error)
         return delay_s
@@ -75,7 +75,7 @@ class Attempts:
     async def send_with_retries(
         self, request: Request, give_up_ms: int, *, wait_ms: int = 0, final: str | None = None
     ) -> Answer:
-        """Retry a request that only reads, and return its 2xx answer. Raises the last error after give_up_ms.
+        """Retries a request that only reads, and returns its 2xx answer. Raises the last error after give_up_ms.
 
         No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt. `final` is a
         code that ends the attempts.
@@ -108,7 +108,7 @@ class Attempts:
         return answer
 
 
-def _timed_out(attempts: int, last: ClientError | None, *, is_ambiguous: bool) -> DeliveryTimedOut:
+def _timeout_error(attempts: int, last: ClientError | None, *, is_ambiguous: bool) -> DeliveryTimedOut:
     why = f"; the last failure: {last}" if last else ""
     return DeliveryTimedOut(
         f"no success before the delivery timeout, in {attempts} attempt{'s' if attempts > 1 else ''}{why}",

@@ -17,7 +17,7 @@ _GZIP_WINDOW_BITS = 31  # 15 for the window, 16 for the gzip frame
 
 
 def compress(body: bytes, compression: str) -> bytes:
-    """Compress a body for Content-Encoding `compression`; `none` returns it unchanged."""
+    """Compresses a body for Content-Encoding `compression`; `none` returns it unchanged."""
     if compression == "none":
         return body
     if compression == "gzip":

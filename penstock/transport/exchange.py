@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Json:
-        """Return the JSON document of a 2xx answer; {} if it has no body. Raises ProblemError for any other answer."""
+        """Returns the JSON document of a 2xx answer; {} if it has no body. Raises ProblemError for any other answer."""
         self.check()
         if not self.body:
             return {}
@@ -60,13 +60,13 @@ class Answer(NamedTuple):
         return document
 
     def check(self) -> None:
-        """Raise ProblemError unless the status is 2xx."""
+        """Raises ProblemError unless the status is 2xx."""
         if not 200 <= self.status < 300:
             raise problem_of(self)
 
 
 def problem_of(answer: Answer) -> ProblemError:
-    """Return the error of an answer. Without a problem document, the request counts as possibly carried out."""
+    """Returns the error of an answer. Without a problem document, the request counts as possibly carried out."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -77,7 +77,7 @@ def problem_of(answer: Answer) -> ProblemError:
 
 
 def problem_from(document: Json, status: int, headers: Mapping[str, str]) -> ProblemError:
-    """Return the error of a problem document: a whole answer, or one partition's part of a 207."""
+    """Returns the error of a problem document: a whole answer, or one partition's part of a 207."""
     return ProblemError(
         str(document.get("detail") or document.get("title") or document["code"]),
         status=status,
@@ -92,7 +92,7 @@ def problem_from(document: Json, status: int, headers: Mapping[str, str]) -> Pro
 
 
 def not_a_node(answer: Answer) -> ProblemError:
-    """Return the error for a 2xx status with a body that no node sends."""
+    """Returns the error for a 2xx status with a body that no node sends."""
     return ProblemError(
         "the answer is not a JSON document; is this the address of a Penstock node?",
         status=answer.status,
@@ -115,6 +115,6 @@ def _foreign_error(answer: Answer) -> ProblemError:
 
 
 def _retry_after_ms(headers: Mapping[str, str]) -> int | None:
-    """Parse Retry-After in seconds. The date form comes only from proxies, and the client's own backoff replaces it."""
+    """Parses Retry-After in seconds. The date form comes from proxies only; the client's own backoff replaces it."""
     text = headers.get("Retry-After")
     return int(text) * 1000 if text is not None and text.isdecimal() else None

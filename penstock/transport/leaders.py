@@ -32,12 +32,12 @@ class LeaderCache:
         return f"<LeaderCache {len(self._urls)}>"
 
     def url_of(self, path: str, now: float) -> str | None:
-        """Return the address to ask first; None if no leader is known, or if it could not be reached lately."""
+        """Returns the address to ask first; None if no leader is known, or if it could not be reached lately."""
         url = self._urls.get(path)
         return None if url in self._unreachable and now < self._unreachable[url][1] else url
 
     def on_leader_header(self, path: str, url: str) -> bool:
-        """Remember the leader that an answer named, if its address is allowed. True if it is another one."""
+        """Remembers the leader that an answer named, if its address is allowed. True if it is another one."""
         url = url.rstrip("/")
         if self._urls.get(path) == url or not self._is_allowed(url):
             return False
@@ -53,7 +53,7 @@ class LeaderCache:
         self._unreachable.pop(url, None)
 
     def on_unreachable(self, path: str, url: str, now: float) -> None:
-        """Forget the leader, and leave its address out until a pause is over. Failures within a pause count once."""
+        """Forgets the leader, and leaves its address out until a pause is over. Failures within a pause count once."""
         self.on_failure(path)
         failures, until = self._unreachable.get(url, (0, 0.0))
         if now < until:

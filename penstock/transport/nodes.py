@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
-    """Parse the address of a node. Raises ValueError with a text for its author."""
+    """Parses the address of a node. Raises ValueError with a text for its author."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
@@ -83,13 +83,13 @@ class NodeList:
         return self._current.url
 
     def order(self, now: float) -> list[Node]:
-        """Return the nodes in the order to try them: from the current one on, ready ones first."""
+        """Returns the nodes in the order to try them: from the current one on, ready ones first."""
         start = self._nodes.index(self._current)
         turned = self._nodes[start:] + self._nodes[:start]
         return sorted(turned, key=lambda node: max(node.down_until, now))
 
     def on_answer(self, node: Node, now: float) -> None:
-        """Make this the current node, unless it is still in its backoff: a late answer does not end that."""
+        """Makes this the current node, unless it is still in its backoff: a late answer does not end that."""
         if now < node.down_until:
             return
         node.failures = 0
@@ -98,7 +98,7 @@ class NodeList:
             self.changes += 1
 
     def on_failure(self, node: Node, now: float) -> None:
-        """Start a backoff for the node, doubled with every failure. Failures within a backoff count once."""
+        """Starts a backoff for the node, doubled with every failure. Failures within a backoff count once."""
         if now < node.down_until:
             return
         backoff_ms = min(self._backoff_ms << min(node.failures, 20), self._backoff_ms_max)
@@ -106,7 +106,7 @@ class NodeList:
         node.down_until = now + backoff_ms / 1000
 
     def leave(self, node: Node, now: float) -> None:
-        """Start a backoff and make the next node current, at once: this one is stopping, or failed within a request."""
+        """Starts a backoff and makes the next node current at once: this one stops, or failed within a request."""
         self.on_failure(node, now)
         if node is self._current and len(self._nodes) > 1:
             self._current = self._nodes[(self._nodes.index(node) + 1) % len(self._nodes)]
@@ -114,7 +114,7 @@ class NodeList:
 
 
 def parse_addresses(given: str | Iterable[str]) -> list[str]:
-    """Return addresses, given singly or joined with commas, in normal form without duplicates. Raises ValueError."""
+    """Returns addresses, given singly or joined with commas, in normal form without duplicates. Raises ValueError."""
     texts: list[str] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     for text in texts:
         if not isinstance(text, str):
@@ -126,7 +126,7 @@ def parse_addresses(given: str | Iterable[str]) -> list[str]:
 
 
 def bearer(token: str) -> str:
-    """Return the value of Authorization. Raises ValueError, which hides the token, if no header can carry it."""
+    """Returns the value of Authorization. Raises ValueError, which hides the token, if no header can carry it."""
     for position, character in enumerate(token):
         if not "!" <= character <= "~":
             raise ValueError(
@@ -136,7 +136,7 @@ def bearer(token: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a connection failed, in a few words of the system or of TLS."""
+    """Returns why a connection failed, in a few words of the system or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

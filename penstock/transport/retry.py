@@ -27,7 +27,7 @@ def may_retry(error: ClientError, rules: RetryRules) -> bool:
 
 
 def retry_delay_ms(error: ClientError, attempt: int, rules: RetryRules, jitter: float) -> int:
-    """Return the pause in milliseconds after attempt number `attempt` (from 1). `jitter` is a random value in [0, 1).
+    """Returns the pause in milliseconds after attempt number `attempt` (from 1). `jitter` is a random value in [0, 1).
 
     Half of the backoff is fixed and half random, so clients that failed together do not retry together. A Retry-After
     is a lower bound, so jitter is only added to it.
@@ -35,6 +35,6 @@ def retry_delay_ms(error: ClientError, attempt: int, rules: RetryRules, jitter: 
     assert attempt >= 1
     assert 0 <= jitter < 1
     backoff = min(rules.backoff_ms << min(attempt - 1, 20), rules.backoff_ms_max)
-    own = backoff // 2 + int(backoff / 2 * jitter)
+    delay_ms = backoff // 2 + int(backoff / 2 * jitter)
     retry_after_ms = error.retry_after_ms if isinstance(error, ProblemError) else None
-    return own if retry_after_ms is None else max(own, retry_after_ms + int(rules.backoff_ms * jitter))
+    return delay_ms if retry_after_ms is None else max(delay_ms, retry_after_ms + int(rules.backoff_ms * jitter))

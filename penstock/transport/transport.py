@@ -56,7 +56,7 @@ class Transport(AsyncClosing):
         return f"<Transport {self.nodes!r}{' closed' if self._is_closed else ''}>"
 
     async def send(self, request: Request, *, wait_ms: int = 0) -> Answer:
-        """Return the answer, whatever its status. `wait_ms` is how long the node may wait. Raises ConnectionFailed.
+        """Returns the answer, whatever its status. `wait_ms` is how long the node may wait. Raises ConnectionFailed.
 
         After a node that cannot be reached, the next one is asked; ConnectionFailed is raised when none is left. A node
         that failed after it may have received the request is left too, but repeating that request is the caller's
@@ -92,7 +92,7 @@ class Transport(AsyncClosing):
             _log.info("node %s is left for %s: %s", node.url, self.nodes.current_url, reason)
 
     async def _send_to_leader(self, request: Request, wait_ms: int) -> Answer | None:
-        """Ask the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
+        """Asks the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
         now = asyncio.get_running_loop().time()
         url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path, now)
         if url is None:
@@ -122,7 +122,7 @@ class Transport(AsyncClosing):
                 _log.debug("the leader of %s is at %s", request.path, url)
 
     async def _exchange(self, node_url: str, request: Request, wait_ms: int, connect_ms: int) -> Answer:
-        session = self._opened()
+        session = self._open()
         self.requests += 1
         total_s = (self._options.request_timeout_ms + wait_ms) / 1000
         timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=connect_ms / 1000)
@@ -149,7 +149,7 @@ class Transport(AsyncClosing):
         if self._is_closed:
             raise ClientClosed("the client is closed")
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open(self) -> aiohttp.ClientSession:
         self.check_open()
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -167,7 +167,7 @@ def _is_foreign(answer: Answer) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of the error that aiohttp wraps, if any."""
+    """Returns the reason of the error that aiohttp wraps, if any."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return reason_of(error.certificate_error)
     return reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from loadtests.cluster.zookeeper import reserved_port
+from loadtests.cluster.zookeeper import reserve_port
 from tests.docs.console import blocks, environment_of, run_sessions
 from tests.e2e.node_process import running_process
 
@@ -35,7 +35,7 @@ def listens(port: int) -> bool:
 def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path):
     [program] = blocks(PAGE, "python")
     (tmp_path / "receiver.py").write_text(program)
-    reserved = reserved_port()  # until the end: no other process gets the port while the node starts
+    reserved = reserve_port()  # until the end: no other process gets the port while the node starts
     port = reserved.getsockname()[1]
     secrets = {"WEBHOOK_SECRET": SECRET, "RECEIVER_PORT": str(port)}
     output = tmp_path / "out"

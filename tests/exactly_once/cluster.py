@@ -14,7 +14,7 @@ import psutil
 
 from engine.format.paths import GROUPS_TOPIC
 from loadtests.cluster.nodes import ClusterNode
-from loadtests.cluster.zookeeper import Zookeeper, reserved_port
+from loadtests.cluster.zookeeper import Zookeeper, reserve_port
 from penstock.sync import Client
 from tests.exactly_once.run import INPUT_PARTITIONS, PATIENT, Run
 from tests.exactly_once.worker import GROUP, INPUT
@@ -34,7 +34,7 @@ class ClusterRun(Run):
         self._zookeeper = Zookeeper(directory / "zookeeper")
         self._zookeeper.start()
         (directory / "store").mkdir()
-        ports = [reserved_port() for _ in NODES]
+        ports = [reserve_port() for _ in NODES]
         coordination = f"zookeeper://127.0.0.1:{self._zookeeper.port}/exactly-once"
         self._nodes = {}
         for number, port in zip(NODES, ports, strict=True):

@@ -197,7 +197,7 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
         )
         for member in world.members.values():
             for caller in member.callers.values():
-                await caller.connected(60)
+                await caller.wait_connected_within(60)
         yield Cluster(world, world.members)
         for member in world.members.values():
             member.node.peers.links.close()

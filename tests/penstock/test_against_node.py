@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from loadtests.cluster.zookeeper import reserved_port
+from loadtests.cluster.zookeeper import reserve_port
 from penstock import Client, ClientOptions, ConnectionFailed, ProblemError
 from penstock.admin.single_request import SingleRequestClient
 from penstock.producer.partitioners import partition_of_key
@@ -212,7 +212,7 @@ async def test_kills_of_a_node_neither_lose_nor_double_nor_turn_round_a_record(
     options = ClientOptions(linger_ms=1, batch_bytes=500, backoff_ms_max=200, in_flight_max=in_flight_max)
     sent, deliveries = 0, []
     with contextlib.ExitStack() as started:
-        port = started.enter_context(contextlib.closing(reserved_port())).getsockname()[1]
+        port = started.enter_context(contextlib.closing(reserve_port())).getsockname()[1]
         node = started.enter_context(running_process(tmp_path, port=port, **form))
         async with Client(node.url, options=options) as client:
             await client.create_topic("kept", partitions=2)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
-from loadtests.cluster.zookeeper import Zookeeper, reserved_port
+from loadtests.cluster.zookeeper import Zookeeper, reserve_port
 from tests.chaos.clients.final import judge_what_is_left
 from tests.chaos.clients.load import Load
 from tests.chaos.clients.node_client import NOT_SENT, now
@@ -60,7 +60,7 @@ def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator
     zookeeper = Zookeeper(directory / "zookeeper")
     (directory / "store").mkdir()
     coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
-    nodes, ports = {}, {number: reserved_port() for number in NODES}
+    nodes, ports = {}, {number: reserve_port() for number in NODES}
     for number in NODES:
         port = ports[number].getsockname()[1]
         given = {"port": port, "store": (directory / "store").as_uri(), "log-level": "info", **settings}

@@ -26,8 +26,8 @@ class Nearby(NamedTuple):
     partitions: Mapping[str, Sequence[PartitionRacks]]
 
     def racks(self, slot: Slot) -> PartitionRacks:
-        known = self.partitions.get(slot.topic, ())
-        return known[slot.partition] if slot.partition < len(known) else _UNKNOWN
+        by_number = self.partitions.get(slot.topic, ())
+        return by_number[slot.partition] if slot.partition < len(by_number) else _UNKNOWN
 
     def worth(self, slot: Slot, member: str) -> int:
         rack, racks = self.members.get(member), self.racks(slot)
@@ -61,7 +61,7 @@ def sticky(members: Subscriptions, sizes: Sizes, previous: Mapping[Slot, str], n
     candidates = {topic: _subscribers(members, topic) for topic in sizes}
     for slot in orphans:
         if candidates[slot.topic]:
-            member = min(candidates[slot.topic], key=lambda one: len(loads[one]))
+            member = min(candidates[slot.topic], key=lambda candidate: len(loads[candidate]))
             assignment[slot] = member
             loads[member][slot] = None
     while (move := _better_move(loads, candidates)) is not None:
@@ -98,15 +98,17 @@ def _nearest(members: Subscriptions, sizes: Sizes, before: Assignment, nearby: N
     assignment: Assignment = {}
 
     def place(slot: Slot, racks: Sequence[str]) -> None:
-        takers = [one for rack in racks for one in in_rack.get(rack, ()) if slot.topic in members[one]]
+        takers = [
+            candidate for rack in racks for candidate in in_rack.get(rack, ()) if slot.topic in members[candidate]
+        ]
         if before[slot] in takers and loads[before[slot]] < share:
             takers = [before[slot]]
-        if takers and loads[member := min(takers, key=lambda one: loads[one])] < share:
+        if takers and loads[member := min(takers, key=lambda candidate: loads[candidate])] < share:
             assignment[slot] = member
             loads[member] += 1
 
     slots = sorted(
-        before, key=lambda slot: (sum(len(in_rack.get(one, ())) for one in nearby.racks(slot).replicas), slot)
+        before, key=lambda slot: (sum(len(in_rack.get(rack, ())) for rack in nearby.racks(slot).replicas), slot)
     )
     for slot in slots:
         place(slot, [nearby.racks(slot).leader] if nearby.racks(slot).leader else ())
@@ -125,7 +127,7 @@ def _better_move(
 ) -> tuple[Slot, str, str] | None:
     """Returns a partition of a busy member, and a member with at least two fewer that can take it."""
     least = min(map(len, loads.values()), default=0)
-    for source in sorted(loads, key=lambda one: -len(loads[one])):
+    for source in sorted(loads, key=lambda member_id: -len(loads[member_id])):
         if len(loads[source]) < least + 2:
             return None
         seen: set[str] = set()
@@ -133,7 +135,7 @@ def _better_move(
             if slot.topic in seen:
                 continue
             seen.add(slot.topic)
-            member = min(candidates[slot.topic], key=lambda one: len(loads[one]))
+            member = min(candidates[slot.topic], key=lambda candidate: len(loads[candidate]))
             if len(loads[member]) + 2 <= len(loads[source]):
                 return slot, source, member
     return None
@@ -148,8 +150,8 @@ def range_(members: Subscriptions, sizes: Sizes, previous: Mapping[Slot, str], n
             continue
         share, extra = divmod(size, len(takers))
         partition = 0
-        for place, member in enumerate(takers):
-            for _ in range(share + (place < extra)):
+        for index, member in enumerate(takers):
+            for _ in range(share + (index < extra)):
                 assignment[Slot(topic, partition)] = member
                 partition += 1
     return assignment

@@ -26,48 +26,50 @@ def carry_locks(before: Mapping[str, Group], refused: Sequence[object], core: Gr
     `refused` are the calls that are not stored. A group which one of them was to create, reset or delete begins without
     locks, as the log has it.
     """
-    changed = {one.group for one in refused if isinstance(one, ConfigCall | ForgetCall | ResetCall)}
-    changed |= {one for one in refused if isinstance(one, str)}  # of a deletion
+    changed = {call.group for call in refused if isinstance(call, ConfigCall | ForgetCall | ResetCall)}
+    changed |= {call for call in refused if isinstance(call, str)}  # of a deletion
     for name, group in before.items():
         stored = core.groups.get(name)
         if group.share is None or name in changed or (stored is not None and stored.settings.kind != SHARE):
             continue
         if stored is None:
             core.add(stored := group)
-        calls = [one for one in refused if isinstance(one, SettleCall) and one.group == name]
-        stored.share = _carried(group.share, stored.share, calls)
+        calls = [call for call in refused if isinstance(call, SettleCall) and call.group == name]
+        stored.share = _carry(group.share, stored.share, calls)
         stored.topics = group.topics
         core.note_change(stored).is_changed = True
 
 
-def _carried(share: ShareState, stored: ShareState | None, refused: Sequence[SettleCall]) -> ShareState:
-    known = {} if stored is None else stored.partitions
-    for slot, partition in known.items():
+def _carry(share: ShareState, stored: ShareState | None, refused: Sequence[SettleCall]) -> ShareState:
+    stored_partitions = {} if stored is None else stored.partitions
+    for slot, partition in stored_partitions.items():
         ours = share.partitions.get(slot)
         if ours is None or ours.topic_id != partition.topic_id:
             share.removed.append((slot, list(partition.take_tombstones())))
     for call in refused:
         if (lock := share.locks.get(call.lock)) is not None:
-            _undo(share, known, lock, call)
+            _undo(share, stored_partitions, lock, call)
     for slot, partition in share.partitions.items():
-        partition.store_again(known.get(slot))
+        partition.store_again(stored_partitions.get(slot))
     share.version += 1
     return share
 
 
-def _undo(share: ShareState, known: Mapping[tuple[str, int], SharePartition], lock: Lock, call: SettleCall) -> None:
-    for one in lock.granted:
-        slot = (one.topic, one.partition)
+def _undo(
+    share: ShareState, stored_partitions: Mapping[tuple[str, int], SharePartition], lock: Lock, call: SettleCall
+) -> None:
+    for granted in lock.granted:
+        slot = (granted.topic, granted.partition)
         partition = share.partitions.get(slot)
-        if partition is None or partition.topic_id != one.topic_id:
+        if partition is None or partition.topic_id != granted.topic_id:
             continue
-        for offset in range(one.first, one.last + 1):
-            is_stored = slot in known and known[slot].window.is_done(offset)
+        for offset in range(granted.first, granted.last + 1):
+            is_stored = slot in stored_partitions and stored_partitions[slot].window.is_done(offset)
             if not is_stored and _is_settled(call, *slot, offset) and lock.forget_outcome(slot, offset):
                 run = partition.window.reopen(offset)
                 if run.state is not State.ACQUIRED:
                     run.state, run.lock, run.until_ms = State.ACQUIRED, lock.lock_id, lock.until_ms
-                    run.deliveries, run.ready_ms, run.error = one.deliveries, 0, ""
+                    run.deliveries, run.ready_ms, run.error = granted.deliveries, 0, ""
     share.look_again(lock)
 
 
@@ -75,7 +77,7 @@ def _is_settled(call: SettleCall, topic: str, partition: int, offset: int) -> bo
     if call.outcome is not None:
         return call.outcome != Outcome.EXTEND
     return any(
-        (one.topic, one.partition) == (topic, partition) and one.first <= offset <= one.last
-        for one in call.settlements
-        if one.outcome != Outcome.EXTEND
+        (settlement.topic, settlement.partition) == (topic, partition) and settlement.first <= offset <= settlement.last
+        for settlement in call.settlements
+        if settlement.outcome != Outcome.EXTEND
     )

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.groups.causes.activity import Activity, activity
 from gateway.groups.core import failures, membership, positions, sharing
 from gateway.groups.core.group_table import GroupTable, check_empty
-from gateway.groups.core.membership import Wanted, check_epoch, find_member, rebalance, release
+from gateway.groups.core.membership import Subscription, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
 from gateway.groups.core.views import group_view
+from gateway.groups.diagnosis.activity import Activity, activity
 from gateway.groups.model.errors import GroupsFull
 from gateway.groups.model.records import replay
 from gateway.groups.model.settings import (
@@ -64,9 +64,8 @@ class Coordinator(GroupTable):
         self._sizes: dict[str, TopicSize | None] = {}  # of all topics of groups with members, as of the last sweep
 
     def __repr__(self) -> str:
-        return (
-            f"Coordinator(groups={len(self.groups)}, members={sum(len(one.members) for one in self.groups.values())})"
-        )
+        members = sum(len(group.members) for group in self.groups.values())
+        return f"Coordinator(groups={len(self.groups)}, members={members})"
 
     def replay(self, row: Row) -> None:
         """Applies one record of the log."""
@@ -93,24 +92,24 @@ class Coordinator(GroupTable):
 
         Raises UnknownMember, MemberFenced, GroupsFull, InvalidPattern, PatternsUnavailable.
         """
-        wanted = self._wanted(call, source)
+        interest = self._subscription(call, source)
         group = self._group_of_member(call.group, now, is_join=call.member_epoch == 0 and call.topics is not None)
         member = group.members.get(call.member_id)
         timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
-        if call.member_epoch == 0 and wanted is not None and member is None:
-            member = self._join(group, call.member_id, wanted, call, timeouts_ms, now, source)
+        if call.member_epoch == 0 and interest is not None and member is None:
+            member = self._join(group, call.member_id, interest, call, timeouts_ms, now, source)
         else:
             member = find_member(group, call.member_id)
             if call.member_epoch:
                 check_epoch(group, member, call.member_epoch)
             else:
                 membership.rejoin(group, member, call.client, timeouts_ms, now, source)
-            if wanted is not None:
-                membership.subscribe(group, member, wanted, now, source)
+            if interest is not None:
+                membership.subscribe(group, member, interest, now, source)
         if call.owned is not None:
-            kept = slots_of(call.owned)  # a late repeat does not know yet what was revoked
-            known = [slot for slot in member.revoking if member.revoked[slot] <= call.member_epoch]
-            release(group, member, [slot for slot in known if slot not in kept], now)
+            owned = slots_of(call.owned)  # a late repeat does not know yet what was revoked
+            known_revocations = [slot for slot in member.revoking if member.revoked[slot] <= call.member_epoch]
+            release(group, member, [slot for slot in known_revocations if slot not in owned], now)
         self._alive(member, now)
         session_ms = member.session_timeout_ms
         heartbeat_ms = min(group.settings.heartbeat_ms, session_ms // 2)
@@ -125,7 +124,7 @@ class Coordinator(GroupTable):
         A member that is not known joins, if it sends topics and no token. Raises UnknownMember, StaleToken,
         InvalidToken, GroupsFull, InvalidPattern, PatternsUnavailable, Invalid.
         """
-        wanted = self._wanted(call, source)
+        interest = self._subscription(call, source)
         if call.token is not None and call.group not in self.groups:
             raise positions.stale(f"group {call.group!r} was deleted")
         group = self._group_of_member(call.group, now, is_join=call.topics is not None)
@@ -136,9 +135,9 @@ class Coordinator(GroupTable):
             if call.token is not None:
                 text = f"member {call.member_id!r} of group {call.group!r} was removed"
                 raise positions.stale(text, membership.SHARED_ID)
-            if wanted is None:
+            if interest is None:
                 raise membership.unknown_member(group, call.member_id)
-            member = self._join(group, call.member_id, wanted, call, timeouts_ms, now, source)
+            member = self._join(group, call.member_id, interest, call, timeouts_ms, now, source)
         else:
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
@@ -146,10 +145,10 @@ class Coordinator(GroupTable):
             elif call.topics is not None and not call.starts:
                 membership.rejoin(group, member, call.client, timeouts_ms, now, source)
             if member.revoking:
-                release(group, member, positions.given_up(member, call), now)
-            if wanted is not None:
-                membership.subscribe(group, member, wanted, now, source)
-        starts = [one for one in call.starts if one.slot in member.assigned and one.slot not in group.offsets]
+                release(group, member, positions.given_up_slots(member, call), now)
+            if interest is not None:
+                membership.subscribe(group, member, interest, now, source)
+        starts = [start for start in call.starts if start.slot in member.assigned and start.slot not in group.offsets]
         positions.check_room(group, starts, self._limits, source)
         positions.commit(group, starts, now)
         self._alive(member, now)
@@ -168,7 +167,7 @@ class Coordinator(GroupTable):
             priorities=group.settings.priorities,
             partition_bytes_max=group.settings.partition_bytes_max,
             dead=failures.dead_letters(group, call.failed) if call.failed else (),
-            delayed=failures.delayed(group, member, now) if group.delayed else (),
+            delayed=failures.delayed_partitions(group, member, now) if group.delayed else (),
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:
@@ -219,7 +218,7 @@ class Coordinator(GroupTable):
             positions.store(group, call.positions, now)
         group.resets += 1
         group.history.note("reset", now)
-        membership.fence(group, [one.slot for one in call.positions])
+        membership.fence(group, [position.slot for position in call.positions])
         for member in group.members.values():
             member.version += 1
             self.woken.add((group.name, member.member_id))
@@ -248,12 +247,12 @@ class Coordinator(GroupTable):
 
     def push(self, call: PushCall, now: Now, source: TopicSource) -> bool | None:
         """Creates or changes a subscription. Returns if it is new; None: it is not `before`. Raises GroupsFull, …"""
-        found = self.groups.get(call.group)
-        if call.before is not None and (found is None or found.definition != call.before):
+        existing = self.groups.get(call.group)
+        if call.before is not None and (existing is None or existing.definition != call.before):
             return None
-        is_new = found is None
+        is_new = existing is None
         limit = self._limits.subscriptions_max
-        if is_new and sum(one.definition is not None for one in self.groups.values()) >= limit:
+        if is_new and sum(group.definition is not None for group in self.groups.values()) >= limit:
             raise GroupsFull(f"this coordinator has {limit} subscriptions", limit=limit)
         group = self._group_of_member(call.group, now, is_join=True)
         if is_new:
@@ -284,14 +283,14 @@ class Coordinator(GroupTable):
         if looks_for_idle:
             self._idle_look_ms = now.steady_ms + IDLE_LOOK_MS
             members = [member for group in self.groups.values() for member in group.members.values()]
-            self._patterns.keep([one.pattern for one in members if one.pattern is not None])
+            self._patterns.keep([member.pattern for member in members if member.pattern is not None])
         if self._patterns.is_used:
             self._patterns.begin_look(source.names())
         if looks_for_idle or any(source.find(topic) != size for topic, size in self._sizes.items()):
             self._sizes = {}
         is_thorough = not self._sizes or self._patterns.is_used  # else it passes over groups that are as they were
-        groups = [one for one in self.groups.values() if is_thorough or one.look_ms <= now.steady_ms]
-        for group, gone in membership.expired(groups, now):
+        groups = [group for group in self.groups.values() if is_thorough or group.look_ms <= now.steady_ms]
+        for group, gone in membership.find_expired(groups, now):
             membership.remove(self.note_change(group), gone, now, source)
         for group in groups:
             if group.settings.kind == SHARE:
@@ -303,7 +302,7 @@ class Coordinator(GroupTable):
                 rebalance(self.note_change(group), now, source)
             elif (
                 not group.sizes.items() <= self._sizes.items()
-                and (topic := membership.resized(group, self._sizes, source)) is not None
+                and (topic := membership.find_resized(group, self._sizes, source)) is not None
             ):
                 group.history.note("topics_changed", now, detail=topic)
                 rebalance(self.note_change(group), now, source)
@@ -352,17 +351,17 @@ class Coordinator(GroupTable):
         self,
         group: Group,
         member_id: str,
-        wanted: Wanted,
+        interest: Subscription,
         call: HeartbeatCall | PollCall,
         timeouts_ms: tuple[int | None, int | None],
         now: Now,
         source: TopicSource,
     ) -> Member:
-        member = membership.join(group, member_id, wanted, call.client, timeouts_ms, self._limits, now, source)
+        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self._limits, now, source)
         self.add(group)
         return member
 
-    def _wanted(self, call: HeartbeatCall | PollCall, source: TopicSource) -> Wanted | None:
+    def _subscription(self, call: HeartbeatCall | PollCall, source: TopicSource) -> Subscription | None:
         """Returns the topics that a call asks for; None: those of the member stay."""
         if call.topics is None:
             return None
@@ -372,7 +371,7 @@ class Coordinator(GroupTable):
         return subscription(self._patterns, call.topics, call.pattern, source, self._limits.topics_max, before)
 
     def _follow(self, group: Group, now: Now, source: TopicSource) -> bool:
-        members = [one for one in group.members.values() if one.pattern is not None]
+        members = [member for member in group.members.values() if member.pattern is not None]
         return bool(members) and follow(group, members, self._patterns, now, source, self._limits.topics_max)
 
     def _delete(self, group: Group) -> None:
@@ -383,11 +382,11 @@ class Coordinator(GroupTable):
         group.changed_offsets.update(group.offsets)
         group.offsets.clear()
 
-    def _know(self, group: Group, found: Iterable[Position], now: Now, source: TopicSource) -> None:
-        for one in found:
-            known, size = group.topics.get(one.topic), source.find(one.topic)
-            if size is not None and (known is None or known.topic_id != size.topic_id):
-                membership.know(group, one.topic, KnownTopic(size.topic_id, size.partitions))
+    def _know(self, group: Group, positions: Iterable[Position], now: Now, source: TopicSource) -> None:
+        for position in positions:
+            known_topic, size = group.topics.get(position.topic), source.find(position.topic)
+            if size is not None and (known_topic is None or known_topic.topic_id != size.topic_id):
+                membership.know(group, position.topic, KnownTopic(size.topic_id, size.partitions))
                 if group.members:
                     rebalance(group, now, source)
 

@@ -20,7 +20,7 @@ MEMORY_BYTES_MAX = 256 * 1024  # of one compiled expression: RE2 refuses those t
 _NO_FRAGMENT = -1
 
 
-def compiled(text: str, field: str = "topics_pattern") -> Callable[[str], object]:
+def compile_expression(text: str, field: str = "topics_pattern") -> Callable[[str], object]:
     """Returns a function that matches a complete name: None, or something for a match.
 
     Raises InvalidPattern, PatternsUnavailable.
@@ -36,11 +36,11 @@ def compiled(text: str, field: str = "topics_pattern") -> Callable[[str], object
         match: Callable[[str], object] = re2.compile(text, options).fullmatch
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        place = _position(text, reason)
+        position = _position(text, reason)
         raise InvalidPattern(
-            f"{field}: {reason.partition(':')[0]} at position {place} of {text[:80]!r}",
+            f"{field}: {reason.partition(':')[0]} at position {position} of {text[:80]!r}",
             hint="correct the expression; its syntax is RE2's, which has no look-around and no back-references",
-            position=place,
+            position=position,
         ) from None
     return match
 
@@ -48,8 +48,8 @@ def compiled(text: str, field: str = "topics_pattern") -> Callable[[str], object
 def _position(text: str, reason: str) -> int:
     """Returns where an expression is wrong, from 0. RE2 reports the wrong part, or all of the text."""
     part = reason.partition(": ")[2]
-    if part and part != text and (place := text.find(part)) != _NO_FRAGMENT:
-        return place
+    if part and part != text and (index := text.find(part)) != _NO_FRAGMENT:
+        return index
     try:
         re.compile(text)
     except re.error as error:

@@ -22,7 +22,7 @@ SHARED_ID = "if another client uses the same member_id, give each client its own
 LOOK_MS_MAX = 3_600_000  # until a sweep looks at a group again: the longest session
 
 
-class Wanted(NamedTuple):
+class Subscription(NamedTuple):
     """The topics that a member asks for. With a pattern: as of version `matched` of its matches; `arrived` topics."""
 
     topics: frozenset[str]
@@ -58,7 +58,7 @@ def check_epoch(group: Group, member: Member, epoch: int) -> None:
 def join(
     group: Group,
     member_id: str,
-    wanted: Wanted,
+    subscription: Subscription,
     client: Client,
     timeouts_ms: tuple[int | None, int | None],
     limits: CoordinatorLimits,
@@ -77,12 +77,12 @@ def join(
         member_id,
         epoch,
         epoch,
-        wanted.topics,
+        subscription.topics,
         client,
         settings.session_timeout_ms if session_ms is None else session_ms,
         settings.rebalance_timeout_ms if rebalance_ms is None else rebalance_ms,
     )
-    member.pattern, member.matched, member.arrived = wanted.pattern, wanted.matched, wanted.arrived
+    member.pattern, member.matched, member.arrived = subscription.pattern, subscription.matched, subscription.arrived
     member.moved_ms = now.steady_ms
     group.members[member_id] = member
     group.changed_members.add(member_id)
@@ -91,12 +91,12 @@ def join(
     return member
 
 
-def subscribe(group: Group, member: Member, wanted: Wanted, now: Now, source: TopicSource) -> None:
+def subscribe(group: Group, member: Member, subscription: Subscription, now: Now, source: TopicSource) -> None:
     """Changes the topics of a member."""
-    if (wanted.topics, wanted.pattern) != (member.topics, member.pattern):
-        member.topics, member.pattern = wanted.topics, wanted.pattern
-        member.matched, member.arrived = wanted.matched, wanted.arrived
-        group.history.note("subscription_changed", now, member.member_id, ", ".join(sorted(wanted.topics)))
+    if (subscription.topics, subscription.pattern) != (member.topics, member.pattern):
+        member.topics, member.pattern = subscription.topics, subscription.pattern
+        member.matched, member.arrived = subscription.matched, subscription.arrived
+        group.history.note("subscription_changed", now, member.member_id, ", ".join(sorted(subscription.topics)))
         group.changed_members.add(member.member_id)
         rebalance(group, now, source)
 
@@ -112,10 +112,10 @@ def rejoin(
     """Takes over what a member that joins again within its session says of itself."""
     group.history.note("joined_again", now, member.member_id)
     session_ms, rebalance_ms = timeouts_ms
-    wanted = (client, session_ms or member.session_timeout_ms, rebalance_ms or member.rebalance_timeout_ms)
-    if wanted != (member.client, member.session_timeout_ms, member.rebalance_timeout_ms):
+    given = (client, session_ms or member.session_timeout_ms, rebalance_ms or member.rebalance_timeout_ms)
+    if given != (member.client, member.session_timeout_ms, member.rebalance_timeout_ms):
         has_moved = client.rack != member.client.rack
-        member.client, member.session_timeout_ms, member.rebalance_timeout_ms = wanted
+        member.client, member.session_timeout_ms, member.rebalance_timeout_ms = given
         group.changed_members.add(member.member_id)
         if has_moved and group.settings.assignor == RACK_AWARE:
             rebalance(group, now, source)
@@ -162,7 +162,7 @@ def aim(group: Group, source: TopicSource) -> None:
     members = {member.member_id: member.topics for member in group.members.values()}
     is_rack_aware = group.settings.assignor == RACK_AWARE
     group.racks = {topic: source.racks(topic) for topic in sizes} if is_rack_aware else {}
-    nearby = Nearby({one.member_id: one.client.rack for one in group.members.values()}, group.racks)
+    nearby = Nearby({member.member_id: member.client.rack for member in group.members.values()}, group.racks)
     group.target = ASSIGN[group.settings.assignor](members, sizes, group.target or group.owners, nearby)
 
 
@@ -177,15 +177,15 @@ def follow_racks(group: Group, now: Now, source: TopicSource) -> None:
         rebalance(group, now, source)
 
 
-def know(group: Group, topic: str, found: KnownTopic) -> None:
+def know(group: Group, topic: str, known_topic: KnownTopic) -> None:
     """Notes a topic of the group. One of another id than before is new: positions and owners of the old one go.
 
     All partitions of such a topic were added after the group began to read it, so none of them has a past.
     """
-    known = group.topics.get(topic)
-    if known is not None and known.topic_id == found.topic_id:
+    before = group.topics.get(topic)
+    if before is not None and before.topic_id == known_topic.topic_id:
         return
-    group.topics[topic] = found if known is None else KnownTopic(found.topic_id, 0)
+    group.topics[topic] = known_topic if before is None else KnownTopic(known_topic.topic_id, 0)
     group.is_changed = True
     for slot in [slot for slot in group.offsets if slot.topic == topic]:
         del group.offsets[slot]
@@ -197,7 +197,7 @@ def know(group: Group, topic: str, found: KnownTopic) -> None:
             member.assigned.pop(slot, None)
             member.revoking.pop(slot, None)
             member.revoked.pop(slot, None)
-            _changed(group, member)
+            _mark_changed(group, member)
 
 
 def fence(group: Group, slots: Iterable[Slot]) -> None:
@@ -210,7 +210,7 @@ def fence(group: Group, slots: Iterable[Slot]) -> None:
         member = group.members[member_id]
         owned = member.assigned if slot in member.assigned else member.revoking
         owned[slot] = group.epoch
-        _changed(group, member)
+        _mark_changed(group, member)
 
 
 def reconcile(group: Group, now: Now) -> None:
@@ -233,7 +233,7 @@ def reconcile(group: Group, now: Now) -> None:
             member.revoked.pop(slot, None)
             moved[member_id] = member
     for member in moved.values():
-        _changed(group, member)
+        _mark_changed(group, member)
     for member in group.members.values():
         if not member.revoking:
             member.rebalance_ends_ms = None
@@ -241,7 +241,7 @@ def reconcile(group: Group, now: Now) -> None:
             member.rebalance_ends_ms = now.steady_ms + member.rebalance_timeout_ms
 
 
-def _changed(group: Group, member: Member) -> None:
+def _mark_changed(group: Group, member: Member) -> None:
     member.epoch = group.epoch
     member.version += 1
     group.changed_members.add(member.member_id)
@@ -250,7 +250,7 @@ def _changed(group: Group, member: Member) -> None:
 def note_begun(group: Group, member: Member, call: PollCall, starts: Iterable[Position], now: Now) -> None:
     """Notes the partitions that a member begins to read: those that it got after its token, or whose start it sends."""
     if call.starts:  # the poll has noted those that had a position
-        begun = [one.slot for one in starts]
+        begun = [start.slot for start in starts]
     else:
         epoch = 0 if call.token is None else call.token.member_epoch
         begun = [slot for slot, since in member.assigned.items() if since > epoch and slot in group.offsets]
@@ -258,12 +258,12 @@ def note_begun(group: Group, member: Member, call: PollCall, starts: Iterable[Po
         group.history.note_begun([(slot, group.offsets[slot].offset) for slot in begun], now)
 
 
-def expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
+def find_expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
     """Returns the members whose session is over, or that keep revoked partitions for too long, and notes why.
 
     Notes until when none of a group's can be. A session goes on at the end of an open poll, for its whole time.
     """
-    found: list[tuple[Group, list[str]]] = []
+    overdue: list[tuple[Group, list[str]]] = []
     far_ms = now.steady_ms + LOOK_MS_MAX
     for group in groups:
         look_ms = far_ms
@@ -274,14 +274,14 @@ def expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
             is_silent = session_ms <= now.steady_ms and not member.waiting
             if is_silent or rebalance_ms <= now.steady_ms:
                 group.history.note("session_expired" if is_silent else "rebalance_timed_out", now, member.member_id)
-                if not found or found[-1][0] is not group:
-                    found.append((group, []))
-                found[-1][1].append(member.member_id)
+                if not overdue or overdue[-1][0] is not group:
+                    overdue.append((group, []))
+                overdue[-1][1].append(member.member_id)
         group.look_ms = 0 if group.settings.kind == SHARE else look_ms
-    return found
+    return overdue
 
 
-def resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
+def find_resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
     """Returns a topic that came, grew or went since the group's last rebalance. Adds what it looks up to `sizes`."""
     for topic, size in group.sizes.items():
         if topic not in sizes:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gateway.groups.core.expressions import compiled
+from gateway.groups.core.expressions import compile_expression
 from gateway.groups.model.values import TopicPattern
 
 MATCHES_AT_ONCE = 2_000  # of one look: 10 to 20 ms
@@ -51,10 +51,10 @@ class Patterns:
         if present == self._places.keys():
             return
         gone = self._places.keys() - present
-        for one in self._matches.values() if gone else ():
-            if not one.names.isdisjoint(gone):
-                one.names -= gone
-                one.version = next(self._versions)
+        for matches in self._matches.values() if gone else ():
+            if not matches.names.isdisjoint(gone):
+                matches.names -= gone
+                matches.version = next(self._versions)
         for name in gone:
             del self._places[name]
         for name in sorted(present - self._places.keys()):
@@ -71,34 +71,35 @@ class Patterns:
     def matches(self, pattern: TopicPattern) -> Matches:
         """Returns the matches so far. Raises InvalidPattern, PatternsUnavailable."""
         key = (pattern.include, pattern.exclude)
-        found = self._matches.get(key) or Matches()
-        if found.looked < len(self._arrivals) and self._left > 0:
-            self._look(*key, found)
-        self._matches[key] = found
-        return found
+        matches = self._matches.get(key) or Matches()
+        if matches.looked < len(self._arrivals) and self._left > 0:
+            self._look(*key, matches)
+        self._matches[key] = matches
+        return matches
 
     def keep(self, patterns: Collection[TopicPattern]) -> None:
         """Forgets the matches of other expressions."""
-        keys = {(one.include, one.exclude) for one in patterns}
-        self._matches = {key: one for key, one in self._matches.items() if key in keys}
+        keys = {(pattern.include, pattern.exclude) for pattern in patterns}
+        self._matches = {key: matches for key, matches in self._matches.items() if key in keys}
 
-    def _look(self, include: str, exclude: str, found: Matches) -> None:
-        wanted, unwanted = compiled(include), compiled(exclude, "topics_exclude") if exclude else None
+    def _look(self, include: str, exclude: str, matches: Matches) -> None:
+        is_included = compile_expression(include)
+        is_excluded = compile_expression(exclude, "topics_exclude") if exclude else None
         self._left -= COMPILING
-        end = min(len(self._arrivals), found.looked + max(1, self._left))
-        self._left -= end - found.looked
+        end = min(len(self._arrivals), matches.looked + max(1, self._left))
+        self._left -= end - matches.looked
         names = {
             name
-            for name in self._arrivals[found.looked : end]
-            if name in self._places and wanted(name) and not (unwanted and unwanted(name))
+            for name in self._arrivals[matches.looked : end]
+            if name in self._places and is_included(name) and not (is_excluded and is_excluded(name))
         }
-        found.looked = end
-        if not found.names.issuperset(names):
-            found.names |= names
-            found.version = next(self._versions)
+        matches.looked = end
+        if not matches.names.issuperset(names):
+            matches.names |= names
+            matches.version = next(self._versions)
 
     def _forget_gone(self) -> None:
         count = len(self._arrivals)
         self._arrivals = sorted(self._places, key=self._places.__getitem__)
-        for one in self._matches.values():
-            one.looked = len(self._arrivals) if one.looked == count else 0
+        for matches in self._matches.values():
+            matches.looked = len(self._arrivals) if matches.looked == count else 0

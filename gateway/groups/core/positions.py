@@ -54,7 +54,7 @@ def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dic
     return {position.slot: position.offset for position in delivered}
 
 
-def given_up(member: Member, call: PollCall) -> list[Slot]:
+def given_up_slots(member: Member, call: PollCall) -> list[Slot]:
     """Returns the revoked partitions that a member gives up with a poll: it has finished their records.
 
     A late repeat of an earlier poll gives up nothing: the member may work on a later delivery. Only the count of
@@ -105,14 +105,15 @@ def check_member_commit(group: Group, member: Member, epoch: int, positions: Ite
 
 def commit(group: Group, positions: Iterable[Position], now: Now) -> None:
     """Commits positions; those that are not higher than the committed ones change nothing."""
-    store(group, [one for one in positions if _is_of_topic(group, one) and not _is_committed(group, one)], now)
+    present = [position for position in positions if _is_of_topic(group, position)]
+    store(group, [position for position in present if not _is_committed(group, position)], now)
 
 
 def store(group: Group, positions: Iterable[Position], now: Now) -> None:
     """Sets positions, in any direction."""
-    for one in positions:
-        group.offsets[one.slot] = Offset(one.offset, one.metadata, now.wall_ms)
-        group.changed_offsets.add(one.slot)
+    for position in positions:
+        group.offsets[position.slot] = Offset(position.offset, position.metadata, now.wall_ms)
+        group.changed_offsets.add(position.slot)
 
 
 def forget(group: Group, call: ForgetCall) -> None:
@@ -125,7 +126,7 @@ def forget(group: Group, call: ForgetCall) -> None:
 
 def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorLimits, source: TopicSource) -> None:
     """Checks that a group can have these positions too, without those of deleted topics. Raises GroupsFull."""
-    added = sum(one.slot not in group.offsets for one in positions)
+    added = sum(position.slot not in group.offsets for position in positions)
     if len(group.offsets) + added <= limits.positions_max:
         return
     gone = [slot for slot in group.offsets if source.find(slot.topic) is None]
@@ -137,36 +138,36 @@ def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorL
         group.changed_offsets.add(slot)
 
 
-def check_topics(found: Iterable[Position], source: TopicSource) -> None:
+def check_topics(positions: Iterable[Position], source: TopicSource) -> None:
     """Checks that the topics are those that the sender of a call knows. Raises CoordinatorMoved: it calls again.
 
     Some processes learn of a new topic later than others; until then its positions could not be kept.
     """
-    for one in found:
-        size = source.find(one.topic)
-        if size is None or size.topic_id != one.topic_id:
+    for position in positions:
+        size = source.find(position.topic)
+        if size is None or size.topic_id != position.topic_id:
             raise CoordinatorMoved(
-                f"the coordinator does not know the topic {one.topic!r} of that id (any more, or yet)"
+                f"the coordinator does not know the topic {position.topic!r} of that id (any more, or yet)"
             )
 
 
 def assignment(group: Group, member: Member, read: Mapping[Slot, int]) -> tuple[Position, ...]:
     """Returns the partitions of a member with the positions to read from; `read` has those of its delivery."""
-    found = []
+    positions = []
     for slot in sorted(member.assigned):  # in each poll: a call for each partition would cost as much as the rest
-        known, committed = group.topics[slot.topic], group.offsets.get(slot)
+        topic, committed = group.topics[slot.topic], group.offsets.get(slot)
         offset = read.get(slot, -1)
         if committed is not None:
             offset = max(committed.offset, offset)
         elif offset < 0:
-            offset = START_POLICY if slot.partition < known.first_partitions else START_EARLIEST
-        found.append(Position(slot.topic, known.topic_id, slot.partition, offset))
-    return tuple(found)
+            offset = START_POLICY if slot.partition < topic.first_partitions else START_EARLIEST
+        positions.append(Position(slot.topic, topic.topic_id, slot.partition, offset))
+    return tuple(positions)
 
 
 def _is_of_topic(group: Group, position: Position) -> bool:
-    known = group.topics.get(position.topic)
-    return known is not None and known.topic_id == position.topic_id
+    topic = group.topics.get(position.topic)
+    return topic is not None and topic.topic_id == position.topic_id
 
 
 def _is_committed(group: Group, position: Position) -> bool:

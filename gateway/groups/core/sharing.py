@@ -48,7 +48,7 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     Raises WrongGroupKind, GroupsFull, NoPosition, CoordinatorMoved.
     """
     group, is_new = core.find_or_new(call.group, SHARE, now)
-    bounds = [one for one in call.bounds if _is_known(source, one)]
+    bounds = [bound for bound in call.bounds if _is_known(source, bound)]
     share = group.share or ShareState()
     if group.settings.start == "error":
         _check_positions(share, group, bounds)
@@ -62,33 +62,33 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     for bound in bounds:
         _follow(core, group, share, bound, source)
     for run in call.keys:
-        if (known := share.partitions.get((run.topic, run.partition))) is not None:
-            known.learn(run, rules)
+        if (partition := share.partitions.get((run.topic, run.partition))) is not None:
+            partition.learn(run, rules)
     lock_ms = group.settings.lock_ms if call.lock_ms is None else call.lock_ms
     lock = share.lock(call.lock, call.member_id, lock_ms, now.steady_ms)
-    ends = [((one.topic, one.partition), one.high_watermark) for one in bounds]
+    ends = [((bound.topic, bound.partition), bound.high_watermark) for bound in bounds]
     held = lock.count
     for level in by_priority(ends, group.settings.priorities):
         share.acquire(lock, level, call.max_records, now.wall_ms, rules)
     core.count(acquired=lock.count - held)
     if not lock.granted:
         share.drop(lock)
-    wanted: list[Place] = []
+    to_learn: list[Place] = []
     if rules.is_ordered and lock.count < call.max_records:
-        for one in bounds:
-            span = share.partitions[one.topic, one.partition].keys_wanted(one.high_watermark, rules)
+        for bound in bounds:
+            span = share.partitions[bound.topic, bound.partition].keys_to_learn(bound.high_watermark, rules)
             if span is not None:
-                wanted.append(Place(one.topic, one.topic_id, one.partition, span.first, span.last + 1))
+                to_learn.append(Place(bound.topic, bound.topic_id, bound.partition, span.first, span.last + 1))
     _wake(core, group, share)
     left_ms = max(0, lock.until_ms - now.steady_ms)
     if granted := share.holds(lock):
-        return Acquired(granted, left_ms, keys_wanted=tuple(wanted), version=share.version, resets=group.resets)
+        return Acquired(granted, left_ms, keys_to_learn=tuple(to_learn), version=share.version, resets=group.resets)
     slots = [slot for slot, _ in ends]
     return Acquired(
         (),
         left_ms,
-        tuple(_place(share.partitions[one.topic, one.partition], one, rules.in_flight_max) for one in bounds),
-        tuple(wanted),
+        tuple(_place(share.partitions[bound.topic, bound.partition], bound, rules.in_flight_max) for bound in bounds),
+        tuple(to_learn),
         share.due_ms(slots, now.steady_ms, now.wall_ms),
         share.version,
         group.resets,
@@ -111,11 +111,11 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
     rules = group.settings.rules()
     core.note_change(group)
     _expire(group, share, now)
-    wishes: Iterable[Settlement] = call.settlements
+    settlements: Iterable[Settlement] = call.settlements
     if call.outcome is not None:
-        wishes = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
-    wishes = [_with_lock_time(one, group.settings.lock_ms) for one in wishes]
-    count, refused = share.settle(call.lock, wishes, now.steady_ms, now.wall_ms, rules)
+        settlements = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
+    settlements = [_with_lock_time(settlement, group.settings.lock_ms) for settlement in settlements]
+    count, refused = share.settle(call.lock, settlements, now.steady_ms, now.wall_ms, rules)
     core.count(settled=count)
     _wake(core, group, share)
     return Settled(count, tuple(refused))
@@ -136,7 +136,7 @@ def shorten(core: GroupTable, call: ShortenCall, now: Now, source: TopicSource) 
 
 def dead_letters(core: GroupTable, now: Now, without: Container[str] = ()) -> list[DeadLetter]:
     """Returns records that wait to be copied to a dead-letter topic, but for some groups."""
-    found, left = list[DeadLetter](), DEAD_LETTERS_AT_ONCE
+    letters, left = list[DeadLetter](), DEAD_LETTERS_AT_ONCE
     for group in core.groups.values():
         topic = group.settings.dead_letter_topic
         if group.share is None or topic is None or group.name in without:
@@ -145,7 +145,7 @@ def dead_letters(core: GroupTable, now: Now, without: Container[str] = ()) -> li
             for run in partition.dead():
                 last = min(run.last, run.first + left - 1)
                 reason = "rejected" if run.ready_ms else "deliveries_max"
-                found.append(
+                letters.append(
                     DeadLetter(
                         group.name,
                         topic,
@@ -161,8 +161,8 @@ def dead_letters(core: GroupTable, now: Now, without: Container[str] = ()) -> li
                 )
                 left -= last - run.first + 1
                 if left <= 0:
-                    return found
-    return found
+                    return letters
+    return letters
 
 
 def keep_dead_letters(core: GroupTable, name: str, error: str, now: Now) -> None:
@@ -223,7 +223,7 @@ def begin(group: Group, now: Now) -> None:
 
 def check_idle(group: Group, positions: Iterable[Position]) -> None:
     """Checks that no caller holds records of these partitions. Raises GroupNotEmpty."""
-    slots = {(one.topic, one.partition) for one in positions}
+    slots = {(position.topic, position.partition) for position in positions}
     share = group.share or ShareState()
     if any((held.topic, held.partition) in slots for lock in share.locks.values() for held in share.holds(lock)):
         hint = "wait for its workers, or reset with force"
@@ -233,14 +233,14 @@ def check_idle(group: Group, positions: Iterable[Position]) -> None:
 def reset(core: GroupTable, group: Group, positions: Iterable[Position]) -> None:
     """Moves a share group to other positions."""
     share = _share(group)
-    for one in positions:
-        partition = share.partitions.get((one.topic, one.partition))
-        if partition is not None and partition.topic_id == one.topic_id:
-            partition.reset(one.offset)
+    for position in positions:
+        partition = share.partitions.get((position.topic, position.partition))
+        if partition is not None and partition.topic_id == position.topic_id:
+            partition.reset(position.offset)
             continue
         if partition is not None:
-            share.remove((one.topic, one.partition))
-        share.partitions[one.topic, one.partition] = SharePartition(one.topic_id, one.offset)
+            share.remove((position.topic, position.partition))
+        share.partitions[position.topic, position.partition] = SharePartition(position.topic_id, position.offset)
     share.version += 1
     _wake(core, group, share)
 
@@ -264,8 +264,8 @@ def offsets(group: Group) -> tuple[OffsetView, ...]:
     """Returns the start offsets of a share group, as committed positions."""
     partitions = {} if group.share is None else group.share.partitions
     return tuple(
-        OffsetView(topic, one.topic_id, number, one.window.start, "", one.active_ms, "")
-        for (topic, number), one in sorted(partitions.items())
+        OffsetView(topic, partition.topic_id, number, partition.window.start, "", partition.active_ms, "")
+        for (topic, number), partition in sorted(partitions.items())
     )
 
 
@@ -289,13 +289,13 @@ def _is_known(source: TopicSource, bound: Bound) -> bool:
 
 def _check_positions(share: ShareState, group: Group, bounds: Iterable[Bound]) -> None:
     """Raises NoPosition."""
-    for one in bounds:
-        known = group.topics.get(one.topic)
-        is_later = known is not None and one.partition >= known.first_partitions
-        if (one.topic, one.partition) not in share.partitions and not is_later:
+    for bound in bounds:
+        topic = group.topics.get(bound.topic)
+        is_later = topic is not None and bound.partition >= topic.first_partitions
+        if (bound.topic, bound.partition) not in share.partitions and not is_later:
             raise NoPosition(
-                f"group {group.name!r} has no position of partition {one.partition} of topic {one.topic!r}, and its "
-                "setting start is error",
+                f"group {group.name!r} has no position of partition {bound.partition} of topic {bound.topic!r}, and "
+                "its setting start is error",
                 hint="reset its positions",
             )
 
@@ -304,8 +304,8 @@ def _follow(core: GroupTable, group: Group, share: ShareState, bound: Bound, sou
     """Begins a partition that is new to the group, and skips what its log has no more."""
     size = source.find(bound.topic)
     assert size is not None
-    known = group.topics.get(bound.topic)
-    if known is None or known.topic_id != size.topic_id:
+    topic = group.topics.get(bound.topic)
+    if topic is None or topic.topic_id != size.topic_id:
         membership.know(group, bound.topic, KnownTopic(size.topic_id, size.partitions))
         for slot in [slot for slot in share.partitions if slot[0] == bound.topic]:
             share.remove(slot)
@@ -327,9 +327,9 @@ def by_priority(
 ) -> Iterator[list[tuple[tuple[str, int], int]]]:
     """Yields partitions in the order of their topics' priority, those of one priority together."""
     for name in priorities:
-        if level := [one for one in ends if one[0][0] == name]:
+        if level := [end for end in ends if end[0][0] == name]:
             yield level
-    yield [one for one in ends if one[0][0] not in priorities]
+    yield [end for end in ends if end[0][0] not in priorities]
 
 
 def _place(partition: SharePartition, bound: Bound, in_flight_max: int) -> Place:
@@ -337,9 +337,9 @@ def _place(partition: SharePartition, bound: Bound, in_flight_max: int) -> Place
     return Place(bound.topic, bound.topic_id, bound.partition, window.end, window.start + in_flight_max)
 
 
-def _with_lock_time(wish: Settlement, lock_ms: int) -> Settlement:
-    is_without = wish.outcome == Outcome.EXTEND and wish.time_ms is None
-    return wish._replace(time_ms=lock_ms) if is_without else wish
+def _with_lock_time(settlement: Settlement, lock_ms: int) -> Settlement:
+    is_without = settlement.outcome == Outcome.EXTEND and settlement.time_ms is None
+    return settlement._replace(time_ms=lock_ms) if is_without else settlement
 
 
 def _note_activity(core: GroupTable, group: Group, now: Now) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import membership
-from gateway.groups.core.membership import Wanted
+from gateway.groups.core.membership import Subscription
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.model.errors import GroupError
 from gateway.groups.model.state import Group, KnownTopic, Member
@@ -23,22 +23,22 @@ def subscription(
     source: TopicSource,
     topics_max: int,
     before: frozenset[str] = frozenset(),
-) -> Wanted:
+) -> Subscription:
     """Returns what a member reads now. Raises InvalidPattern, PatternsUnavailable."""
     if pattern is None:
-        return Wanted(frozenset(topics))
+        return Subscription(frozenset(topics))
     patterns.begin_look(source.names())
     pattern = TopicPattern(pattern.include, pattern.exclude, pattern.readable, tuple(sorted(topics)))
-    return _matched(patterns, pattern, topics_max, before)
+    return _match(patterns, pattern, topics_max, before)
 
 
-def _matched(patterns: Patterns, pattern: TopicPattern, topics_max: int, before: frozenset[str]) -> Wanted:
-    found = patterns.matches(pattern)
-    names = [one for one in found.names if pattern.readable is None or one.startswith(pattern.readable)]
+def _match(patterns: Patterns, pattern: TopicPattern, topics_max: int, before: frozenset[str]) -> Subscription:
+    matches = patterns.matches(pattern)
+    names = [name for name in matches.names if pattern.readable is None or name.startswith(pattern.readable)]
     room = max(0, topics_max - len(pattern.named))
     if len(names) > room:  # those that it had stay
-        names = sorted(names, key=lambda one: (one not in before, one))[:room]
-    return Wanted(frozenset((*pattern.named, *names)), pattern, found.version, patterns.sequence)
+        names = sorted(names, key=lambda name: (name not in before, name))[:room]
+    return Subscription(frozenset((*pattern.named, *names)), pattern, matches.version, patterns.sequence)
 
 
 def follow(
@@ -51,22 +51,22 @@ def follow(
         try:
             if patterns.matches(member.pattern).version == member.matched:
                 continue
-            found = _matched(patterns, member.pattern, topics_max, member.topics)
+            after = _match(patterns, member.pattern, topics_max, member.topics)
         except GroupError:  # the node of this coordinator has no engine for expressions: the topics stay
             continue
-        for topic in sorted(found.topics - member.topics):
+        for topic in sorted(after.topics - member.topics):
             size = source.find(topic)
             if size is not None and topic not in group.topics and patterns.is_new(topic, member.arrived):
                 membership.know(group, topic, KnownTopic(size.topic_id, 0))
-        member.matched = found.matched
-        if found.topics != member.topics:
-            group.history.note("topics_changed", now, member.member_id, _changes(member.topics, found.topics))
-            member.topics = found.topics
+        member.matched = after.matched
+        if after.topics != member.topics:
+            group.history.note("topics_changed", now, member.member_id, _changes(member.topics, after.topics))
+            member.topics = after.topics
             group.changed_members.add(member.member_id)
             has_changed = True
     return has_changed
 
 
 def _changes(before: frozenset[str], after: frozenset[str]) -> str:
-    changes = [f"+{one}" for one in sorted(after - before)] + [f"-{one}" for one in sorted(before - after)]
+    changes = [f"+{topic}" for topic in sorted(after - before)] + [f"-{topic}" for topic in sorted(before - after)]
     return ", ".join(changes[:10]) + (" …" if len(changes) > 10 else "")

@@ -54,7 +54,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
             hosted = await host.at(partition)
             answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), is_patient=True)
             try:
-                await hosted.stored(hosted.prove_lead(sequence))
+                await hosted.wait_stored(hosted.prove_lead(sequence))
                 return answer, b""
             except (StorageFull, TooManyOpenFiles) as error:
                 raise CoordinatorMoved(f"a change of the group was not stored: {error}") from None
@@ -67,7 +67,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         async def function(partition: Partition, call: A) -> tuple[R, bytes]:
             hosted = await host.at(partition)
             answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), call)
-            await hosted.stored(sequence or hosted.prove_lead(0))
+            await hosted.wait_stored(sequence or hosted.prove_lead(0))
             return answer, b""
 
         return function
@@ -88,9 +88,9 @@ def group_calls(host: GroupHost) -> list[Answering]:
     async def acquire(partition: Partition, call: AcquireCall) -> tuple[Acquired, bytes]:
         """Waits for the replicas only, if there are any: locks are not durable, but one coordinator gives them out."""
         hosted = await host.at(partition)
-        found, _ = hosted.decide(lambda core, now, source: sharing.acquire(core, call, now, source), is_patient=True)
-        await hosted.stored(hosted.prove_lead(0, is_strict=bool(found.granted)))
-        return msgspec.structs.replace(found, hosting=hosted.hosting), b""
+        acquired, _ = hosted.decide(lambda core, now, source: sharing.acquire(core, call, now, source), is_patient=True)
+        await hosted.wait_stored(hosted.prove_lead(0, is_strict=bool(acquired.granted)))
+        return msgspec.structs.replace(acquired, hosting=hosted.hosting), b""
 
     async def settle(partition: Partition, call: SettleCall) -> tuple[Settled, bytes]:
         """Extensions, and what a reader gives back, need not be stored, and work on a full disk."""
@@ -101,16 +101,16 @@ def group_calls(host: GroupHost) -> list[Answering]:
             lambda core, now, source: sharing.settle(core, call, now, source), call, is_patient=is_patient
         )
         is_extension = Outcome.EXTEND in call.outcomes
-        await hosted.stored(hosted.prove_lead(sequence, is_strict=is_extension))
+        await hosted.wait_stored(hosted.prove_lead(sequence, is_strict=is_extension))
         return answer, b""
 
-    async def stored(partition: Partition, call: StoredCall) -> tuple[None, bytes]:
-        await host.decider(partition, call.hosting).stored(call.sequence)
+    async def wait_stored(partition: Partition, call: StoredCall) -> tuple[None, bytes]:
+        await host.decider(partition, call.hosting).wait_stored(call.sequence)
         return None, b""
 
-    async def changed(partition: Partition, call: ChangedCall) -> tuple[bool, bytes]:
+    async def wait_changed(partition: Partition, call: ChangedCall) -> tuple[bool, bytes]:
         hosted = host.at_once(partition, call.hosting)
-        return await hosted.changed(call.group, call.member_id, call.version, call.wait_ms), b""
+        return await hosted.wait_changed(call.group, call.member_id, call.version, call.wait_ms), b""
 
     def rows(core: Coordinator, _: None, now: Now, source: TopicSource) -> list[GroupRow]:
         return core.rows()
@@ -118,8 +118,8 @@ def group_calls(host: GroupHost) -> list[Answering]:
     return [
         HEARTBEAT.by(deciding(Coordinator.heartbeat)),
         POLL.by(poll),
-        STORED.by(stored),
-        CHANGED.by(changed),
+        STORED.by(wait_stored),
+        CHANGED.by(wait_changed),
         LEAVE.by(deciding(Coordinator.leave)),
         COMMIT.by(storing(Coordinator.commit)),
         RESET.by(storing(Coordinator.reset)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.groups.causes.activity import Activity
+from gateway.groups.diagnosis.activity import Activity
 from gateway.groups.model.values import (
     CommitCall,
     ConfigCall,

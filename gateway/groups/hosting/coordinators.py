@@ -75,35 +75,35 @@ class Coordinators:
     async def _call_now(
         self, call: PartitionCall[A, R], kind: type[R] | None, group: str, arguments: A, *, creates: bool
     ) -> R:
-        partitions = await self._partitions(creates=creates)
+        partitions = await self._count_partitions(creates=creates)
         if partitions is None:
             raise UnknownGroup(f"there is no group {group!r}", hint="its first member or its first commit creates it")
         number = crc32(group.encode()) % partitions
         result, _ = await self._router.call(call, GROUPS_TOPIC, number, arguments)
         return result if kind is None or isinstance(result, kind) else msgspec.convert(result, kind)
 
-    async def changed(self, group: str, arguments: ChangedCall) -> bool:
+    async def wait_changed(self, group: str, arguments: ChangedCall) -> bool:
         """Waits at the coordinator, as `wait_ms` of the arguments says."""
-        partitions = await self._partitions(creates=False)
+        partitions = await self._count_partitions(creates=False)
         assert partitions is not None
         number = crc32(group.encode()) % partitions
         wait_ms = arguments.wait_ms
         result, _ = await self._router.call(CHANGED, GROUPS_TOPIC, number, arguments, wait_ms=wait_ms)
         return bool(result)
 
-    async def all_of(self, call: PartitionCall[None, Rows[R]]) -> Sequence[R]:
+    async def call_all(self, call: PartitionCall[None, Rows[R]]) -> Sequence[R]:
         """Returns what a call returns at all coordinators. Raises EngineError if one cannot be reached."""
-        if await self._partitions(creates=False) is None:
+        if await self._count_partitions(creates=False) is None:
             return []
-        found = await self._router.call_all(call, self._topics.topic(GROUPS_TOPIC))
-        return [row for part in found for row in part or ()]
+        parts = await self._router.call_all(call, self._topics.topic(GROUPS_TOPIC))
+        return [row for part in parts for row in part or ()]
 
     async def list(self) -> Sequence[GroupRow]:
         """Returns all groups. Raises EngineError if a coordinator cannot be reached."""
-        rows = await self.all_of(LIST)
+        rows = await self.call_all(LIST)
         return [row if isinstance(row, GroupRow) else msgspec.convert(row, GroupRow) for row in rows]
 
-    async def _partitions(self, *, creates: bool) -> int | None:
+    async def _count_partitions(self, *, creates: bool) -> int | None:
         """Returns how many partitions the groups topic has; None if there is none and it is not to be created."""
         topic = self._topics.get(GROUPS_TOPIC)
         if topic is None:

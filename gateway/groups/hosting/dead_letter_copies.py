@@ -63,7 +63,7 @@ class DeadLetterCopies:
             self._log_once(str(error))
             return
         _, sequence = hosted.decide(partial(_bury, letter, is_copied))
-        await hosted.stored(sequence)
+        await hosted.wait_stored(sequence)
 
     def _log_once(self, error: str) -> None:
         if error != self._error:

@@ -22,7 +22,7 @@ from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
 from gateway.groups.hosting.hosted import Hosted
-from gateway.groups.hosting.lags import GroupLags, added_up
+from gateway.groups.hosting.lags import GroupLags, sum_by_name
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group
@@ -74,13 +74,13 @@ class GroupHost:
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each group that this process coordinates."""
-        members = added_up((group.name, len(group.members)) for group in self._groups())
+        members = sum_by_name((group.name, len(group.members)) for group in self._groups())
         yield Numbers("penstock_group_members", "Members of a group", "group", members)
-        letters = added_up((group.name, group.dead_letters) for group in self._groups())
+        letters = sum_by_name((group.name, group.dead_letters) for group in self._groups())
         text = "Records of a group that became dead letters, since its coordinator began"
         yield Numbers("penstock_group_dead_letters_total", text, "group", letters)
         steady_ms = self._clock.steady_ms()
-        delayed = added_up((group.name, group.delayed_partitions(steady_ms)) for group in self._groups())
+        delayed = sum_by_name((group.name, group.delayed_partitions(steady_ms)) for group in self._groups())
         text = "Partitions of a consumer group that wait for a record that failed"
         yield Numbers("penstock_group_delayed_partitions", text, "group", delayed)
         if self._lags is not None:
@@ -93,7 +93,7 @@ class GroupHost:
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each metric of the share groups that this process coordinates."""
         cores = [hosted.coordinator for hosted in self._hosted.values()]
-        shares = [one for core in cores for group in core.groups.values() if (one := group.share) is not None]
+        shares = [share for core in cores for group in core.groups.values() if (share := group.share) is not None]
         parts = [part for share in shares for part in share.partitions.values()]
         yield (
             "penstock_share_records_acquired_total",
@@ -167,7 +167,7 @@ class GroupHost:
         try:
             if (dropped := self._dropped.get(partition.number)) is not None:
                 async with asyncio.timeout_at(deadline):
-                    await dropped.written()
+                    await dropped.wait_written()
             end = partition.log_end
             await partition.watermark.acks.wait_until(deadline, end)
         except TimeoutError:
@@ -208,14 +208,14 @@ class GroupHost:
     async def _confirm_topics(self, coordinator: Coordinator) -> None:
         """Learns of topics that the groups know and this process does not: no group may lose its positions in them."""
         groups = coordinator.groups.values()
-        known = {(name, topic.topic_id) for group in groups for name, topic in group.topics.items()}
-        unsure = sorted({name for name, topic_id in known if not self._is_known(name, topic_id)})
+        read_topics = {(name, topic.topic_id) for group in groups for name, topic in group.topics.items()}
+        unsure = sorted({name for name, topic_id in read_topics if not self._is_known(name, topic_id)})
         for begin in range(0, len(unsure), TOPICS_AT_ONCE):
             await asyncio.gather(*(self._topics.confirm(name) for name in unsure[begin : begin + TOPICS_AT_ONCE]))
 
     def _is_known(self, name: str, topic_id: str) -> bool:
-        found = self._source.find(name)
-        return found is not None and found.topic_id == topic_id
+        size = self._source.find(name)
+        return size is not None and size.topic_id == topic_id
 
     async def _sweep(self) -> None:
         for number in itertools.count():

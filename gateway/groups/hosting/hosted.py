@@ -102,7 +102,7 @@ class Hosted:
     @property
     def refused_calls(self) -> list[object]:
         """The calls whose records are not stored."""
-        return [one.cause for one in (*self._writing, *self._pending) if one.cause is not None]
+        return [decision.cause for decision in (*self._writing, *self._pending) if decision.cause is not None]
 
     @property
     def refusal_of_disk(self) -> EngineError | None:
@@ -161,7 +161,7 @@ class Hosted:
         grant, sequence = self.decide(lambda core, now, source: core.poll(call, now, source), call)
         return structs.replace(grant, hosting=self.hosting, sequence=sequence or self.prove_lead(0))
 
-    async def stored(self, sequence: int) -> None:
+    async def wait_stored(self, sequence: int) -> None:
         """Waits until the records up to `sequence` are committed. Raises the error of their append."""
         if sequence > self._stored:
             if self.error is not None:
@@ -170,7 +170,7 @@ class Hosted:
             self._storing.append((sequence, future))
             await future
 
-    async def changed(self, group: str, member_id: str, version: int, wait_ms: int) -> bool:
+    async def wait_changed(self, group: str, member_id: str, version: int, wait_ms: int) -> bool:
         """Waits until a member's assignment is of another version; False: it was not in time. Keeps its session."""
         if self.coordinator.wait(group, member_id, self.now(), 1) != version:
             self.coordinator.wait(group, member_id, self.now(), -1)
@@ -208,7 +208,7 @@ class Hosted:
         self._storing.clear()
         self._watching.clear()
 
-    async def written(self) -> None:
+    async def wait_written(self) -> None:
         """Waits until the batch under way is in the log, or is not going to be."""
         if self._appending is not None:
             await asyncio.wait([self._appending])
@@ -233,7 +233,7 @@ class Hosted:
                 batch = record_batch.encode([(now_ms, row.key, row.value, []) for row in rows])
                 self._appending = self._replica.append(batch, Acks.ALL)
                 self._appending.add_done_callback(retrieve_exception)
-                await self._acknowledged(self._appending)
+                await self._wait_acknowledged(self._appending)
                 self._stored, self._writing, self.refusal = sequence, [], None
                 self._end_waits(sequence, None)
         except (StorageFull, TooManyOpenFiles) as error:
@@ -258,7 +258,7 @@ class Hosted:
         self._pending_rows -= len(rows)
         return rows, sequence
 
-    async def _acknowledged(self, appending: asyncio.Future[Appended]) -> None:
+    async def _wait_acknowledged(self, appending: asyncio.Future[Appended]) -> None:
         """Waits for the batch under way. When it is late, the calls behind it wait no longer than its own."""
         while self.error is None:
             try:

@@ -37,14 +37,14 @@ class GroupLags:
         asked = list(groups)
         names = sorted({name for group in asked for name in group.topics})
         records = [topic.record for name in names if (topic := self._topics.get(name)) is not None]
-        rows = await asyncio.gather(*(self._router.rows(SHARE_BOUNDS, one, BOUNDS_S) for one in records))
+        rows = await asyncio.gather(*(self._router.collect_rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
         bounds = {
             (record.name, number): bound
-            for record, found in zip(records, rows, strict=True)
-            for number, bound in found.items()
+            for record, by_number in zip(records, rows, strict=True)
+            for number, bound in by_number.items()
             if bound is not None
         }
-        self._lags = added_up((group.name, lag_of(group, bounds)) for group in asked)
+        self._lags = sum_by_name((group.name, lag_of(group, bounds)) for group in asked)
 
     def family(self) -> Numbers:
         text = "Records that a group has not committed or acknowledged, measured every few seconds by its coordinator"
@@ -63,15 +63,15 @@ def lag_of(group: Group, bounds: Bounds) -> int:
 def _positions(group: Group) -> Iterator[tuple[tuple[str, int], int, int]]:
     for slot, committed in group.offsets.items():
         yield slot, committed.offset, 0
-    for place, partition in ({} if group.share is None else group.share.partitions).items():
+    for key, partition in ({} if group.share is None else group.share.partitions).items():
         runs = partition.window.runs
-        yield place, partition.window.start, sum(run.size for run in runs if run.state is State.DONE)
+        yield key, partition.window.start, sum(run.size for run in runs if run.state is State.DONE)
 
 
-def added_up(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
+def sum_by_name(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Returns the number of each group; those beyond GROUPS_MAX are one."""
-    found: dict[str, int] = {}
-    for place, (name, number) in enumerate(numbers):
-        key = name if place < GROUPS_MAX else OTHER
-        found[key] = found.get(key, 0) + number
-    return found
+    totals: dict[str, int] = {}
+    for rank, (name, number) in enumerate(numbers):
+        key = name if rank < GROUPS_MAX else OTHER
+        totals[key] = totals.get(key, 0) + number
+    return totals

@@ -94,14 +94,14 @@ def replay(groups: dict[str, Group], row: Row) -> None:
         return
     group = groups.setdefault(name, Group(name))
     if kind == "group" and row.value is not None:
-        found = msgspec.json.decode(row.value, type=_GroupRecord)
+        record = msgspec.json.decode(row.value, type=_GroupRecord)
         group.epoch, group.resets, group.topics, group.active_ms = (
-            found.epoch,
-            found.resets,
-            found.topics,
-            found.active_ms,
+            record.epoch,
+            record.resets,
+            record.topics,
+            record.active_ms,
         )
-        group.set_config(found.config)
+        group.set_config(record.config)
         group.later = _later(row.value, _GroupRecord)
     elif kind == "push":
         group.definition = None if row.value is None else row.value.decode()
@@ -137,18 +137,18 @@ def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
             del group.owners[slot]
     if value is None:
         return
-    found = msgspec.json.decode(value, type=_MemberRecord)
+    record = msgspec.json.decode(value, type=_MemberRecord)
     member = Member(
         member_id,
-        found.joined_epoch,
-        found.epoch,
-        frozenset(found.topics),
-        found.client,
-        found.session_timeout_ms,
-        found.rebalance_timeout_ms,
-        _flat(found.assigned),
-        _flat(found.revoking),
-        pattern=found.pattern,
+        record.joined_epoch,
+        record.epoch,
+        frozenset(record.topics),
+        record.client,
+        record.session_timeout_ms,
+        record.rebalance_timeout_ms,
+        _flatten(record.assigned),
+        _flatten(record.revoking),
+        pattern=record.pattern,
         later=_later(value, _MemberRecord),
     )
     member.revoked = dict.fromkeys(member.revoking, member.epoch)
@@ -164,8 +164,8 @@ def _member_record(member: Member) -> bytes:
         member.client,
         member.session_timeout_ms,
         member.rebalance_timeout_ms,
-        _nested(member.assigned.items()),
-        _nested(member.revoking.items()),
+        _nest(member.assigned.items()),
+        _nest(member.revoking.items()),
         member.pattern,
     )
     return _with_later(record, member.later)
@@ -184,12 +184,12 @@ def _key(*parts: object) -> bytes:
     return _encode(parts)
 
 
-def _nested(epochs: Iterable[tuple[Slot, int]]) -> _Epochs:
+def _nest(epochs: Iterable[tuple[Slot, int]]) -> _Epochs:
     nested: _Epochs = {}
     for slot, epoch in sorted(epochs):
         nested.setdefault(slot.topic, []).append((slot.partition, epoch))
     return nested
 
 
-def _flat(nested: _Epochs) -> dict[Slot, int]:
+def _flatten(nested: _Epochs) -> dict[Slot, int]:
     return {Slot(topic, partition): epoch for topic, pairs in nested.items() for partition, epoch in pairs}

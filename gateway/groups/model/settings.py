@@ -197,27 +197,27 @@ def check_together(settings: GroupSettings, given: Mapping[str, object]) -> None
     defaults = GroupSettings()
     for name in sorted(given):  # a default may be sent with all others: a description can be sent back
         if getattr(settings, name) != getattr(defaults, name) and settings.kind not in KINDS_OF.get(name, KINDS):
-            raise _unused(name, f"in a group of kind {settings.kind}", f"kind {KINDS_OF[name][0]}")
+            raise _unused_error(name, f"in a group of kind {settings.kind}", f"kind {KINDS_OF[name][0]}")
     if "start_time_ms" in given and settings.start_time_ms is not None and settings.start != "time":
-        raise _unused("start_time_ms", f"with start {settings.start}", "start time")
+        raise _unused_error("start_time_ms", f"with start {settings.start}", "start time")
     is_without = settings.kind == CONSUMER and settings.dead_letter_topic is None
     if "deliveries_max" in given and is_without and settings.deliveries_max != defaults.deliveries_max:
-        raise _unused("deliveries_max", "in a consumer group that has no dead_letter_topic", "dead_letter_topic")
+        raise _unused_error("deliveries_max", "in a consumer group that has no dead_letter_topic", "dead_letter_topic")
     if settings.start == "time" and settings.kind == SHARE:
         raise InvalidConfig("start is not time for a share group", hint="reset the group to the time", setting="start")
     if settings.start == "time" and settings.start_time_ms is None:
         raise InvalidConfig("start is time and start_time_ms is not set", hint="set both", setting="start_time_ms")
 
 
-def _unused(name: str, where: str, missing: str) -> InvalidConfig:
+def _unused_error(name: str, where: str, missing: str) -> InvalidConfig:
     hint = f"leave {name} out, or give {missing} too"
     return InvalidConfig(f"{name} has no effect {where}", hint=hint, setting=name)
 
 
 def stored_settings(overrides: Mapping[str, object]) -> GroupSettings:
     """Returns the settings of a stored group. Names and values that only a later version knows count as defaults."""
-    known: dict[str, object] = {}
+    values: dict[str, object] = {}
     for rule in rules(GroupSettings):
         with contextlib.suppress(InvalidConfig, KeyError):
-            known[rule.name] = rule.check(overrides[rule.name])
-    return GroupSettings(**known)  # type: ignore[arg-type]
+            values[rule.name] = rule.check(overrides[rule.name])
+    return GroupSettings(**values)  # type: ignore[arg-type]

@@ -90,8 +90,8 @@ class Member:
 
     def epoch_of(self, slot: Slot) -> int | None:
         """Returns the epoch at which the member got a partition; None if it does not own it."""
-        found = self.assigned.get(slot)
-        return self.revoking.get(slot) if found is None else found
+        epoch = self.assigned.get(slot)
+        return self.revoking.get(slot) if epoch is None else epoch
 
     def has_epoch(self, epoch: int) -> bool:
         """Returns whether an epoch is one of the member's present membership."""
@@ -143,7 +143,7 @@ class Group:
     def last_active_ms(self) -> int:
         """Returns the wall time of the last member or commit."""
         shared = () if self.share is None else self.share.partitions.values()
-        times = [*(one.committed_ms for one in self.offsets.values()), *(one.active_ms for one in shared)]
+        times = [*(offset.committed_ms for offset in self.offsets.values()), *(part.active_ms for part in shared)]
         return max([self.active_ms, *times])
 
     def is_idle(self, wall_ms: int) -> bool:
@@ -152,16 +152,16 @@ class Group:
 
     def failed_records(self) -> Iterator[tuple[Slot, Delayed]]:
         """Yields the records that have failed and are not finished. Forgets those whose position has moved."""
-        for slot, one in list(self.delayed.items()):
+        for slot, delayed in list(self.delayed.items()):
             committed = self.offsets.get(slot)
-            if committed is not None and committed.failures and committed.offset == one.offset:
-                yield slot, one
+            if committed is not None and committed.failures and committed.offset == delayed.offset:
+                yield slot, delayed
             else:
                 del self.delayed[slot]
 
     def delayed_partitions(self, steady_ms: int) -> int:
         """Returns how many partitions wait for a record that failed."""
-        return sum(one.until_ms > steady_ms for _, one in self.failed_records())
+        return sum(delayed.until_ms > steady_ms for _, delayed in self.failed_records())
 
     def note_taken(self) -> None:
         """Notes that the records of all changes are on their way."""

@@ -39,7 +39,7 @@ def decode_token(text: str) -> Token:
         token = _decode(data[1:-4])
     except msgspec.MsgspecError:
         raise _invalid() from None
-    if not all(0 <= one.offset <= OFFSET_MAX for one in token.positions):
+    if not all(0 <= position.offset <= OFFSET_MAX for position in token.positions):
         raise _invalid()
     return token
 

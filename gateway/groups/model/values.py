@@ -117,7 +117,7 @@ class PollCall(Struct, frozen=True, array_like=True):
 
     `token` is a decoded token. `starts` are positions of partitions that have none yet. `delivery` is the last one of a
     poll that has waited since, and holds no records; 0: the poll begins. `failed` are records of the token's delivery.
-    `buried` are the positions behind dead letters whose copies are committed, `copy_error` is why others are not.
+    `copied` are the positions behind dead letters whose copies are committed, `copy_error` is why others are not.
     """
 
     group: str
@@ -131,7 +131,7 @@ class PollCall(Struct, frozen=True, array_like=True):
     pattern: TopicPattern | None = None
     delivery: int = 0
     failed: tuple[Failure, ...] = ()
-    buried: tuple[Position, ...] = ()
+    copied: tuple[Position, ...] = ()
     copy_error: str = ""
 
 

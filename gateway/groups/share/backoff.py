@@ -18,10 +18,10 @@ class Backoff(NamedTuple):
     delay_ms: int
     delay_ms_max: int
 
-    def after(self, failures: int, place: str) -> int:
+    def after(self, failures: int, record_id: str) -> int:
         """Returns the delay after this number of failures: half of the doubled delay, and up to as much again."""
         doubled = min(self.delay_ms << min(failures - 1, DOUBLINGS_MAX), self.longest_ms)
-        return doubled - doubled * crc32(f"{place} {failures}".encode()) // 2**33
+        return doubled - doubled * crc32(f"{record_id} {failures}".encode()) // 2**33
 
     @property
     def longest_ms(self) -> int:

@@ -29,9 +29,9 @@ class KeyOrder:
         self.known_end = run.end
         unfinished = {
             offset
-            for one in window.find(run.first, run.end - 1)
-            if one.state in (State.AVAILABLE, State.ACQUIRED)
-            for offset in range(max(one.first, run.first), min(one.last, run.end - 1) + 1)
+            for part in window.find(run.first, run.end - 1)
+            if part.state in (State.AVAILABLE, State.ACQUIRED)
+            for offset in range(max(part.first, run.first), min(part.last, run.end - 1) + 1)
         }
         for offset, key in zip(run.offsets, run.hashes, strict=True):
             if key and offset in unfinished:

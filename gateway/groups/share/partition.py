@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.key_order import KeyOrder
-from gateway.groups.share.stored import Head, StoredRun, encode_block, encode_head, restored
+from gateway.groups.share.stored import Head, StoredRun, encode_block, encode_head, restore_window
 from gateway.groups.share.values import KeyRun, Outcome, Settlement, ShareView
 from gateway.groups.share.window import BLOCK, Run, State, Window
 
@@ -86,7 +86,7 @@ class SharePartition:
 
     def _acquire_in_order(self, lock: str, count: int, until_ms: int, wall_ms: int) -> Iterator[Run]:
         keys, window = self._order(), self.window
-        for run in [one for one in window.runs if one.state is State.AVAILABLE and one.ready_ms <= wall_ms]:
+        for run in [run for run in window.runs if run.state is State.AVAILABLE and run.ready_ms <= wall_ms]:
             last = run.last
             rest: Run | None = run
             for span in _spans(offset for offset in range(run.first, last + 1) if keys.is_free(offset)):
@@ -105,7 +105,7 @@ class SharePartition:
         self._available -= run.size
         self.window.mark(run)
 
-    def keys_wanted(self, high_watermark: int, rules: Rules) -> Span | None:
+    def keys_to_learn(self, high_watermark: int, rules: Rules) -> Span | None:
         """Returns the next offsets whose keys must be known; None: all are, or the group has no order."""
         if not rules.is_ordered:
             return None
@@ -129,24 +129,24 @@ class SharePartition:
 
     # Outcomes
 
-    def settle(self, lock: str, wish: Settlement, steady_ms: int, wall_ms: int, rules: Rules) -> list[Span]:
+    def settle(self, lock: str, settlement: Settlement, steady_ms: int, wall_ms: int, rules: Rules) -> list[Span]:
         """Gives the records of a range that the lock holds their outcome. Returns the ranges that it does not hold."""
         others: list[Span] = []
-        next_offset = wish.first
-        for run in list(self.window.find(wish.first, wish.last)):
+        next_offset = settlement.first
+        for run in list(self.window.find(settlement.first, settlement.last)):
             if run.state is not State.ACQUIRED or run.lock != lock:
                 continue
-            first, last = max(run.first, wish.first), min(run.last, wish.last)
+            first, last = max(run.first, settlement.first), min(run.last, settlement.last)
             if first > next_offset:
                 others.append(Span(next_offset, first - 1))
             next_offset = last + 1
-            self._decide(self.window.cut(run, first, last), wish, steady_ms, wall_ms, rules)
-        if next_offset <= wish.last:
-            others.append(Span(next_offset, wish.last))
-        self.window.settle(wish.first, wish.last)
+            self._decide(self.window.cut(run, first, last), settlement, steady_ms, wall_ms, rules)
+        if next_offset <= settlement.last:
+            others.append(Span(next_offset, settlement.last))
+        self.window.settle(settlement.first, settlement.last)
         return others
 
-    def held(self, lock: str, span: Span) -> list[Span]:
+    def held_spans(self, lock: str, span: Span) -> list[Span]:
         """Returns the parts of a range that a lock holds."""
         return [
             Span(max(run.first, span.first), min(run.last, span.last))
@@ -156,11 +156,11 @@ class SharePartition:
 
     def expire(self, lock: str, span: Span, steady_ms: int, wall_ms: int, rules: Rules) -> None:
         """Releases the records of a range whose lock is over."""
-        wish = Settlement("", 0, span.first, span.last, Outcome.RELEASE)
+        settlement = Settlement("", 0, span.first, span.last, Outcome.RELEASE)
         for run in list(self.window.find(*span)):
             if run.state is State.ACQUIRED and run.lock == lock and run.until_ms <= steady_ms:
                 part = self.window.cut(run, max(run.first, span.first), min(run.last, span.last))
-                self._decide(part, wish, steady_ms, wall_ms, rules)
+                self._decide(part, settlement, steady_ms, wall_ms, rules)
         self.window.settle(*span)
 
     def _follow_clock(self, wall_ms: int) -> None:
@@ -170,10 +170,10 @@ class SharePartition:
                 run.ready_ms = max(0, run.ready_ms - back_ms)
             self.active_ms = wall_ms
 
-    def _decide(self, run: Run, wish: Settlement, steady_ms: int, wall_ms: int, rules: Rules) -> None:
-        outcome = Outcome(wish.outcome)
+    def _decide(self, run: Run, settlement: Settlement, steady_ms: int, wall_ms: int, rules: Rules) -> None:
+        outcome = Outcome(settlement.outcome)
         if outcome is Outcome.EXTEND:
-            run.until_ms = steady_ms + (wish.time_ms or 0)
+            run.until_ms = steady_ms + (settlement.time_ms or 0)
             return
         self._follow_clock(wall_ms)
         self.active_ms = wall_ms
@@ -183,16 +183,18 @@ class SharePartition:
             run.deliveries -= 1
             self._give_back(run)
         elif outcome is Outcome.RELEASE and run.deliveries < rules.deliveries_max:
-            place = f"{self.topic_id} {run.first}"
-            delay_ms = rules.backoff.after(run.deliveries, place) if wish.time_ms is None else wish.time_ms
+            record_id = f"{self.topic_id} {run.first}"
+            delay_ms = (
+                rules.backoff.after(run.deliveries, record_id) if settlement.time_ms is None else settlement.time_ms
+            )
             run.ready_ms = wall_ms + delay_ms if delay_ms else 0
             self.is_changed |= bool(delay_ms)  # stores `active_ms`: by it the next coordinator knows what is left
-            run.error = wish.error
+            run.error = settlement.error
             self._give_back(run)
         elif outcome in (Outcome.ACCEPT, Outcome.ABSENT):
             self._finish(run)
         elif rules.has_dead_letters:
-            run.state, run.error = State.DEAD, wish.error
+            run.state, run.error = State.DEAD, settlement.error
             run.ready_ms = int(outcome is Outcome.REJECT)  # the reason, of a dead run
             self._dead += run.size
             self._leave_order(run)
@@ -294,9 +296,9 @@ class SharePartition:
         window.changed.clear()
         window.is_moved = self.is_changed = False
 
-    def store_again(self, known: SharePartition | None) -> None:
+    def store_again(self, stored: SharePartition | None) -> None:
         """Notes that the log has another state of this partition, and no part of this one."""
-        self._stored |= set() if known is None else known._stored
+        self._stored |= set() if stored is None else stored._stored
         self.window.mark_all()
         self._keys = None
         self.recount()
@@ -320,7 +322,7 @@ class SharePartition:
     def begin(self) -> None:
         """Makes the window from the stored records. Locks are gone."""
         self._stored = set(self._replayed)
-        self.window = restored(self.window.start, self._replayed)
+        self.window = restore_window(self.window.start, self._replayed)
         self._replayed = {}
         self.is_changed = False
         self._keys = None
@@ -353,13 +355,13 @@ class SharePartition:
         later = [run.ready_ms for run in self.window.runs if run.state is State.AVAILABLE and run.ready_ms > wall_ms]
         return min(later) - wall_ms if later else None
 
-    def blocked(self, wall_ms: int) -> tuple[int, int]:
+    def blocked_records(self, wall_ms: int) -> tuple[int, int]:
         """Returns how many records wait for an earlier one of their key, and the first record that others wait for."""
         if self._keys is None:
             return 0, -1
         ready = [run for run in self.window.runs if run.state is State.AVAILABLE and run.ready_ms <= wall_ms]
         offsets = (offset for run in ready for offset in range(run.first, run.last + 1))
-        first = [one for offset in offsets if (one := self._keys.blocker(offset)) is not None]
+        first = [blocker for offset in offsets if (blocker := self._keys.blocker(offset)) is not None]
         return len(first), min(first, default=-1)
 
     def view(self, topic: str, partition: int, wall_ms: int) -> ShareView:

@@ -33,14 +33,14 @@ class Lock:
 
     @property
     def count(self) -> int:
-        return sum(one.last - one.first + 1 for one in self.granted)
+        return sum(granted.last - granted.first + 1 for granted in self.granted)
 
     def forget_outcome(self, slot: Slot, offset: int) -> bool:
         """Forgets the outcome of a record. Returns whether it had one."""
-        known = self.outcomes.get(slot, [])
-        left = [(part, found) for span, found in known for part in _minus(span, Span(offset, offset))]
+        outcomes = self.outcomes.get(slot, [])
+        left = [(part, outcome) for span, outcome in outcomes for part in _minus(span, Span(offset, offset))]
         self.outcomes[slot] = left
-        return left != known
+        return left != outcomes
 
 
 class ShareState:
@@ -67,12 +67,12 @@ class ShareState:
 
     def lock(self, lock_id: str, member_id: str, lock_ms: int, steady_ms: int) -> Lock:
         """Returns the lock of this id; a new one if there is none."""
-        found = self.locks.get(lock_id)
-        if found is None:
+        lock = self.locks.get(lock_id)
+        if lock is None:
             self._make_room()
-            found = self.locks[lock_id] = Lock(lock_id, member_id, lock_ms, steady_ms + lock_ms, steady_ms)
-            self._look_at(found, found.until_ms)
-        return found
+            lock = self.locks[lock_id] = Lock(lock_id, member_id, lock_ms, steady_ms + lock_ms, steady_ms)
+            self._look_at(lock, lock.until_ms)
+        return lock
 
     def drop(self, lock: Lock) -> None:
         """Forgets a lock that holds nothing."""
@@ -90,7 +90,7 @@ class ShareState:
             if lock is None:
                 continue
             lock.looks -= 1
-            held = list(self._held(lock))
+            held = list(self._held_spans(lock))
             for slot, span in held:
                 self.partitions[slot].expire(lock_id, span, steady_ms, wall_ms, rules)
             if held and lock.until_ms <= steady_ms:
@@ -122,17 +122,17 @@ class ShareState:
         lock.looks += 1
         heapq.heappush(self._ends, (at_ms, lock.lock_id))
 
-    def _held(self, lock: Lock) -> Iterable[tuple[Slot, Span]]:
-        for one in lock.granted:
-            slot = (one.topic, one.partition)
+    def _held_spans(self, lock: Lock) -> Iterable[tuple[Slot, Span]]:
+        for granted in lock.granted:
+            slot = (granted.topic, granted.partition)
             partition = self.partitions.get(slot)
-            if partition is not None and partition.topic_id == one.topic_id:
-                for span in partition.held(lock.lock_id, Span(one.first, one.last)):
+            if partition is not None and partition.topic_id == granted.topic_id:
+                for span in partition.held_spans(lock.lock_id, Span(granted.first, granted.last)):
                     yield slot, span
 
     def _make_room(self) -> None:
         while len(self.locks) >= LOCKS_MAX:
-            finished = next((one for one in self.locks.values() if not any(self._held(one))), None)
+            finished = next((lock for lock in self.locks.values() if not any(self._held_spans(lock))), None)
             self.drop(finished or next(iter(self.locks.values())))
 
     # Records
@@ -140,7 +140,10 @@ class ShareState:
     def acquire(
         self, lock: Lock, ends: Iterable[tuple[Slot, int]], max_records: int, wall_ms: int, rules: Rules
     ) -> None:
-        """Fills a lock with records of partitions, each with its high watermark. Every call begins at another one."""
+        """Fills a lock with records of partitions, each with its high watermark.
+
+        Each call starts with the next partition (round robin).
+        """
         order = list(ends)
         self._rotation += 1
         first = self._rotation % len(order) if order else 0
@@ -156,56 +159,58 @@ class ShareState:
     def holds(self, lock: Lock) -> tuple[Granted, ...]:
         """Returns what a lock still holds."""
         return tuple(
-            one._replace(first=span.first, last=span.last)
-            for one in lock.granted
-            if (partition := self.partitions.get((one.topic, one.partition))) is not None
-            and partition.topic_id == one.topic_id
-            for span in partition.held(lock.lock_id, Span(one.first, one.last))
+            granted._replace(first=span.first, last=span.last)
+            for granted in lock.granted
+            if (partition := self.partitions.get((granted.topic, granted.partition))) is not None
+            and partition.topic_id == granted.topic_id
+            for span in partition.held_spans(lock.lock_id, Span(granted.first, granted.last))
         )
 
     def settle(
-        self, lock_id: str, wishes: Iterable[Settlement], steady_ms: int, wall_ms: int, rules: Rules
+        self, lock_id: str, settlements: Iterable[Settlement], steady_ms: int, wall_ms: int, rules: Rules
     ) -> tuple[int, list[Refused]]:
         """Settles records of a lock. Returns how many have their outcome now, and those that have not."""
         lock = self.locks.get(lock_id)
         count, refused = 0, list[Refused]()
-        for wish in wishes:
-            slot = (wish.topic, wish.partition)
-            others = [Span(wish.first, wish.last)]
+        for settlement in settlements:
+            slot = (settlement.topic, settlement.partition)
+            others = [Span(settlement.first, settlement.last)]
             partition = self.partitions.get(slot)
             if lock is not None and partition is not None:
-                others = partition.settle(lock_id, wish, steady_ms, wall_ms, rules)
-                self._note_outcome(lock, slot, wish, others, steady_ms)
+                others = partition.settle(lock_id, settlement, steady_ms, wall_ms, rules)
+                self._note_outcome(lock, slot, settlement, others, steady_ms)
             missing = 0
             for span in others:
-                left = [span] if lock is None else _without(span, lock.outcomes.get(slot, ()), wish.outcome)
-                missing += sum(one.last - one.first + 1 for one in left)
+                left = [span] if lock is None else _without(span, lock.outcomes.get(slot, ()), settlement.outcome)
+                missing += sum(part.last - part.first + 1 for part in left)
                 is_settled = lock is not None and _is_settled(span, lock.outcomes.get(slot, ()))
-                refused += [Refused(*slot, one.first, one.last, is_settled) for one in left]
-            count += wish.last - wish.first + 1 - missing
+                refused += [Refused(*slot, part.first, part.last, is_settled) for part in left]
+            count += settlement.last - settlement.first + 1 - missing
         if count:
             self.settled_ms = steady_ms
         self.note_freed()
         return count, refused
 
-    def all_of(self, lock_id: str, wish: Settlement) -> list[Settlement]:
+    def all_of(self, lock_id: str, settlement: Settlement) -> list[Settlement]:
         """Returns a settlement of all records of a lock that have no other outcome."""
         lock = self.locks[lock_id]
         return [
-            wish._replace(topic=one.topic, partition=one.partition, first=span.first, last=span.last)
-            for one in lock.granted
-            for span in _without_others(one, lock.outcomes.get((one.topic, one.partition), ()), wish.outcome)
+            settlement._replace(topic=granted.topic, partition=granted.partition, first=span.first, last=span.last)
+            for granted in lock.granted
+            for span in _without_others(
+                granted, lock.outcomes.get((granted.topic, granted.partition), ()), settlement.outcome
+            )
         ]
 
-    def _note_outcome(self, lock: Lock, slot: Slot, wish: Settlement, others: list[Span], steady_ms: int) -> None:
-        if wish.outcome == Outcome.EXTEND:
-            self.extend(lock, steady_ms + (wish.time_ms or 0))
+    def _note_outcome(self, lock: Lock, slot: Slot, settlement: Settlement, others: list[Span], steady_ms: int) -> None:
+        if settlement.outcome == Outcome.EXTEND:
+            self.extend(lock, steady_ms + (settlement.time_ms or 0))
             return
-        known = lock.outcomes.setdefault(slot, [])
-        next_offset = wish.first
-        for span in (*others, Span(wish.last + 1, wish.last + 1)):
+        outcomes = lock.outcomes.setdefault(slot, [])
+        next_offset = settlement.first
+        for span in (*others, Span(settlement.last + 1, settlement.last + 1)):
             if span.first > next_offset:
-                _note(known, Span(next_offset, span.first - 1), wish.outcome)
+                _note(outcomes, Span(next_offset, span.first - 1), settlement.outcome)
             next_offset = span.last + 1
 
     def remove(self, slot: Slot) -> None:
@@ -216,22 +221,22 @@ class ShareState:
     # For people
 
     def views(self, wall_ms: int) -> tuple[ShareView, ...]:
-        return tuple(one.view(*slot, wall_ms) for slot, one in sorted(self.partitions.items()))
+        return tuple(partition.view(*slot, wall_ms) for slot, partition in sorted(self.partitions.items()))
 
     def holders(self, steady_ms: int) -> tuple[HolderView, ...]:
         """Returns the callers that hold records."""
-        found: dict[str, HolderView] = {}
+        views: dict[str, HolderView] = {}
         for lock in self.locks.values():
-            count = sum(one.last - one.first + 1 for one in self.holds(lock))
+            count = sum(granted.last - granted.first + 1 for granted in self.holds(lock))
             if count:
-                before = found.get(lock.member_id, HolderView(lock.member_id, 0, 0))
+                before = views.get(lock.member_id, HolderView(lock.member_id, 0, 0))
                 left_ms = max(before.lock_left_ms, lock.until_ms - steady_ms)
-                found[lock.member_id] = HolderView(lock.member_id, before.in_flight + count, left_ms)
-        return tuple(view for _, view in sorted(found.items()))
+                views[lock.member_id] = HolderView(lock.member_id, before.in_flight + count, left_ms)
+        return tuple(view for _, view in sorted(views.items()))
 
     def held_since_ms(self) -> int | None:
         """Returns since when the oldest lock holds records; None: no lock does."""
-        return min((lock.since_ms for lock in self.locks.values() if any(self._held(lock))), default=None)
+        return min((lock.since_ms for lock in self.locks.values() if any(self._held_spans(lock))), default=None)
 
     def begin(self, steady_ms: int) -> None:
         """Begins with a coordinator."""
@@ -239,33 +244,33 @@ class ShareState:
 
     def due_ms(self, slots: Iterable[Slot], steady_ms: int, wall_ms: int) -> int | None:
         """Returns after which time something may be available without another call: a delay or a lock ends."""
-        due = [found for slot in slots if (found := self.partitions[slot].due_ms(wall_ms)) is not None]
+        due = [end_ms for slot in slots if (end_ms := self.partitions[slot].due_ms(wall_ms)) is not None]
         if self._ends:
             due.append(max(0, self._ends[0][0] - steady_ms))
         return min(due) if due else None
 
 
-def _note(known: list[tuple[Span, int]], span: Span, outcome: int) -> None:
-    if known and known[-1][1] == outcome and known[-1][0].last + 1 == span.first:
-        known[-1] = (Span(known[-1][0].first, span.last), outcome)
+def _note(outcomes: list[tuple[Span, int]], span: Span, outcome: int) -> None:
+    if outcomes and outcomes[-1][1] == outcome and outcomes[-1][0].last + 1 == span.first:
+        outcomes[-1] = (Span(outcomes[-1][0].first, span.last), outcome)
     else:
-        known.append((span, outcome))
+        outcomes.append((span, outcome))
 
 
-def _without(span: Span, known: Iterable[tuple[Span, int]], outcome: int) -> list[Span]:
+def _without(span: Span, outcomes: Iterable[tuple[Span, int]], outcome: int) -> list[Span]:
     """Returns the parts of a range that have not got this outcome before, but for offsets without a record."""
     left = [span]
-    for done, found in known:
-        if found in (outcome, Outcome.ABSENT):
-            left = [part for one in left for part in _minus(one, done)]
+    for done, previous in outcomes:
+        if previous in (outcome, Outcome.ABSENT):
+            left = [part for rest in left for part in _minus(rest, done)]
     return left
 
 
-def _without_others(granted: Granted, known: Iterable[tuple[Span, int]], outcome: int) -> list[Span]:
+def _without_others(granted: Granted, outcomes: Iterable[tuple[Span, int]], outcome: int) -> list[Span]:
     left = [Span(granted.first, granted.last)]
-    for done, found in known:
-        if found != outcome:
-            left = [part for one in left for part in _minus(one, done)]
+    for done, previous in outcomes:
+        if previous != outcome:
+            left = [part for rest in left for part in _minus(rest, done)]
     return left
 
 
@@ -280,5 +285,5 @@ def _minus(span: Span, done: Span) -> list[Span]:
     return parts
 
 
-def _is_settled(span: Span, known: Iterable[tuple[Span, int]]) -> bool:
-    return any(done.first <= span.last and span.first <= done.last for done, _ in known)
+def _is_settled(span: Span, outcomes: Iterable[tuple[Span, int]]) -> bool:
+    return any(done.first <= span.last and span.first <= done.last for done, _ in outcomes)

@@ -66,19 +66,21 @@ def _stored_runs(window: Window, begin: int) -> Iterator[StoredRun]:
         yield StoredRun(first - begin, size, state, run.deliveries, run.ready_ms, run.error)
 
 
-def restored(start: int, blocks: dict[int, list[StoredRun]]) -> Window:
+def restore_window(start: int, blocks: dict[int, list[StoredRun]]) -> Window:
     """Returns the window of stored blocks. Offsets that no block has were not delivered."""
     window = Window(start)
     for block in sorted(blocks):
-        for one in blocks[block]:
-            first = block * BLOCK + one.first
-            last = first + one.size - 1
+        for stored_run in blocks[block]:
+            first = block * BLOCK + stored_run.first
+            last = first + stored_run.size - 1
             if last < window.end:
                 continue
             first = max(first, window.end)
             if first > window.end:
                 window.append(Run(window.end, first - 1))
-            window.append(Run(first, last, State(one.state), one.deliveries, one.ready_ms, one.error))
+            window.append(
+                Run(first, last, State(stored_run.state), stored_run.deliveries, stored_run.ready_ms, stored_run.error)
+            )
     window.settle(start, window.end)
     for index in range(len(window.runs) - 1, 0, -1):
         if window.runs[index - 1].is_like(window.runs[index]):

@@ -79,13 +79,13 @@ class Place(NamedTuple):
 class Acquired(Struct, frozen=True, array_like=True):
     """The records of a lock. Without any: where to wait, and after which time something may be available.
 
-    `keys_wanted`: partitions whose keys have to be read before more records of theirs can be handed out.
+    `keys_to_learn`: partitions whose keys have to be read before more records of theirs can be handed out.
     """
 
     granted: tuple[Granted, ...]
     lock_ms: int
     places: tuple[Place, ...] = ()
-    keys_wanted: tuple[Place, ...] = ()
+    keys_to_learn: tuple[Place, ...] = ()
     due_ms: int | None = None
     version: int = 0
     resets: int = 0
@@ -116,7 +116,7 @@ class SettleCall(Struct, frozen=True, array_like=True):
 
     @property
     def outcomes(self) -> set[int]:
-        return {self.outcome} if self.outcome is not None else {one.outcome for one in self.settlements}
+        return {self.outcome} if self.outcome is not None else {settlement.outcome for settlement in self.settlements}
 
 
 class Refused(NamedTuple):

@@ -69,10 +69,10 @@ class AllowedTargets(NamedTuple):
     def _has(self, host: str) -> bool:
         names = host.split(".")
         below = ("." + ".".join(names[first:]) for first in range(len(names)))
-        return "*" in self.hosts or host in self.hosts or any(one in self.hosts for one in below)
+        return "*" in self.hosts or host in self.hosts or any(domain in self.hosts for domain in below)
 
 
-def allowed_targets(words: Iterable[str], *, allows_http: bool) -> AllowedTargets:
+def parse_targets(words: Iterable[str], *, allows_http: bool) -> AllowedTargets:
     """Returns the allow list that a setting has. A word with a slash is a network. Raises ValueError."""
     hosts, networks = set(), []
     for word in words:

@@ -69,7 +69,7 @@ class KafkaEntrant:
         )
 
     def _command(self, topic: str, work: Work, records: int) -> list[str]:
-        """Return the producer's command. Its buffer bounds the batches that wait, as a closed loop does."""
+        """Returns the producer's command. Its buffer bounds the batches that wait, as a closed loop does."""
         payload = self._directory / f"{work.key}.lines"
         payload.write_bytes(b"\n".join(values_of(work)))
         is_batched = work.records_each > 1
@@ -81,7 +81,7 @@ class KafkaEntrant:
         return [*command, "--num-records", str(records), "--command-property", *properties]
 
     def _log(self, work: Work) -> str:
-        """Return the log that a work reads; writes it the first time. Raises RuntimeError if it is not whole."""
+        """Returns the log that a work reads; writes it the first time. Raises RuntimeError if it is not whole."""
         if work.key not in self._filled:
             filling = self._produce(work)
             filling.run(filled_records(self._plan, work) // work.records_each)
@@ -132,13 +132,13 @@ class ReadSession:
         return self._problem
 
     def close(self) -> None:
-        """Leave the log to the next rounds."""
+        """Leaves the log to the next rounds."""
 
 
 def parse_printed(text: str, records: int) -> Printed:
     """Parses the last line of `kafka-producer-perf-test`. Raises GeneratorFailed."""
-    found = _PRINTED.findall(text)
-    if not found:
+    matches = _PRINTED.findall(text)
+    if not matches:
         raise GeneratorFailed(f"Kafka's producer printed something unknown: {text[-300:]}")
-    sent, per_s, p50, p99 = found[-1]
+    sent, per_s, p50, p99 = matches[-1]
     return Printed(int(sent), float(per_s), float(p50), float(p99))

@@ -25,7 +25,7 @@ READ_WAIT_MS = 1  # at the end of a log, before it is read again
 
 
 async def read_log(address: str, topic: str, readers: int, records: int) -> Counted:
-    """Read at least this many records with several consumers, each from the start of the log to its end and again."""
+    """Reads at least this many records with several consumers, each from the start of the log to its end and again."""
     consumers = [_consumer(address, READ_WAIT_MS) for _ in range(readers)]
     for consumer in consumers:
         await consumer.start()
@@ -54,7 +54,7 @@ class _Read(NamedTuple):
 
 
 async def _read(consumer: AIOKafkaConsumer, topic: str, records: int) -> _Read:
-    """Read until this many records have come. An offset that is not the next one is an error."""
+    """Reads until this many records have come. An offset that is not the next one is an error."""
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     end = (await consumer.end_offsets([partition]))[partition]
@@ -74,7 +74,7 @@ async def _read(consumer: AIOKafkaConsumer, topic: str, records: int) -> _Read:
 
 
 async def deliver_by_client(address: str, topic: str, schedule: Schedule) -> DeliveryOutcome:
-    """Produce on a schedule into an empty log while a consumer reads it."""
+    """Produces on a schedule into an empty log while a consumer reads it."""
     arrivals = Arrivals(schedule.count)
     consumer = _consumer(address, TAIL_WAIT_MS)
     producer = AIOKafkaProducer(bootstrap_servers=address, acks=1, linger_ms=0)
@@ -97,8 +97,8 @@ async def _follow(consumer: AIOKafkaConsumer, topic: str, arrivals: Arrivals) ->
     consumer.assign([partition])
     consumer.seek(partition, 0)
     while not arrivals.is_complete:
-        found = (await consumer.getmany(partition, timeout_ms=TAIL_WAIT_MS)).get(partition, ())
-        arrivals.take(numbers_in(b"".join(record.value for record in found)))
+        records = (await consumer.getmany(partition, timeout_ms=TAIL_WAIT_MS)).get(partition, ())
+        arrivals.take(numbers_in(b"".join(record.value for record in records)))
         arrivals.polls += 1
 
 
@@ -121,7 +121,7 @@ class _Sender:
         return _Acknowledged()
 
     def close(self) -> None:
-        """Leave the producer open."""
+        """Leaves the producer open."""
 
 
 def _consumer(address: str, wait_ms: int) -> AIOKafkaConsumer:

@@ -103,7 +103,7 @@ class NatsEntrant:
         )
 
     def _pull_command(self, stream: str, messages: int) -> list[str]:
-        """Return the command of readers that share a new consumer, which begins at the start of the stream."""
+        """Returns the command of readers that share a new consumer, which begins at the start of the stream."""
         self._consumers += 1
         consumer = f"reader-{self._consumers}"
         self._servers[False].create_consumer(stream, consumer)
@@ -112,7 +112,7 @@ class NatsEntrant:
         return self._command(self._servers[False], stream, options, messages)
 
     def _fill(self, work: Work) -> str:
-        """Write the stream that is read, once. Raises RuntimeError if it does not hold all records."""
+        """Writes the stream that is read, once. Raises RuntimeError if it does not hold all records."""
         filling = self._produce(work)
         filling.run(filled_records(self._plan, work) // work.records_each)
         if problem := filling.problem():

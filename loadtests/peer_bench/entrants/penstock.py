@@ -68,7 +68,7 @@ class PenstockEntrant:
     def session(self, cell: Cell) -> Session:
         match cell.work.kind:
             case "produce":
-                return self._keyed(cell) if cell.form in (PLAIN, KEYED, SEQUENCED) else self._produce(cell)
+                return self._keyed_session(cell) if cell.form in (PLAIN, KEYED, SEQUENCED) else self._produce(cell)
             case "read":
                 return ReadSession(self._nodes[cell.server].url, self._log(cell), TYPES[cell.form], self._generators)
             case "delivery":
@@ -79,11 +79,11 @@ class PenstockEntrant:
         path = f"/v1/topics/{topic}/records?acks={'all' if cell.work.is_fsync else '1'}"
         load = self._load(cell, path, body, is_http1=cell.form == HTTP1)
         return ProduceSession(
-            self._admins[cell.server], topic, load, body.records, lambda load: self._generators.closed(load, RUN_S)
+            self._admins[cell.server], topic, load, body.records, lambda load: self._generators.run_closed(load, RUN_S)
         )
 
-    def _keyed(self, cell: Cell) -> ProduceSession:
-        """Return closed loops over HTTP/1.1 by the generator whose requests differ."""
+    def _keyed_session(self, cell: Cell) -> ProduceSession:
+        """Returns closed loops over HTTP/1.1 by the generator whose requests differ."""
         admin, topic = self._admins[cell.server], self._create(cell.server)
         body = _body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
         load = self._load(cell, f"/v1/topics/{topic}/partitions/0/records?acks=1", body, is_http1=True)
@@ -95,7 +95,7 @@ class PenstockEntrant:
         return ProduceSession(admin, topic, load, body.records, run_load)
 
     def _load(self, cell: Cell, path: str, body: Body, *, is_http1: bool) -> Load:
-        """Return a closed loop without its number of requests."""
+        """Returns a closed loop without its number of requests."""
         body_file = self._directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
         body_file.write_bytes(body.data)
         return Load(
@@ -110,7 +110,7 @@ class PenstockEntrant:
         )
 
     def _log(self, cell: Cell) -> PenstockLog:
-        """Return the log that all rounds of a work read; writes it the first time."""
+        """Returns the log that all rounds of a work read; writes it the first time."""
         key = (cell.server, cell.work.key)
         if key not in self._logs:
             # A stored batch stays alone; single records in other forms may share one.
@@ -118,7 +118,7 @@ class PenstockEntrant:
             records = filled_records(self._plan, cell.work)
             filling.run(records // cell.work.records_each)
             problem = filling.problem()
-            if problem or self._admins[cell.server].settled_high_watermark(filling.topic, records) != records:
+            if problem or self._admins[cell.server].wait_high_watermark(filling.topic, records) != records:
                 raise RuntimeError(f"the log to read: {problem or 'it is not synced'}")
             self._logs[key] = PenstockLog(self._admins[cell.server], filling.topic, records, values_of(cell.work))
         return self._logs[key]
@@ -131,7 +131,7 @@ class PenstockEntrant:
             self._generators,
             partial(deliver, url, topic, "1"),
             self._plan,
-            count=partial(admin.settled_log_end, topic),
+            count=partial(admin.wait_log_end, topic),
             close=partial(admin.delete_topic, topic),
         )
 
@@ -168,7 +168,7 @@ class ProduceSession:
         return Counted(outcome, records)
 
     def problem(self) -> str:
-        stored = self._admin.settled_log_end(self.topic, self._acknowledged)
+        stored = self._admin.wait_log_end(self.topic, self._acknowledged)
         if self._problem or stored == self._acknowledged:
             return self._problem
         return f"the log has {stored} records, acked were {self._acknowledged}"
@@ -200,7 +200,7 @@ class ReadSession:
 
     def run(self, requests: int) -> Counted:
         assert requests % self.requests_step == 0
-        outcome: Outcome = self._generators.closed(replace(self._load, requests=requests), RUN_S)
+        outcome: Outcome = self._generators.run_closed(replace(self._load, requests=requests), RUN_S)
         times = requests // len(self._targets)
         expected = times * sum(target.answer_bytes for target in self._targets)
         if outcome.bad:
@@ -213,7 +213,7 @@ class ReadSession:
         return self._problem
 
     def close(self) -> None:
-        """Leave the log to the next rounds."""
+        """Leaves the log to the next rounds."""
 
 
 def _body_of(work: Work, form: str) -> Body:

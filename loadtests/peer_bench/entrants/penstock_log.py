@@ -39,10 +39,10 @@ class PenstockLog:
         if media_type not in self._targets:
             step = max(len(self._values), self._records // (2 * TARGETS))
             offsets = [number * step // len(self._values) * len(self._values) for number in range(TARGETS)]
-            self._targets[media_type] = tuple(self._checked(offset, media_type) for offset in offsets)
+            self._targets[media_type] = tuple(self._check_target(offset, media_type) for offset in offsets)
         return self._targets[media_type]
 
-    def _checked(self, offset: int, media_type: str) -> Target:
+    def _check_target(self, offset: int, media_type: str) -> Target:
         """Raises RuntimeError unless the answer has the right records from the offset on."""
         path = f"{self._path}?offset={offset}&max_bytes={FETCH_BYTES}"
         headers, data = self._admin.request("GET", path, accept=media_type)
@@ -50,7 +50,7 @@ class PenstockLog:
         is_right = count > 0 and (
             _is_contiguous(data, offset, count)
             if media_type == BATCH_TYPE
-            else _offsets_and_values(data, media_type) == self._expected(offset, count)
+            else _offsets_and_values(data, media_type) == self._expected_records(offset, count)
         )
         if not is_right:
             raise RuntimeError(
@@ -59,18 +59,18 @@ class PenstockLog:
             )
         return Target(path, len(data), count)
 
-    def _expected(self, offset: int, count: int) -> list[tuple[int, object]]:
+    def _expected_records(self, offset: int, count: int) -> list[tuple[int, object]]:
         values = [json.loads(value) for value in self._values]
         return [(at, values[at % len(values)]) for at in range(offset, offset + count)]
 
 
 def _is_contiguous(data: bytes, offset: int, count: int) -> bool:
-    """Return whether the batches have no gap; the first one may begin before the offset."""
+    """Returns whether the batches have no gap; the first one may begin before the offset."""
     reader = MemoryRecords(data)
     batches = []
     while reader.has_next():
         batches.append(reader.next_batch())
-    follow = all(one.next_offset == other.base_offset for one, other in itertools.pairwise(batches))
+    follow = all(earlier.next_offset == later.base_offset for earlier, later in itertools.pairwise(batches))
     return follow and batches[0].base_offset <= offset and batches[-1].next_offset == offset + count
 
 

@@ -68,7 +68,7 @@ class RedisEntrant:
         )
 
     def _command(self, connections: int, pipeline: int, words: list[str], commands: int) -> list[str]:
-        """Return the command for a multiple of a pipeline; of another number the tool sends the last pipeline whole."""
+        """Returns the command for a multiple of a pipeline; otherwise the tool sends the last pipeline whole."""
         command = ["redis-benchmark", "-h", HOST, "-p", str(self._server.port), "-c", str(connections), "--csv"]
         return [*command, "-P", str(pipeline), "-n", str(commands), *words]
 
@@ -83,7 +83,7 @@ class RedisEntrant:
         )
 
     def _fill(self, work: Work) -> str:
-        """Write the stream that is read, once. Raises RuntimeError if it does not hold all records."""
+        """Writes the stream that is read, once. Raises RuntimeError if it does not hold all records."""
         filling = self._produce(work)
         filling.run(filled_records(self._plan, work) // work.records_each)
         if problem := filling.problem():

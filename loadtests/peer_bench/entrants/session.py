@@ -44,13 +44,13 @@ class Session(Protocol):
         """Returns the largest number of requests of a run."""
 
     def run(self, requests: int) -> Counted:
-        """Run the load. Raises GeneratorFailed."""
+        """Runs the load. Raises GeneratorFailed."""
 
     def problem(self) -> str:
         """Returns what is wrong with the log or with what was read after all runs; empty if nothing is."""
 
     def close(self) -> None:
-        """Remove the log, unless other rounds read it."""
+        """Removes the log, unless other rounds read it."""
 
 
 class Entrant(Protocol):

@@ -51,7 +51,7 @@ class ToolSession:
         self.requests_max = requests_max
 
     def run(self, requests: int) -> Counted:
-        """Run the tool once. Raises GeneratorFailed."""
+        """Runs the tool once. Raises GeneratorFailed."""
         records = requests * round(self.records_each)
         cpu_before = _children_cpu_s()
         printed = self._parse(run_tool(self._command_of(records)), records)

@@ -64,12 +64,12 @@ def status(node: Node, as_json: bool) -> None:
         ],
         [
             (
-                one["node_id"],
-                _state_of(one),
-                *(one[name] for name in ("leading", "partitions", "under_replicated")),
-                *("-" if one[name] is None else one[name] for name in ("rack", "version", "url")),
+                node["node_id"],
+                _state_of(node),
+                *(node[name] for name in ("leading", "partitions", "under_replicated")),
+                *("-" if node[name] is None else node[name] for name in ("rack", "version", "url")),
             )
-            for one in document["nodes"]
+            for node in document["nodes"]
         ],
     )
 
@@ -173,17 +173,17 @@ def balance(is_applied: bool, node: Node, as_json: bool) -> None:
     print_table(
         [Column("topic", is_text=True), Column("partition"), Column("from"), Column("to"), Column("size")],
         [
-            (one["topic"], one["partition"], one["from_node"], one["to_node"], format_bytes(one["size_bytes"]))
-            for one in moves
+            (move["topic"], move["partition"], move["from_node"], move["to_node"], format_bytes(move["size_bytes"]))
+            for move in moves
         ],
     )
-    total = format_bytes(sum(one["size_bytes"] for one in moves))
+    total = format_bytes(sum(move["size_bytes"] for move in moves))
     what = "Started" if is_applied else "To start them: penstock cluster balance --apply"
     print_note(f"{format_count(len(moves), 'move')}, {total} to copy. {what}{'.' if is_applied else ''}")
 
 
 def parse_target(text: str) -> tuple[int, list[int]]:
-    """Parse `0=1,2,3` into the partition and its target nodes. Raises click.BadParameter; ValueError is caught."""
+    """Parses `0=1,2,3` into the partition and its target nodes. Raises click.BadParameter; ValueError is caught."""
     number, equals, nodes = text.partition("=")
     try:
         if not equals:
@@ -211,18 +211,18 @@ def _print_reassignments(rows: Sequence[Json], nothing: str) -> None:
         ],
         [
             (
-                one["topic"],
-                one["partition"],
-                *(_nodes(one[name]) for name in ("replicas", "adding", "removing", "in_sync")),
-                *_progress(one),
+                row["topic"],
+                row["partition"],
+                *(_nodes(row[name]) for name in ("replicas", "adding", "removing", "in_sync")),
+                *_progress(row),
             )
-            for one in rows
+            for row in rows
         ],
     )
 
 
 def _progress(row: Json) -> tuple[str, str]:
-    """Return the most bytes that a node has left to copy, and the partition's size. Older versions send neither."""
+    """Returns the most bytes that a node has left to copy, and the partition's size. Older versions send neither."""
     left, size_bytes = row.get("left_bytes", {}), row.get("size_bytes")
     return format_bytes(max(left.values())) if left else "-", "-" if size_bytes is None else format_bytes(size_bytes)
 

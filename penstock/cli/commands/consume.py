@@ -91,7 +91,7 @@ def consume(
     """
     if as_json and form != FORMS[0]:
         raise click.UsageError("--json means --format ndjson-records", click.get_current_context())
-    for one, other, is_wrong in (
+    for option, other, is_wrong in (
         ("--tail", "--from", tail is not None and start is not None),
         ("--until", "--follow", until is not None and follow),
         ("--output", "--format", output is not None and (as_json or form != FORMS[0])),
@@ -101,7 +101,7 @@ def consume(
         ("--group", "--partition", group is not None and bool(partitions)),
     ):
         if is_wrong:
-            raise click.UsageError(f"{one} and {other} exclude each other", click.get_current_context())
+            raise click.UsageError(f"{option} and {other} exclude each other", click.get_current_context())
     if not names and (group is None or topics_pattern is None):
         raise click.UsageError("name a topic, or give --group and --topics-pattern", click.get_current_context())
     if topics_exclude is not None and topics_pattern is None:
@@ -125,18 +125,18 @@ def consume(
     from penstock.consumer.group_member import GroupTerms
 
     begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
-    wanted = ConsumeArguments(
+    arguments = ConsumeArguments(
         names[0] if names else "", begin, partitions, follow, count, form, tail, end, pattern, template, filters
     )
     if group is None:
-        asyncio.run(print_records(node, wanted))
+        asyncio.run(print_records(node, arguments))
     else:
         terms = GroupTerms(group, names, member_id or "", filters=filters)
         terms = terms._replace(topics_pattern=topics_pattern, topics_exclude=topics_exclude)
-        asyncio.run(print_group(node, wanted, terms))
+        asyncio.run(print_group(node, arguments, terms))
 
 
 def _place(text: str) -> int | str:
-    """Return an offset as a number, and a time as text, which the node parses."""
+    """Returns an offset as a number, and a time as text, which the node parses."""
     time_ms = time_before(text, round(time.time() * 1000))
     return int(text) if text.isdecimal() else text if time_ms is None else str(time_ms)

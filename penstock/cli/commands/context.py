@@ -59,9 +59,9 @@ def list_contexts(as_json: bool) -> None:
     """List the contexts. Tokens are not shown."""
     contexts = read_contexts(contexts_path())
     rows = [
-        {"name": name, "current": name == contexts.current, "url": one.url, "has_token": one.token is not None,
-         "cacert": one.cacert}
-        for name, one in sorted(contexts.named.items())
+        {"name": name, "current": name == contexts.current, "url": context.url, "has_token": context.token is not None,
+         "cacert": context.cacert}
+        for name, context in sorted(contexts.named.items())
     ]  # fmt: skip
     if as_json:
         print_json({"contexts": rows})
@@ -70,7 +70,7 @@ def list_contexts(as_json: bool) -> None:
     else:
         columns = [Column(name, is_text=True) for name in ("current", "name", "url", "token", "cacert")]
         shown = [
-            ("*" if one["current"] else "", one["name"], one["url"], one["has_token"], one["cacert"]) for one in rows
+            ("*" if row["current"] else "", row["name"], row["url"], row["has_token"], row["cacert"]) for row in rows
         ]
         print_table(columns, shown)
 

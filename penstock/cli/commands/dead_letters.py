@@ -48,28 +48,29 @@ class Replayed(NamedTuple):
 
 
 def replay(client: SingleRequestClient, maker: Maker, topic: str | None, *, as_json: bool) -> None:
-    """Replay the dead letters of a topic, and print how many they were.
+    """Replays the dead letters of a topic, and prints how many they were.
 
     Raises Failure without a topic, and if the node rejected some; ProblemError and ConnectionFailed. The next run goes
     on.
     """
     if topic is None:
         raise Failure(f"{maker.kind} {maker.name} has no dead_letter_topic; give --topic")
-    found = replay_all(client, maker, topic)
+    replayed = replay_all(client, maker, topic)
     if as_json:
-        counts = {"replayed": found.replayed, "superseded": found.superseded, "rejected": found.rejected}
+        counts = {"replayed": replayed.replayed, "superseded": replayed.superseded, "rejected": replayed.rejected}
         print_json({maker.kind: maker.name, "topic": topic, **counts})
     else:
-        click.echo(f"Replayed {found.replayed} record{'' if found.replayed == 1 else 's'} from {topic}.")
-        if found.superseded:
-            click.echo(f"Left {found.superseded} whose key has a later record in its compacted topic, or is deleted.")
-    if found.rejected:
-        text = f"the node rejected {found.rejected} of {topic}, which wait for the next run: {found.reason}"
+        click.echo(f"Replayed {replayed.replayed} record{'' if replayed.replayed == 1 else 's'} from {topic}.")
+        if replayed.superseded:
+            count = replayed.superseded
+            click.echo(f"Left {count} whose key has a later record in its compacted topic, or is deleted.")
+    if replayed.rejected:
+        text = f"the node rejected {replayed.rejected} of {topic}, which wait for the next run: {replayed.reason}"
         raise Failure(text, ExitCode.REFUSED)
 
 
 def replay_all(client: SingleRequestClient, maker: Maker, topic: str) -> Replayed:
-    """Replay the dead letters of a topic. Raises ProblemError and ConnectionFailed; the next run goes on."""
+    """Replays the dead letters of a topic. Raises ProblemError and ConnectionFailed; the next run goes on."""
     return _Run(client, maker, topic).run()
 
 
@@ -79,7 +80,7 @@ class _Run:
     def __init__(self, client: SingleRequestClient, maker: Maker, topic: str) -> None:
         self._client, self._maker = client, maker
         self._replaying = f"{maker.name}.{REPLAYING[maker.kind]}"
-        self._wish = {"topics": [topic], "max_records": AT_ONCE, "value": "base64"}
+        self._request = {"topics": [topic], "max_records": AT_ONCE, "value": "base64"}
         self._held: dict[str, list[Json]] = {}  # records by their lock
         self._rejected: dict[tuple[int, int], str] = {}  # reasons by partition and offset
         self._count = 0
@@ -102,18 +103,18 @@ class _Run:
         )
 
     def _are_others_held(self) -> bool:
-        """Replay what other runs hold, as one that was killed does until its locks end. Returns False if none does."""
-        in_flight = sum(one["in_flight"] for one in self._client.describe_group(self._replaying)["callers"])
-        if in_flight <= sum(_count(one) for records in self._held.values() for one in records):
+        """Replays what other runs hold, as one that was killed does until its locks end. Returns False if none does."""
+        in_flight = sum(caller["in_flight"] for caller in self._client.describe_group(self._replaying)["callers"])
+        if in_flight <= sum(_count(record) for records in self._held.values() for record in records):
             return False
         self._replay_next(WAIT_MS)
         return True
 
     def _replay_next(self, wait_ms: int) -> bool:
-        """Replay the next dead letters. Returns False if there are none that this run has not tried."""
-        found = self._client.acquire_records(self._replaying, self._wish | {"wait_ms": wait_ms})
-        lock, records = found["lock"], found["records"]
-        fresh = [one for one in records if _place(one) not in self._rejected]
+        """Replays the next dead letters. Returns False if there are none that this run has not tried."""
+        acquired = self._client.acquire_records(self._replaying, self._request | {"wait_ms": wait_ms})
+        lock, records = acquired["lock"], acquired["records"]
+        fresh = [record for record in records if _place(record) not in self._rejected]
         done: list[Json] = []
         try:
             for record in fresh:
@@ -121,12 +122,12 @@ class _Run:
                     done.append(record)
         finally:
             if len(done) < len(records):
-                self._held[lock] = [one for one in records if one not in done]
+                self._held[lock] = [record for record in records if record not in done]
             self._acknowledge(lock, done, "accept")
         return bool(fresh)
 
     def _is_accepted(self, record: Json) -> bool:
-        """Produce a record of the maker, and return whether it is finished."""
+        """Produces a record of the maker, and returns whether it is finished."""
         if _maker(record) != self._maker:
             return True
         try:
@@ -147,7 +148,7 @@ class _Run:
         return True
 
     def _is_of_deleted_topic(self, record: Json) -> bool:
-        """Return whether the record's topic is another one by now. A dead letter of an earlier release does not say."""
+        """Returns whether the record's topic is another one by now. Dead letters of earlier releases do not say."""
         topic, ids = _origin(record, "topic"), _values(record, PREFIX + "topic-id")
         if len(ids) < len(_values(record, PREFIX + "topic")):
             return False
@@ -156,18 +157,18 @@ class _Run:
         return self._topic_ids[topic] != ids[-1]
 
     def _is_superseded(self, record: Json) -> bool:
-        """Return whether the record's topic is compacted, and has a later record of its key."""
+        """Returns whether the record's topic is compacted, and has a later record of its key."""
         topic, partition = _origin(record, "topic"), int(_origin(record, "partition"))
         key = b64decode(record["key_base64"]) if "key_base64" in record else record.get("key")
         if key is None or not self._is_compacted(topic):
             return False
         try:
-            found = self._client.table(topic).get(key, partition=partition)
+            latest = self._client.table(topic).get(key, partition=partition)
         except ProblemError as problem:
             if problem.code != "unknown_key":
                 raise
             return not _is_tombstone(record)
-        return bool(found["offset"] > int(_origin(record, "offset")))
+        return bool(latest["offset"] > int(_origin(record, "offset")))
 
     def _is_compacted(self, topic: str) -> bool:
         if topic not in self._compacted:
@@ -189,15 +190,15 @@ class _Run:
     def _acknowledge(self, lock: str, records: list[Json], outcome: str) -> None:
         if records:
             entries = [
-                {name: one[name] for name in ("topic", "partition", "offset", "last_offset") if name in one}
-                for one in records
+                {name: record[name] for name in ("topic", "partition", "offset", "last_offset") if name in record}
+                for record in records
             ]
-            wish = {"lock": lock, "outcome": outcome, "records": entries}
-            self._client.acknowledge_records(self._replaying, wish | ({"delay_ms": 0} if outcome == "release" else {}))
+            body = {"lock": lock, "outcome": outcome, "records": entries}
+            self._client.acknowledge_records(self._replaying, body | ({"delay_ms": 0} if outcome == "release" else {}))
 
 
 def _values(record: Json, name: str) -> list[str]:
-    """Return the values of a header. A dead letter that has been one before has several."""
+    """Returns the values of a header. A dead letter that has been one before has several."""
     value = record.get("headers", {}).get(name, [])
     return value if isinstance(value, list) else [value]
 
@@ -207,13 +208,13 @@ def _origin(record: Json, name: str) -> str:
 
 
 def _maker(record: Json) -> Maker | None:
-    """Return what made a record a dead letter. One that was one before has the header of its last maker last."""
+    """Returns what made a record a dead letter. One that was one before has the header of its last maker last."""
     kinds = [kind for name in record.get("headers", {}) if (kind := name.removeprefix(PREFIX)) in REPLAYING]
     return Maker(kinds[-1], _origin(record, kinds[-1])) if kinds else None
 
 
 def _headers_before(record: Json) -> dict[str, list[str]]:
-    """Return the headers that the record had before it became a dead letter."""
+    """Returns the headers that the record had before it became a dead letter."""
     maker = _maker(record)
     assert maker is not None
     depth, topics = len(_values(record, PREFIX + maker.kind)), len(_values(record, PREFIX + "topic"))
@@ -236,7 +237,7 @@ def _place(record: Json) -> tuple[int, int]:
 
 
 def _count(record: Json) -> int:
-    """Return how many records an entry has: those of a batch that cannot be decoded are one entry."""
+    """Returns how many records an entry has: those of a batch that cannot be decoded are one entry."""
     first: int = record["offset"]
     last: int = record.get("last_offset", first)
     return last - first + 1

@@ -64,7 +64,7 @@ def _worst(findings: Iterable[Finding]) -> str:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    """Print each finding, and its remedy on a line of its own: never wrapped, so that it can be copied."""
+    """Prints each finding, and its remedy on a line of its own: never wrapped, so that it can be copied."""
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         level = click.style(finding.level.ljust(4), fg=_COLOURS[finding.level], bold=finding.level != OK)

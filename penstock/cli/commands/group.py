@@ -47,7 +47,7 @@ def list_groups(node: Node, as_json: bool) -> None:
     elif not print_limits(document) and not document["groups"]:
         print_note("There are no groups. The first member of a group creates it.")
     else:
-        rows = [(one["group"], one["state"], one["members"]) for one in document["groups"]]
+        rows = [(group["group"], group["state"], group["members"]) for group in document["groups"]]
         print_table([Column("group", is_text=True), Column("state", is_text=True), Column("members")], rows)
 
 
@@ -61,16 +61,16 @@ def describe(name: str, node: Node, as_json: bool) -> None:
         print_json(described)
         return
     partitions = described["partitions"]
-    lag = sum(one["lag"] or 0 for one in partitions)
+    lag = sum(partition["lag"] or 0 for partition in partitions)
     print_facts([("group", name), ("state", described["state"]), ("members", len(described["members"])), ("lag", lag)])
     if described.get("kind") == "share":
         counts = ("in_flight", "available", "delayed", "dead_letters_pending", "dead_letters", "dropped")
-        print_facts([(count.replace("_", " "), sum(one[count] for one in partitions)) for count in counts])
+        print_facts([(count.replace("_", " "), sum(partition[count] for partition in partitions)) for count in counts])
     if described["members"]:
         click.echo()
         columns = [Column(name, is_text=True) for name in ("member", "client", "address", "rack")]
         print_table(
-            [*columns, Column("partitions"), Column("to give up")], [_member(one) for one in described["members"]]
+            [*columns, Column("partitions"), Column("to give up")], [_member(member) for member in described["members"]]
         )
     if partitions:
         click.echo()
@@ -90,7 +90,7 @@ def explain(name: str, node: Node, as_json: bool) -> None:
     if explanation["events"]:
         click.echo()
         columns = [Column(header, is_text=True) for header in ("time", "event", "member", "detail")]
-        print_table([*columns, Column("times")], [_event(one) for one in explanation["events"]])
+        print_table([*columns, Column("times")], [_event(event) for event in explanation["events"]])
 
 
 @group.command()
@@ -123,7 +123,9 @@ def watch(name: str, interval_ms: int, count: int | None, node: Node, as_json: b
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-time", metavar="TIME", help="To the first records at or after a time: RFC 3339 or milliseconds.")
 @click.option("--ago", metavar="DURATION", help="To the first records of this time before now, for example 90min.")
-@click.option("--shift", type=int, metavar="RECORDS", help="So many records on, or back if it is negative.")
+@click.option(
+    "--shift", type=int, metavar="RECORDS", help="Move the position by this many records; negative moves back."
+)
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -143,7 +145,7 @@ def reset(
     \f
     Raises click.UsageError, click.BadParameter, Failure.
     """
-    ways = [to_earliest, to_latest, *(one is not None for one in (to_time, ago, shift, from_file))]
+    ways = [to_earliest, to_latest, *(way is not None for way in (to_time, ago, shift, from_file))]
     if sum(ways) != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-time, --ago, --shift and --from-file")
     time: str | int | None = int(to_time) if to_time is not None and to_time.isdecimal() else to_time
@@ -163,7 +165,7 @@ def reset(
         print_json(document)
         return
     rows = [
-        (one["topic"], one["partition"], _shown(one["previous_offset"]), one["offset"]) for one in document["offsets"]
+        (row["topic"], row["partition"], _or_dash(row["previous_offset"]), row["offset"]) for row in document["offsets"]
     ]
     print_table([Column("topic", is_text=True), Column("partition"), Column("from"), Column("to")], rows)
     if dry_run:
@@ -217,7 +219,7 @@ def _print_findings(explanation: Json) -> None:
     click.echo()
     if explanation["findings"]:
         columns = [Column("cause", is_text=True), Column("explanation", is_text=True)]
-        print_table(columns, [(one["cause"], one["text"]) for one in explanation["findings"]])
+        print_table(columns, [(finding["cause"], finding["text"]) for finding in explanation["findings"]])
     else:
         click.echo("Nothing holds the group up.")
 
@@ -225,42 +227,43 @@ def _print_findings(explanation: Json) -> None:
 def _print_partitions(partitions: list[Json]) -> None:
     columns = [Column("topic", is_text=True), Column("partition"), Column("member", is_text=True), Column("offset")]
     columns += [Column("high\nwatermark"), Column("lag"), Column("lag bytes"), Column("behind")]
-    print_table(columns, [_partition(one) for one in partitions])
+    print_table(columns, [_partition(partition) for partition in partitions])
 
 
-def _event(one: Json) -> tuple[object, ...]:
-    return format_time(one["at_ms"]), one["cause"], one["member_id"] or "-", one["detail"] or "-", one["count"]
+def _event(event: Json) -> tuple[object, ...]:
+    texts = (event["member_id"] or "-", event["detail"] or "-")
+    return format_time(event["at_ms"]), event["cause"], *texts, event["count"]
 
 
 def _positions(path: Path) -> list[Json]:
-    """Return the positions of a file. Raises Failure."""
+    """Returns the positions of a file. Raises Failure."""
     try:
         document = orjson.loads(path.read_bytes())
-        return [{name: one[name] for name in ("topic", "partition", "offset")} for one in document["offsets"]]
+        return [{name: row[name] for name in ("topic", "partition", "offset")} for row in document["offsets"]]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         text = f'{path} is not of the form {{"offsets": [{{"topic": …, "partition": …, "offset": …}}]}}'
         raise Failure(text) from None
 
 
 def _milliseconds(text: str) -> int:
-    """Return a duration. Raises click.BadParameter."""
-    found = parse_quantity(text)
-    if found is None or found.kind != "ms":
+    """Returns a duration. Raises click.BadParameter."""
+    quantity = parse_quantity(text)
+    if quantity is None or quantity.kind != "ms":
         raise click.BadParameter(f"{text!r} is not {MEANING['ms']}", param_hint="'--ago'")
-    return found.amount
+    return quantity.amount
 
 
-def _member(one: Json) -> tuple[object, ...]:
-    client = (one["client_id"] or "-", one["client_address"], one.get("rack") or "-")
-    return one["member_id"], *client, len(one["assignment"]), len(one["revoking"])
+def _member(member: Json) -> tuple[object, ...]:
+    client = (member["client_id"] or "-", member["client_address"], member.get("rack") or "-")
+    return member["member_id"], *client, len(member["assignment"]), len(member["revoking"])
 
 
-def _partition(one: Json) -> tuple[object, ...]:
-    lag_bytes = "-" if one["lag_bytes"] is None else format_bytes(one["lag_bytes"])
-    behind = "-" if one["lag_ms"] is None else format_duration(one["lag_ms"])
-    positions = (_shown(one[name]) for name in ("offset", "high_watermark", "lag"))
-    return one["topic"], one["partition"], one["member_id"] or "-", *positions, lag_bytes, behind
+def _partition(partition: Json) -> tuple[object, ...]:
+    lag_bytes = "-" if partition["lag_bytes"] is None else format_bytes(partition["lag_bytes"])
+    behind = "-" if partition["lag_ms"] is None else format_duration(partition["lag_ms"])
+    positions = (_or_dash(partition[name]) for name in ("offset", "high_watermark", "lag"))
+    return partition["topic"], partition["partition"], partition["member_id"] or "-", *positions, lag_bytes, behind
 
 
-def _shown(value: int | None) -> object:
+def _or_dash(value: int | None) -> object:
     return "-" if value is None else value

@@ -79,7 +79,7 @@ def erase(name: str, key: str, partition: int | None, node: Node, as_json: bool)
 
 
 def _first_kept(once: SingleRequestClient, name: str, partition: int, before: str) -> int:
-    """Return the offset of the first record that stays."""
+    """Returns the offset of the first record that stays."""
     if before.isdecimal():
         return int(before)
     time_ms = time_before(before, round(time.time() * 1000))

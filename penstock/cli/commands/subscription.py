@@ -109,8 +109,8 @@ def list_subscriptions(node: Node, as_json: bool) -> None:
         return
     print_limits(document)
     columns = [Column(name, is_text=True) for name in ("subscription", "state", "topics", "target")]
-    rows = [(one["subscription"], one["state"], " ".join(one["topics"]), one["url"])
-            for one in document["subscriptions"]]  # fmt: skip
+    rows = [(row["subscription"], row["state"], " ".join(row["topics"]), row["url"])
+            for row in document["subscriptions"]]  # fmt: skip
     print_table(columns, rows)
 
 
@@ -193,16 +193,16 @@ def _show(document: Json, *, as_json: bool) -> None:
     names = ("subscription", "state", "url", "delivered", "failed", "waiting", "dead_lettered", "last_error")
     print_facts((name.replace("_", " "), document[name]) for name in names)
     columns = [Column("topic", is_text=True), Column("partition"), Column("next offset")]
-    print_table(columns, [(one["topic"], one["partition"], one["offset"]) for one in document["offsets"]])
+    print_table(columns, [(row["topic"], row["partition"], row["offset"]) for row in document["offsets"]])
     if document["attempts"]:
         columns = [Column("sent", is_text=True), Column("id", is_text=True), Column("records"), Column("attempt")]
         columns += [Column("status"), Column("ms"), Column("error", is_text=True)]
-        print_table(columns, [_attempt(one) for one in document["attempts"]])
+        print_table(columns, [_attempt(attempt) for attempt in document["attempts"]])
 
 
-def _attempt(one: Json) -> tuple[object, ...]:
+def _attempt(attempt: Json) -> tuple[object, ...]:
     names = ("message_id", "record_count", "attempt", "status", "latency_ms", "error")
-    return format_time(one["at_ms"]), *(one[name] for name in names)
+    return format_time(attempt["at_ms"]), *(attempt[name] for name in names)
 
 
 def _position(text: str) -> str | int:
@@ -211,7 +211,7 @@ def _position(text: str) -> str | int:
 
 
 def _setting(text: str) -> tuple[str, str | int | None]:
-    """Return the name and the value of a setting. Raises click.UsageError."""
+    """Returns the name and the value of a setting. Raises click.UsageError."""
     name, is_pair, value = text.partition("=")
     if not is_pair:
         raise click.UsageError(f"--config {text} is not of the form NAME=VALUE")

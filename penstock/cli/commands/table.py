@@ -36,14 +36,14 @@ def get(topic: str, key: str, partition: int | None, node: Node, as_json: bool) 
 @node_options
 def list_rows(topic: str, node: Node, as_json: bool) -> None:
     """Print the keys and their last values, with a tab between; with --json a line of JSON for each row."""
-    found: dict[str, Json] = {}
+    rows: dict[str, Json] = {}
     for row in node.once().table(topic).items():
         key = _key(row)
         if row.get("value", row) is None:
-            found.pop(key, None)
+            rows.pop(key, None)
         else:
-            found[key] = row
-    for key, row in found.items():
+            rows[key] = row
+    for key, row in rows.items():
         click.echo(orjson.dumps(row).decode() if as_json else f"{key}\t{_value(row)}")
 
 

@@ -28,17 +28,17 @@ class TierGroup(AliasGroup):
         return [*super().list_commands(ctx), *STORE_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command. Raises Failure if it needs the server and that is not installed."""
+        """Returns a command. Raises Failure if it needs the server and that is not installed."""
         return store_command(cmd_name) if cmd_name in STORE_COMMANDS else super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
+        commands = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*own, *STORE_COMMANDS.items()])
+            formatter.write_dl([*commands, *STORE_COMMANDS.items()])
 
 
 def store_command(name: str) -> click.Command:
-    """Import a command of the server. Raises Failure."""
+    """Imports a command of the server. Raises Failure."""
     from penstock.cli.server_commands import load_server_command
 
     group = load_server_command("tier")
@@ -79,7 +79,7 @@ def status(
         document = client.tier_status(topic)
         print_json(document) if as_json else _print_partitions(document)
         return
-    documents = [client.tier_status(one["topic"]) for one in client.list_topics()["topics"]]
+    documents = [client.tier_status(topic["topic"]) for topic in client.list_topics()["topics"]]
     if as_json:
         print_json({"topics": documents})
     elif documents:
@@ -105,17 +105,17 @@ def _print_partitions(document: Json) -> None:
         ],
         [
             (
-                one["partition"],
-                one["log_start"],
-                one["local_log_start"],
-                one["tiered_end"],
-                one["sealed_end"],
-                one["high_watermark"],
-                one["objects"],
-                format_bytes(one["tiered_bytes"]),
-                format_bytes(one["pending_bytes"]),
+                partition["partition"],
+                partition["log_start"],
+                partition["local_log_start"],
+                partition["tiered_end"],
+                partition["sealed_end"],
+                partition["high_watermark"],
+                partition["objects"],
+                format_bytes(partition["tiered_bytes"]),
+                format_bytes(partition["pending_bytes"]),
             )
-            for one in document["partitions"]
+            for partition in document["partitions"]
         ],
     )
     _print_errors(document)
@@ -134,11 +134,11 @@ def _print_topics(documents: list[Json]) -> None:
         [
             (
                 document["topic"],
-                sum(one["high_watermark"] - one["log_start"] for one in document["partitions"]),
-                sum(max(0, one["tiered_end"] - one["log_start"]) for one in document["partitions"]),
-                sum(one["objects"] for one in document["partitions"]),
-                format_bytes(sum(one["tiered_bytes"] for one in document["partitions"])),
-                format_bytes(sum(one["pending_bytes"] for one in document["partitions"])),
+                sum(partition["high_watermark"] - partition["log_start"] for partition in document["partitions"]),
+                sum(max(0, partition["tiered_end"] - partition["log_start"]) for partition in document["partitions"]),
+                sum(partition["objects"] for partition in document["partitions"]),
+                format_bytes(sum(partition["tiered_bytes"] for partition in document["partitions"])),
+                format_bytes(sum(partition["pending_bytes"] for partition in document["partitions"])),
             )
             for document in documents
         ],
@@ -148,6 +148,6 @@ def _print_topics(documents: list[Json]) -> None:
 
 
 def _print_errors(document: Json) -> None:
-    for one in document["partitions"]:
-        if one["last_error"]:
-            print_note(f"{document['topic']}/{one['partition']}: the last upload failed: {one['last_error']}")
+    for row in document["partitions"]:
+        if row["last_error"]:
+            print_note(f"{document['topic']}/{row['partition']}: the last upload failed: {row['last_error']}")

@@ -100,7 +100,7 @@ def list_topics(node: Node, as_json: bool) -> None:
     elif not print_limits(document) and not document["topics"]:
         print_note("There are no topics. Create one with: penstock topic create NAME")
     else:
-        rows = [(one["topic"], one["partitions"], one["replication_factor"]) for one in document["topics"]]
+        rows = [(topic["topic"], topic["partitions"], topic["replication_factor"]) for topic in document["topics"]]
         print_table([Column("topic", is_text=True), Column("partitions"), Column("replication factor")], rows)
 
 
@@ -114,9 +114,10 @@ def describe(name: str, node: Node, as_json: bool) -> None:
         print_json(described)
         return
     partitions = described["partitions"]
-    led = [one for one in partitions if one["log_end"] is not None]  # the positions of the others are unknown now
-    records = sum(one["high_watermark"] - one["log_start"] for one in led)
-    size_bytes = sum(one["size_bytes"] for one in led)
+    # the positions of the others are unknown now
+    led = [partition for partition in partitions if partition["log_end"] is not None]
+    records = sum(partition["high_watermark"] - partition["log_start"] for partition in led)
+    size_bytes = sum(partition["size_bytes"] for partition in led)
     print_facts(
         [
             ("topic", described["topic"]),
@@ -141,14 +142,14 @@ def lag(name: str, node: Node, as_json: bool) -> None:
     once = node.once()
     once.describe_topic(name)  # fails for an unknown topic
     groups = []
-    for group in (one["group"] for one in once.list_groups()["groups"]):
+    for group in (group["group"] for group in once.list_groups()["groups"]):
         try:
             described = once.describe_group(group)
         except ProblemError as error:
             if error.code != "unknown_group":  # deleted meanwhile
                 raise
             continue
-        read = [one for one in described["partitions"] if one["topic"] == name]
+        read = [partition for partition in described["partitions"] if partition["topic"] == name]
         if read:
             groups.append({"group": group, "state": described["state"], **_total_lag(read)})
     if as_json:
@@ -158,8 +159,8 @@ def lag(name: str, node: Node, as_json: bool) -> None:
     else:
         columns = [Column("group", is_text=True), Column("state", is_text=True), Column("lag")]
         rows = [
-            (one["group"], one["state"], one["lag"], format_bytes(one["lag_bytes"]), format_duration(one["lag_ms"]))
-            for one in groups
+            (row["group"], row["state"], row["lag"], format_bytes(row["lag_bytes"]), format_duration(row["lag_ms"]))
+            for row in groups
         ]
         print_table([*columns, Column("lag bytes"), Column("behind")], rows)
 
@@ -185,12 +186,12 @@ def alter(
     \f
     Raises click.UsageError if there is nothing to change.
     """
-    wanted = parse_settings(_with_retention(settings, retention))
-    if not wanted and partitions is None and replication_factor is None:
+    config = parse_settings(_with_retention(settings, retention))
+    if not config and partitions is None and replication_factor is None:
         text = "nothing to change: give --config NAME=VALUE, --partitions N or --replication-factor N"
         raise click.UsageError(text, click.get_current_context())
     described = node.once().alter_topic(
-        name, wanted or None, partitions=partitions, replication_factor=replication_factor
+        name, config or None, partitions=partitions, replication_factor=replication_factor
     )
     if as_json:
         print_json(described)
@@ -201,8 +202,8 @@ def alter(
         click.echo(
             f"Topic {name} gets {format_count(replication_factor, 'replica')}; see penstock cluster reassignments."
         )
-    if wanted:
-        print_settings({key: described["config"][key] for key in wanted})
+    if config:
+        print_settings({key: described["config"][key] for key in config})
 
 
 @topic.command()
@@ -235,7 +236,7 @@ def roll(name: str, node: Node, as_json: bool) -> None:
     if as_json:
         print_json(rolled)
     else:
-        rows = [(one["partition"], one["sealed_end"]) for one in rolled["partitions"]]
+        rows = [(partition["partition"], partition["sealed_end"]) for partition in rolled["partitions"]]
         print_table([Column("partition"), Column("sealed end")], rows)
 
 
@@ -244,7 +245,7 @@ def _with_retention(settings: tuple[str, ...], retention: str | None) -> tuple[s
 
 
 def parse_settings(pairs: tuple[str, ...]) -> Json:
-    """Return `NAME=VALUE` pairs as JSON: numbers, quantities with a unit, true, false, null, or words.
+    """Returns `NAME=VALUE` pairs as JSON: numbers, quantities with a unit, true, false, null, or words.
 
     The node checks whether a setting exists. Raises click.BadParameter.
     """
@@ -261,16 +262,16 @@ def parse_settings(pairs: tuple[str, ...]) -> Json:
 
 
 def _unhealthy(partitions: list[Json]) -> list[tuple[str, str]]:
-    """Return the names of unhealthy states with their partitions, as rows of facts."""
-    offline = [str(one["partition"]) for one in partitions if one["leader"] is None]
-    behind = [str(one["partition"]) for one in partitions if one["under_replicated"]]
+    """Returns the names of unhealthy states with their partitions, as rows of facts."""
+    offline = [str(partition["partition"]) for partition in partitions if partition["leader"] is None]
+    behind = [str(partition["partition"]) for partition in partitions if partition["under_replicated"]]
     facts = (("without a leader", offline), ("under-replicated", behind))
     return [(name, ", ".join(numbers)) for name, numbers in facts if numbers]
 
 
 def print_partitions(partitions: list[Json]) -> None:
-    """Print a row per partition. If any has several replicas, adds their nodes and the largest lag."""
-    is_replicated = any(len(one["replicas"]) > 1 for one in partitions)
+    """Prints a row per partition. If any has several replicas, adds their nodes and the largest lag."""
+    is_replicated = any(len(partition["replicas"]) > 1 for partition in partitions)
     print_table(
         [
             Column("partition"),
@@ -286,14 +287,14 @@ def print_partitions(partitions: list[Json]) -> None:
         ],
         [
             (
-                one["partition"],
-                "-" if one["leader"] is None else one["leader"],
-                *(_replicas(one) if is_replicated else (f"{len(one['in_sync'])}/{len(one['replicas'])}",)),
-                *("-" if one[name] is None else one[name] for name in ("log_start", "high_watermark", "log_end")),
-                "-" if one["size_bytes"] is None else format_bytes(one["size_bytes"]),
-                "-" if one["segments"] is None else one["segments"],
+                row["partition"],
+                "-" if row["leader"] is None else row["leader"],
+                *(_replicas(row) if is_replicated else (f"{len(row['in_sync'])}/{len(row['replicas'])}",)),
+                *("-" if row[name] is None else row[name] for name in ("log_start", "high_watermark", "log_end")),
+                "-" if row["size_bytes"] is None else format_bytes(row["size_bytes"]),
+                "-" if row["segments"] is None else row["segments"],
             )
-            for one in partitions
+            for row in partitions
         ],
     )
 
@@ -304,7 +305,7 @@ def _replicas(partition: Json) -> tuple[object, ...]:
 
 
 def print_settings(config: Json) -> None:
-    """Print settings, with a readable value beside those whose name has a unit."""
+    """Prints settings, with a readable value beside those whose name has a unit."""
     rows = [(name, format_value(value), _meaning(name, value)) for name, value in config.items()]
     print_table([Column("setting", is_text=True), Column("value"), Column("", is_text=True)], rows)
 
@@ -330,9 +331,9 @@ def _meaning(name: str, value: Any) -> str:
 
 
 def _total_lag(partitions: list[Json]) -> Json:
-    """Return the lag of a group over some partitions; those that cannot be asked now, or have no position, count 0."""
+    """Returns the lag of a group over some partitions; those that cannot be asked now, or have no position, count 0."""
     return {
-        "lag": sum(one["lag"] or 0 for one in partitions),
-        "lag_bytes": sum(one["lag_bytes"] or 0 for one in partitions),
-        "lag_ms": max(one["lag_ms"] or 0 for one in partitions),
+        "lag": sum(partition["lag"] or 0 for partition in partitions),
+        "lag_bytes": sum(partition["lag_bytes"] or 0 for partition in partitions),
+        "lag_ms": max(partition["lag_ms"] or 0 for partition in partitions),
     }

@@ -59,11 +59,11 @@ class Machine:
 
 
 def read_machine(data_dir: str) -> Machine:
-    """Read and measure everything, in about a second. Leaves no files behind."""
+    """Reads and measures everything, in about a second. Leaves no files behind."""
     examined = _nearest(Path(data_dir).absolute())
     disk = os.statvfs(examined)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    flush_s, flush_error = _measured_flush(examined)
+    flush_s, flush_error = _measure_flush(examined)
     return Machine(
         data_dir=data_dir,
         examined_dir=str(examined),
@@ -79,9 +79,9 @@ def read_machine(data_dir: str) -> Machine:
         has_swap=len((_text("/proc/swaps") or "").splitlines()) > 1,
         swappiness=_number("/proc/sys/vm/swappiness"),
         dirty_background_bytes=_dirty_background_bytes(memory_bytes),
-        huge_pages=_chosen(_text("/sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_pages=_bracketed_word(_text("/sys/kernel/mm/transparent_hugepage/enabled")),
         is_clock_synchronised=_is_clock_synchronised(),
-        clock_jump_s=_watched_jump(),
+        clock_jump_s=_watch_clock(),
         newest_file_ahead_s=_newest_file_ahead(examined),
         python=platform.python_version(),
         libraries=_libraries(),
@@ -90,11 +90,11 @@ def read_machine(data_dir: str) -> Machine:
 
 
 def _nearest(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.is_dir())
+    return next(ancestor for ancestor in (path, *path.parents) if ancestor.is_dir())
 
 
-def _measured_flush(directory: Path) -> tuple[float | None, str | None]:
-    """Measure as the log writes: append, then fdatasync. The file has no name, so it is never left behind."""
+def _measure_flush(directory: Path) -> tuple[float | None, str | None]:
+    """Measures as the log writes: append, then fdatasync. The file has no name, so it is never left behind."""
     times = []
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -109,31 +109,31 @@ def _measured_flush(directory: Path) -> tuple[float | None, str | None]:
 
 
 def _mount_of(directory: Path) -> Mount | None:
-    """Return the mount of the directory: the longest mount point above it, and of equal ones the last."""
+    """Returns the mount of the directory: the longest mount point above it, and of equal ones the last."""
     best: Mount | None = None
     for line in (_text("/proc/self/mountinfo") or "").splitlines():
         mounted, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), mounted.split()[4])
         if Path(point) == directory or Path(point) in directory.parents:
             kind, _, options = source.split(" ", 2)
-            found = {*mounted.split()[5].split(","), *options.split(",")}
+            flags = {*mounted.split()[5].split(","), *options.split(",")}
             if best is None or len(point) >= len(best.point):
-                best = Mount(point, kind, frozenset(found))
+                best = Mount(point, kind, frozenset(flags))
     return best
 
 
 def _has_volatile_cache(directory: Path) -> bool | None:
     device = os.stat(directory).st_dev
     block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    for place in (block, block / ".."):  # a partition uses the queue of its drive
-        kind = _text(str(place / "queue" / "write_cache"))
+    for device_directory in (block, block / ".."):  # a partition uses the queue of its drive
+        kind = _text(str(device_directory / "queue" / "write_cache"))
         if kind is not None:
             return kind.strip() == "write back"
     return None
 
 
 def _dirty_background_bytes(memory_bytes: int) -> int | None:
-    """Return how many bytes may be dirty before the kernel starts background writes."""
+    """Returns how many bytes may be dirty before the kernel starts background writes."""
     return (
         _number("/proc/sys/vm/dirty_background_bytes")
         or (_number("/proc/sys/vm/dirty_background_ratio") or 0) * memory_bytes // 100
@@ -152,7 +152,7 @@ def _is_clock_synchronised() -> bool | None:
     return not int.from_bytes(buffer.raw[_STATUS_AT : _STATUS_AT + 4], "little") & _STA_UNSYNC
 
 
-def _watched_jump() -> float:
+def _watch_clock() -> float:
     wall, monotonic = time.time(), time.monotonic()
     time.sleep(CLOCK_WATCHED_S)
     return abs((time.time() - wall) - (time.monotonic() - monotonic))
@@ -164,24 +164,24 @@ def _newest_file_ahead(directory: Path) -> float:
 
 
 def _libraries() -> dict[str, tuple[str, str | None]]:
-    """Return the libraries that a node pins to one version. Empty if the server is not installed."""
-    found: dict[str, tuple[str, str | None]] = {}
+    """Returns the libraries that a node pins to one version. Empty if the server is not installed."""
+    versions: dict[str, tuple[str, str | None]] = {}
     try:
         wishes = requires("penstock-server") or []
     except PackageNotFoundError:
-        return found
-    for wish in wishes:
-        if (pinned := _PINNED.match(wish)) is not None:
-            name, wanted = pinned.groups()
+        return versions
+    for requirement in wishes:
+        if (pinned := _PINNED.match(requirement)) is not None:
+            name, pinned_version = pinned.groups()
             try:
-                found[name] = wanted, version(name)
+                versions[name] = pinned_version, version(name)
             except PackageNotFoundError:
-                found[name] = wanted, None
-    return found
+                versions[name] = pinned_version, None
+    return versions
 
 
 def _codec_lack() -> str | None:
-    """Return None if the codec, which comes with the server, is not installed."""
+    """Returns None if the codec, which comes with the server, is not installed."""
     try:
         from penstock_codec import report
     except ModuleNotFoundError:
@@ -189,8 +189,8 @@ def _codec_lack() -> str | None:
     return report.lack()
 
 
-def _chosen(text: str | None) -> str | None:
-    """Return the bracketed word: madvise of `always [madvise] never`."""
+def _bracketed_word(text: str | None) -> str | None:
+    """Returns the bracketed word: madvise of `always [madvise] never`."""
     match = re.search(r"\[(\w+)\]", text or "")
     return match[1] if match else None
 

@@ -22,11 +22,11 @@ LOOP_LAG_S = 0.1
 
 
 def check_node(node: Node) -> Iterator[Finding]:
-    """Yield the findings of a node. Raises ConnectionFailed."""
+    """Yields the findings of a node. Raises ConnectionFailed."""
     once = node.once()
     ready = once.send(Request("GET", "/readyz"))
-    found = "ready" if ready.status == 200 else f"answers {ready.status} at /readyz"
-    yield Finding("node", OK if ready.status == 200 else FAIL, found, "" if ready.status == 200 else "see its log")
+    text = "ready" if ready.status == 200 else f"answers {ready.status} at /readyz"
+    yield Finding("node", OK if ready.status == 200 else FAIL, text, "" if ready.status == 200 else "see its log")
     try:
         yield from check_cluster(once.cluster())
         answer = once.send(Request("GET", "/metrics"))
@@ -41,25 +41,25 @@ def check_node(node: Node) -> Iterator[Finding]:
 
 
 def check_cluster(cluster: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of `GET /v1/cluster`: versions, lost nodes, the controller, partitions in need."""
+    """Yields the findings of `GET /v1/cluster`: versions, lost nodes, the controller, partitions in need."""
     mine, nodes = version("penstock"), cluster["nodes"]
     coordination = cluster.get("coordination")
     is_silent = coordination is not None and coordination["silent"]
     if coordination is not None:
         age_ms = coordination["age_ms"]
-        found = "has not answered" if age_ms is None else f"answered {age_ms / 1000:.0f} s ago"
+        text = "has not answered" if age_ms is None else f"answered {age_ms / 1000:.0f} s ago"
         todo = "start it, or let this node reach it; until then no leader is elected" if is_silent else ""
-        yield Finding("coordination store", FAIL if is_silent else OK, found, todo)
+        yield Finding("coordination store", FAIL if is_silent else OK, text, todo)
     versions = sorted({str(node["version"]) for node in nodes if node["alive"]})
     todo = "" if versions == [mine] else f"this command has version {mine}: use the same version everywhere"
     yield Finding("version", WARN if todo else OK, ", ".join(versions), todo)
     if len(nodes) > 1:
         lost = ", ".join(str(node["node_id"]) for node in nodes if not node["alive"])
         todo = "start it, or move its replicas away: penstock cluster decommission NODE"
-        found = f"lost: node {lost}, of {len(nodes)}" if lost else f"{len(nodes)}, all alive"
+        text = f"lost: node {lost}, of {len(nodes)}" if lost else f"{len(nodes)}, all alive"
         if is_silent:
-            found, todo = f"{found} when the coordination store last answered", todo if lost else "ask each node"
-        yield Finding("nodes", FAIL if lost else WARN if is_silent else OK, found, todo if lost or is_silent else "")
+            text, todo = f"{text} when the coordination store last answered", todo if lost else "ask each node"
+        yield Finding("nodes", FAIL if lost else WARN if is_silent else OK, text, todo if lost or is_silent else "")
     if cluster["controller"] is None and not is_silent:
         yield Finding("controller", FAIL, "none", "no leader is elected until a node reaches the coordination store")
     for state, field in UNHEALTHY:
@@ -77,8 +77,8 @@ def _metrics(text: str) -> Iterator[Finding]:
     if without_metadata := sum(of("penstock_topics_without_metadata")):
         todo = "see the node's log; restore topic.json and restart the node"
         yield Finding("topics", FAIL, f"{without_metadata:.0f} set aside", todo)
-    if kept := sum(of("penstock_diverged_replicas")):
-        text = f"{kept:.0f} do not follow a leader that lacks committed records"
+    if diverged := sum(of("penstock_diverged_replicas")):
+        text = f"{diverged:.0f} do not follow a leader that lacks committed records"
         yield Finding("replicas", FAIL, text, "docs/operate/backup.md says how to choose which records stay")
     if offline:
         yield Finding(
@@ -118,7 +118,7 @@ def _tier_statuses(once: SingleRequestClient) -> Iterator[Mapping[str, Any]]:
 
 
 def _uploads(statuses: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Yield a failure that names the first partition whose upload failed or waits for an operator, if there is one."""
+    """Yields a failure that names the first partition whose upload failed or waits for an operator, if there is one."""
     rows = ((status["topic"], row) for status in statuses for row in status["partitions"])
     failed = [f"{topic}/{row['partition']}" for topic, row in rows if row["last_error"]]
     if failed:

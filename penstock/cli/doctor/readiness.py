@@ -25,7 +25,7 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104  loopback is one of them
 
 
 def check_readiness(node: Node) -> str | None:
-    """Return why this node is not ready; None if it is."""
+    """Returns why this node is not ready; None if it is."""
     try:
         answer = node.once(TIMEOUT_MS).send(Request("GET", "/readyz"))
     except ConnectionFailed as error:
@@ -34,7 +34,7 @@ def check_readiness(node: Node) -> str | None:
 
 
 def check_local_readiness(environment: Mapping[str, str]) -> str | None:
-    """Return why the node of this machine is not ready; None if it is.
+    """Returns why the node of this machine is not ready; None if it is.
 
     Its address is PENSTOCK_HOST, 127.0.0.1 if that is every address, and its port PENSTOCK_PORT.
     """

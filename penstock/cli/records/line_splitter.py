@@ -26,7 +26,7 @@ class LineSplitter:
         self._rest += piece
 
     def take(self, *, is_end: bool = False) -> bytes | None:
-        """Return at most body_bytes of whole lines, or a longer first line alone; None if no line is complete.
+        """Returns at most body_bytes of whole lines, or a longer first line alone; None if no line is complete.
 
         Raises LineTooLong.
         """

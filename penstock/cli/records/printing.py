@@ -58,63 +58,69 @@ class ConsumeArguments(NamedTuple):
         return self.template is not None or self.form in _VALUE_END
 
 
-async def print_records(node: Node, wanted: ConsumeArguments) -> None:
-    """Print records until the end, until the count, or without end when following. Raises click.UsageError."""
+async def print_records(node: Node, arguments: ConsumeArguments) -> None:
+    """Prints records until the end, until the count, or without end when following. Raises click.UsageError."""
     # Records deleted before they are read are skipped, unless the caller gave the offset of the first one.
-    out_of_range: OutOfRange = "fail" if isinstance(wanted.start, int) else "earliest"
+    out_of_range: OutOfRange = "fail" if isinstance(arguments.start, int) else "earliest"
     options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, out_of_range=out_of_range)
     async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
-        existing = len((await client.describe_topic(wanted.topic))["partitions"])
-        has_offset = isinstance(wanted.start, int) or isinstance(wanted.until, int)
-        if has_offset and existing > 1 and len(wanted.partitions) != 1:
+        existing = len((await client.describe_topic(arguments.topic))["partitions"])
+        has_offset = isinstance(arguments.start, int) or isinstance(arguments.until, int)
+        if has_offset and existing > 1 and len(arguments.partitions) != 1:
             raise click.UsageError(
-                f"an offset needs one --partition, and {wanted.topic} has {existing}", click.get_current_context()
+                f"an offset needs one --partition, and {arguments.topic} has {existing}", click.get_current_context()
             )
-        partitions = wanted.partitions or tuple(range(existing))
-        start = wanted.start if wanted.tail is None else await _tails(client, wanted.topic, partitions, wanted.tail)
-        ends = None if wanted.until is None else await _ends(client, wanted.topic, partitions, wanted.until)
+        partitions = arguments.partitions or tuple(range(existing))
+        start = arguments.start
+        if arguments.tail is not None:
+            start = await _find_tails(client, arguments.topic, partitions, arguments.tail)
+        ends = None
+        if arguments.until is not None:
+            ends = await _find_ends(client, arguments.topic, partitions, arguments.until)
         with _naming("--from", start):
-            fetcher, _ = await client.fetcher(wanted.topic, partitions, start, _view(wanted), options, ends)
+            fetcher, _ = await client.fetcher(arguments.topic, partitions, start, _view(arguments), options, ends)
         try:
-            await _print_all(fetcher, wanted, ends or {})
+            await _print_all(fetcher, arguments, ends or {})
         finally:
             await fetcher.close()
         if fetcher.repositions:
             click.echo("some records were deleted before they were read", err=True)
 
 
-async def print_group(node: Node, wanted: ConsumeArguments, terms: GroupTerms) -> None:
-    """Print records of a group, and finish what was printed. Ends after the count, and without following after an
+async def print_group(node: Node, arguments: ConsumeArguments, terms: GroupTerms) -> None:
+    """Prints records of a group, and finishes what was printed. Ends after the count, and without following after an
     answer without records.
     """
-    wait_ms = ClientOptions().fetch_wait_ms if wanted.is_following else _GROUP_IDLE_MS
+    wait_ms = ClientOptions().fetch_wait_ms if arguments.is_following else _GROUP_IDLE_MS
     options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, fetch_wait_ms=wait_ms)
     terms = terms._replace(
         member_id=terms.member_id or f"{options.client_id}-{random.getrandbits(64):016x}",
-        value="json" if wanted.has_values else None,
+        value="json" if arguments.has_values else None,
     )
     async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
         try:
-            await _print_as_member(client, wanted, terms, options)
+            await _print_as_member(client, arguments, terms, options)
         except ProblemError as problem:
             if problem.code != "wrong_group_kind":
                 raise
-            await _print_queue(client, wanted, terms, options)
+            await _print_queue(client, arguments, terms, options)
 
 
-async def _print_as_member(client: Client, wanted: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
-    """Print records as a member of a consumer group, and commit what was printed."""
+async def _print_as_member(
+    client: Client, arguments: ConsumeArguments, terms: GroupTerms, options: ClientOptions
+) -> None:
+    """Prints records as a member of a consumer group, and commits what was printed."""
     has_topic = len(terms.topics) != 1 or terms.topics_pattern is not None
-    left = wanted.records_max
+    left = arguments.records_max
     async with GroupConsumer(client.group_member(terms, options)) as consumer:
         while left is None or left > 0:
             records = await consumer.poll(max_records=left)
-            if not records and not wanted.is_following:
+            if not records and not arguments.is_following:
                 return
             pieces = [
-                _rendered(record, b"" if wanted.has_values else record.line(has_topic=has_topic), wanted)
+                _render(record, b"" if arguments.has_values else record.line(has_topic=has_topic), arguments)
                 for record in records
-                if wanted.pattern is None or _matches(record, wanted.pattern)
+                if arguments.pattern is None or _matches(record, arguments.pattern)
             ]
             _write(b"".join(pieces))
             left = None if left is None else left - len(pieces)
@@ -122,26 +128,26 @@ async def _print_as_member(client: Client, wanted: ConsumeArguments, terms: Grou
                 await consumer.commit()
 
 
-async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
-    """Print records of a share group, and accept them once they are printed; others get what is not accepted.
+async def _print_queue(client: Client, arguments: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
+    """Prints records of a share group, and accepts them once they are printed; others get what is not accepted.
 
     Raises Failure for options that leave out records: no worker would get these.
     """
-    if terms.filters or wanted.pattern is not None or terms.topics_pattern is not None:
+    if terms.filters or arguments.pattern is not None or terms.topics_pattern is not None:
         text = "is a share group, which has no --filter, --grep and --topics-pattern"
         raise Failure(f"{terms.group} {text}", ExitCode.USAGE)
     has_topic = len(terms.topics) != 1
-    left = wanted.records_max
+    left = arguments.records_max
     asked = QueueTerms(terms.group, tuple(terms.topics), terms.member_id, value=terms.value)
     async with client.work_queue(asked, options) as queue:
         while left is None or left > 0:
             records = await queue.take(min(_QUEUE_RECORDS_MAX, left or _QUEUE_RECORDS_MAX))
-            if not records and not wanted.is_following:
+            if not records and not arguments.is_following:
                 return
             try:
-                lines = [b"" if wanted.has_values else record.line(has_topic=has_topic) for record in records]
-                _write(b"".join(_rendered(*one, wanted) for one in zip(records, lines, strict=True)))
-                late = await _accepted(queue, records)
+                lines = [b"" if arguments.has_values else record.line(has_topic=has_topic) for record in records]
+                _write(b"".join(_render(*record_line, arguments) for record_line in zip(records, lines, strict=True)))
+                late = await _accept(queue, records)
             except BaseException:  # an interrupt, or the reader of the output has closed it
                 await queue.give_back(records)
                 raise
@@ -150,7 +156,7 @@ async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTer
             left = None if left is None else left - len(records)
 
 
-async def _accepted(queue: WorkQueue, records: list[WorkRecord]) -> list[WorkRecord]:
+async def _accept(queue: WorkQueue, records: list[WorkRecord]) -> list[WorkRecord]:
     """Accepts printed records. Returns those that may come again."""
     try:
         return await queue.accept(records)
@@ -160,29 +166,29 @@ async def _accepted(queue: WorkQueue, records: list[WorkRecord]) -> list[WorkRec
         return records
 
 
-async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
-    """Return the offset of the first of the last `count` records of each partition."""
-    found = await asyncio.gather(*(client.find_positions(topic, partition) for partition in partitions))
+async def _find_tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
+    """Returns the offset of the first of the last `count` records of each partition."""
+    positions = await asyncio.gather(*(client.find_positions(topic, partition) for partition in partitions))
     return {
-        partition: max(one["log_start"], one["high_watermark"] - count)
-        for partition, one in zip(partitions, found, strict=True)
+        partition: max(position["log_start"], position["high_watermark"] - count)
+        for partition, position in zip(partitions, positions, strict=True)
     }
 
 
-async def _ends(client: Client, topic: str, partitions: Sequence[int], until: int | str) -> dict[int, int]:
-    """Return the exclusive end offset of each partition."""
+async def _find_ends(client: Client, topic: str, partitions: Sequence[int], until: int | str) -> dict[int, int]:
+    """Returns the exclusive end offset of each partition."""
     if isinstance(until, int):
         return dict.fromkeys(partitions, until)
     with _naming("--until", until):
-        found = await asyncio.gather(*(client.find_positions(topic, partition, until) for partition in partitions))
+        positions = await asyncio.gather(*(client.find_positions(topic, partition, until) for partition in partitions))
     return {
-        partition: one["high_watermark"] if one["offset"] is None else one["offset"]
-        for partition, one in zip(partitions, found, strict=True)
+        partition: position["high_watermark"] if position["offset"] is None else position["offset"]
+        for partition, position in zip(partitions, positions, strict=True)
     }
 
 
 @contextmanager
-def _naming(option: str, place: Start) -> Iterator[None]:
+def _naming(option: str, start: Start) -> Iterator[None]:
     """Name the option if the node rejects its time. Raises Failure."""
     try:
         yield
@@ -190,45 +196,46 @@ def _naming(option: str, place: Start) -> Iterator[None]:
         if error.members.get("parameter") != "timestamp":
             raise
         words = "earliest, latest, " if option == "--from" else ""
-        text = f"{option} is {place!r}; give {words}an offset, or a time with a zone such as 2013-01-01T05:00:00Z"
+        text = f"{option} is {start!r}; give {words}an offset, or a time with a zone such as 2013-01-01T05:00:00Z"
         raise Failure(f"{text} [{error.code}]", ExitCode.REFUSED) from error
 
 
-async def _print_all(fetcher: Fetcher, wanted: ConsumeArguments, ends: Mapping[int, int]) -> None:
-    left = wanted.records_max
-    is_chosen = bool(wanted.pattern or ends)
+async def _print_all(fetcher: Fetcher, arguments: ConsumeArguments, ends: Mapping[int, int]) -> None:
+    left = arguments.records_max
+    is_chosen = bool(arguments.pattern or ends)
     while (left is None or left > 0) and (fetched := await fetcher.next()) is not None:
-        if is_chosen or wanted.has_values:
-            pieces = list(islice(_chosen(fetched, wanted, ends.get(fetched.partition)), left))
+        if is_chosen or arguments.has_values:
+            pieces = list(islice(_matching_lines(fetched, arguments, ends.get(fetched.partition)), left))
             printed = len(pieces)
             _write(b"".join(pieces))
         else:
-            is_of_records = wanted.form != "values"
+            is_of_records = arguments.form != "values"
             printed = _print_lines(
                 _with_partition(fetched.body, fetched.partition) if is_of_records else fetched.body, left
             )
         left = None if left is None else left - printed
 
 
-def _chosen(fetched: Fetched, wanted: ConsumeArguments, end: int | None) -> Iterator[bytes]:
-    """Yield the rendered records of an answer that match --until and --grep."""
-    if wanted.has_values:
+def _matching_lines(fetched: Fetched, arguments: ConsumeArguments, end: int | None) -> Iterator[bytes]:
+    """Yields the rendered records of an answer that match --until and --grep."""
+    if arguments.has_values:
         records = decode_records(fetched.body)
         lines = [b""] * len(records)
     else:
         lines = fetched.body.splitlines(keepends=True)
         records = [decode_line(line) for line in lines]
     for record, line in zip(records, lines, strict=True):
-        if (end is None or record.offset < end) and (wanted.pattern is None or _matches(record, wanted.pattern)):
-            yield _rendered(record, line if wanted.has_values else _with_partition(line, fetched.partition), wanted)
+        if (end is None or record.offset < end) and (arguments.pattern is None or _matches(record, arguments.pattern)):
+            line = line if arguments.has_values else _with_partition(line, fetched.partition)
+            yield _render(record, line, arguments)
 
 
-def _rendered(record: Record, line: bytes, wanted: ConsumeArguments) -> bytes:
-    if wanted.template is not None:
-        return wanted.template(record).encode() + b"\n"
-    if wanted.form in _VALUE_END:
-        return (record.value or b"") + _VALUE_END[wanted.form]
-    return bytes(one_line(record.value_json)) + b"\n" if wanted.form == "values" else line
+def _render(record: Record, line: bytes, arguments: ConsumeArguments) -> bytes:
+    if arguments.template is not None:
+        return arguments.template(record).encode() + b"\n"
+    if arguments.form in _VALUE_END:
+        return (record.value or b"") + _VALUE_END[arguments.form]
+    return bytes(one_line(record.value_json)) + b"\n" if arguments.form == "values" else line
 
 
 def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
@@ -238,25 +245,25 @@ def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
     return any(data is not None and pattern.search(data) for data in (record.value, record.key))
 
 
-def _view(wanted: ConsumeArguments) -> FetchView:
-    query: dict[str, str | int | tuple[str, ...]] = {"filter": wanted.filters} if wanted.filters else {}
-    is_chosen = wanted.pattern is not None or wanted.until is not None
-    if wanted.records_max is not None and not is_chosen:
-        query["max_records"] = min(wanted.records_max, 1_000_000)
-    if wanted.has_values:
-        return FetchView(JSON_TYPE, query | {"value": "json"}, wanted.is_following)
-    if wanted.form == "values" and not is_chosen:
+def _view(arguments: ConsumeArguments) -> FetchView:
+    query: dict[str, str | int | tuple[str, ...]] = {"filter": arguments.filters} if arguments.filters else {}
+    is_chosen = arguments.pattern is not None or arguments.until is not None
+    if arguments.records_max is not None and not is_chosen:
+        query["max_records"] = min(arguments.records_max, 1_000_000)
+    if arguments.has_values:
+        return FetchView(JSON_TYPE, query | {"value": "json"}, arguments.is_following)
+    if arguments.form == "values" and not is_chosen:
         query["ndjson"] = "values"
-    return FetchView(NDJSON_TYPE, query, wanted.is_following)
+    return FetchView(NDJSON_TYPE, query, arguments.is_following)
 
 
 def _with_partition(lines: bytes, partition: int) -> bytes:
-    """Insert the partition as the first field of each line. Relies on NDJSON: a line contains no line feed."""
+    """Inserts the partition as the first field of each line. Relies on NDJSON: a line contains no line feed."""
     return (b"\n" + lines).replace(b"\n{", b'\n{"partition":%d,' % partition)[1:]
 
 
 def _print_lines(body: bytes, lines_max: int | None) -> int:
-    """Print at most `lines_max` lines and return how many were printed."""
+    """Prints at most `lines_max` lines and returns how many were printed."""
     count = body.count(b"\n")
     if lines_max is not None and count > lines_max:
         body, count = b"".join(line + b"\n" for line in body.split(b"\n", lines_max)[:lines_max]), lines_max

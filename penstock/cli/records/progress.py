@@ -20,7 +20,7 @@ class Progress(NamedTuple):
 
 @contextmanager
 def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
-    """Show a bar while the block runs, unless the input is typed at a terminal. Shows no total if it is unknown."""
+    """Shows a bar while the block runs, unless the input is typed at a terminal. Shows no total if it is unknown."""
     total_bytes = input_bytes(inputs)
     if not sys.stderr.isatty() or (STDIN in inputs and sys.stdin.isatty()):
         yield Progress(_show_nothing)
@@ -52,7 +52,7 @@ def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
 
 @contextmanager
 def status_line() -> Iterator[Callable[[str], None]]:
-    """Yield a function that replaces the text of a line on standard error, if that is a terminal."""
+    """Yields a function that replaces the text of a line on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -67,7 +67,7 @@ def _show_nothing(size_bytes: int, records: int) -> None:
 
 
 def input_bytes(inputs: Iterable[str]) -> int | None:
-    """Return the total size of the inputs in bytes, or None if one is standard input or not a regular file."""
+    """Returns the total size of the inputs in bytes, or None if one is standard input or not a regular file."""
     total = 0
     for name in inputs:
         if name == STDIN or not os.path.isfile(name):

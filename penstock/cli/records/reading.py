@@ -44,7 +44,7 @@ class InputReader:
             self._changed.notify()
 
     async def next(self) -> bytes:
-        """Return the bytes read since the last call, waiting for the first; b"" at the end. Raises OSError."""
+        """Returns the bytes read since the last call, waiting for the first; b"" at the end. Raises OSError."""
         while True:
             self._has_data.clear()
             with self._changed:

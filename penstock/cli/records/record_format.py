@@ -28,7 +28,7 @@ FIELDS: dict[str, Shown] = {
 
 
 def parse_template(text: str) -> Shown:
-    """Return a function that formats a record by the template. `{{` is a brace; \\n, \\t, \\0 and \\\\ are escapes.
+    """Returns a function that formats a record by the template. `{{` is a brace; \\n, \\t, \\0 and \\\\ are escapes.
 
     Raises ValueError for a field that records do not have.
     """
@@ -48,7 +48,7 @@ def _constant(text: str) -> Shown:
 
 
 def _text(data: bytes | None) -> str:
-    """Return bytes as text, or as base64 if they are not UTF-8. None (no key, or a tombstone) is empty."""
+    """Returns bytes as text, or as base64 if they are not UTF-8. None (no key, or a tombstone) is empty."""
     if data is None:
         return ""
     try:

@@ -69,7 +69,7 @@ class Sent(NamedTuple):
 
 
 async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
-    """Send every input and return the totals. Raises Failure at the first body that fails."""
+    """Sends every input and returns the totals. Raises Failure at the first body that fails."""
     options = ClientOptions(client_id="penstock-cli", acks=target.acks, delivery_timeout_ms=_RETRY_MS)
     records = size_bytes = 0
     keys = _keys(uuid.uuid4().hex)
@@ -86,7 +86,7 @@ async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
 
 
 async def _expect_node(client: Client, topic: str) -> ProblemError | None:
-    """Fail at once if no node answers, before retries hide it. Return the problem of a topic that does not exist.
+    """Fails at once if no node answers, before retries hide it. Returns the problem of a topic that does not exist.
 
     The first produce request reports that problem, or creates the topic.
     """
@@ -100,7 +100,7 @@ async def _expect_node(client: Client, topic: str) -> ProblemError | None:
 
 
 def _keys(run: str) -> Iterator[str]:
-    """Yield the keys of one run's bodies, in order. The run's id makes them unique."""
+    """Yields the keys of one run's bodies, in order. The run's id makes them unique."""
     return (f"penstock-cli-{run}-{number}" for number in count())
 
 
@@ -111,13 +111,13 @@ async def _send_input(
     records = size_bytes = lines = 0
     async with InputReader(name, target.body_bytes) as reader:
         try:
-            async for body in _bodies(reader, target):
+            async for body in _read_bodies(reader, target):
                 records += await _post(client, target, body, next(keys))
                 size_bytes += body.size_bytes
                 lines += body.lines
                 progress.advance(body.size_bytes, records_before + records)
         except asyncio.CancelledError:
-            print_note(f"interrupted; {_sent_before(records_before + records)}")
+            print_note(f"interrupted; {_progress_text(records_before + records)}")
             raise
         except OSError as error:
             raise Failure(f"{shown_name}: {(error.strerror or str(error)).lower()}") from error
@@ -126,7 +126,7 @@ async def _send_input(
     return Sent(records, size_bytes, 0)
 
 
-async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
+async def _read_bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     if target.form == "raw":
         value = await _read_all(reader)
         yield Body(_record(value, target) if target.is_rendered else value, 1, len(value))
@@ -135,10 +135,10 @@ async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     while piece := await reader.next():
         cutter.feed(piece)
         while (data := cutter.take()) is not None:
-            for body in _encoded(data, target):
+            for body in _encode(data, target):
                 yield body
     while cutter.held_bytes and (data := cutter.take(is_end=True)) is not None:
-        for body in _encoded(data, target):
+        for body in _encode(data, target):
             yield body
 
 
@@ -151,10 +151,10 @@ async def _read_all(reader: InputReader) -> bytes:
     return bytes(data)
 
 
-def _encoded(data: bytes, target: Target) -> list[Body]:
-    """Encode lines as bodies: NDJSON unchanged, text lines as larger record objects, which may need several bodies."""
+def _encode(data: bytes, target: Target) -> list[Body]:
+    """Encodes lines as bodies: NDJSON unchanged, text lines as larger record objects, which may need several bodies."""
     if not target.is_rendered:
-        return _halved(data)
+        return _halve(data)
     bodies: list[Body] = []
     encoded: list[bytes] = []
     encoded_bytes = size_bytes = 0
@@ -171,7 +171,7 @@ def _encoded(data: bytes, target: Target) -> list[Body]:
 
 
 def _record(data: bytes, target: Target) -> bytes:
-    """Return a record object with this value, the key and the headers. A line that is not JSON stays for the node to
+    """Returns a record object with this value, the key and the headers. A line that is not JSON stays for the node to
     reject, which names it.
     """
     is_json = target.form == "ndjson"
@@ -191,17 +191,17 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _halved(data: bytes) -> list[Body]:
-    """Halve the data until each body has at most _LINES_MAX lines."""
+def _halve(data: bytes) -> list[Body]:
+    """Halves the data until each body has at most _LINES_MAX lines."""
     lines = data.count(b"\n")
     middle = data.find(b"\n", len(data) // 2) + 1 if lines > _LINES_MAX else 0
     if middle == 0:
         return [Body(data, lines, len(data))]
-    return _halved(data[:middle]) + _halved(data[middle:])
+    return _halve(data[:middle]) + _halve(data[middle:])
 
 
 async def _post(client: Client, target: Target, body: Body, idempotency_key: str) -> int:
-    """Post a body and return how many records were stored."""
+    """Posts a body and returns how many records were stored."""
     is_raw = target.form == "raw" and not target.is_rendered
     ndjson = None if is_raw else "values" if target.form == "ndjson" and not target.is_rendered else "records"
     produced = await client.post_records(
@@ -218,13 +218,13 @@ async def _post(client: Client, target: Target, body: Body, idempotency_key: str
 
 
 def _failure(error: Exception, name: str, lines_before: int, records: int) -> Failure:
-    """Return a failure that names the line of the file, not of the body, and how many records were sent."""
+    """Returns a failure that names the line of the file, not of the body, and how many records were sent."""
     text, code = describe_error(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
     line = error.members.get("line") if isinstance(error, ProblemError) else None
     if isinstance(line, int):
         name, text = f"{name}, line {lines_before + line:,}", text.removeprefix(f"line {line} ")
-    return Failure(f"{name}: {text}; {_sent_before(records)}", code)
+    return Failure(f"{name}: {text}; {_progress_text(records)}", code)
 
 
-def _sent_before(records: int) -> str:
+def _progress_text(records: int) -> str:
     return f"{format_count(records, 'record')} {'was' if records == 1 else 'were'} sent before"

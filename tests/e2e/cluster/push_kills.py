@@ -22,7 +22,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from engine.format.paths import GROUPS_TOPIC
 from loadtests.cluster.nodes import ClusterNode
-from loadtests.cluster.zookeeper import Zookeeper, reserved_port
+from loadtests.cluster.zookeeper import Zookeeper, reserve_port
 from tests.scenarios.push.receiver import Receiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -75,7 +75,7 @@ class Cluster:
         for number in NODES:
             given: dict[str, object] = {"store": (directory / "store").as_uri(), "session-timeout-ms": SESSION_MS}
             given |= {"default-replication-factor": 3, "push-targets": "127.0.0.0/8", "push-http": True}
-            with reserved_port() as port:
+            with reserve_port() as port:
                 given["port"] = port.getsockname()[1]
             place = f"zookeeper://127.0.0.1:{self._zookeeper.port}/push"
             self.nodes[number] = ClusterNode(number, directory, place, given)

@@ -21,7 +21,7 @@ import yaml
 
 from gateway.access.hosts import Hosts
 from gateway.settings import NODE_RULES
-from loadtests.cluster.zookeeper import reserved_port
+from loadtests.cluster.zookeeper import reserve_port
 from node.setup.setting_sources import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -84,7 +84,7 @@ def test_nothing_unlocked_is_installed() -> None:
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     own = {name: value for name, value in VARIABLES.items() if name.startswith("PENSTOCK_")}
-    with closing(reserved_port()) as reserved:  # no other process gets the port before the node has it
+    with closing(reserve_port()) as reserved:  # no other process gets the port before the node has it
         port, data = reserved.getsockname()[1], tmp_path / "data"
         yield {**own, "PATH": os.environ["PATH"], "PENSTOCK_PORT": str(port), "PENSTOCK_DATA_DIR": str(data)}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.cluster.zookeeper import reserved_port
+from loadtests.cluster.zookeeper import reserve_port
 from penstock.sync import Client
 from tests.e2e.node_process import running_process
 
@@ -32,7 +32,7 @@ with Client(sys.argv[1]) as client:
 @pytest.fixture
 def port() -> Iterator[int]:
     """A port that no other test gets while the node is down."""
-    with closing(reserved_port()) as reserved:
+    with closing(reserve_port()) as reserved:
         yield reserved.getsockname()[1]
 
 

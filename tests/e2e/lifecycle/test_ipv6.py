@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.links.addresses import reserved_port
+from gateway.links.addresses import reserve_port
 from gateway.settings import NodeSettings
 from node.processes.server import running_node
 from node.setup.listener import Listener
@@ -85,7 +85,7 @@ async def health(address: str, port: int) -> bytes:
 async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_path: Path, both: str) -> None:  # noqa: F811
     settings = NodeSettings(data_dir=str(tmp_path / "data"), host=both, shutdown_timeout_ms=0)
     async with running_node(settings) as node:
-        with reserved_port(both, 0) as port:
+        with reserve_port(both, 0) as port:
             listener = Listener(node, settings, [port])
             await listener.open()
             for _ in range(2):

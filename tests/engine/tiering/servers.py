@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from loadtests.cluster.zookeeper import reserved_port
+from loadtests.cluster.zookeeper import reserve_port
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "penstock-test",
@@ -38,7 +38,7 @@ main(sys.argv[1:])
 @contextmanager
 def ministack(directory: Path) -> Iterator[str]:
     """Run it; return its endpoint. Its objects are in `directory`, which outlives the process."""
-    with closing(reserved_port()) as reserved:
+    with closing(reserve_port()) as reserved:
         port = reserved.getsockname()[1]
         settings = {
             "GATEWAY_PORT": str(port),
@@ -57,7 +57,7 @@ def ministack(directory: Path) -> Iterator[str]:
 @contextmanager
 def moto(directory: Path) -> Iterator[str]:
     """Run it; return its endpoint. Its objects are in its memory."""
-    with closing(reserved_port()) as reserved:
+    with closing(reserve_port()) as reserved:
         port = reserved.getsockname()[1]
         command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
         with _running(command, port, directory, {}) as endpoint:
@@ -67,7 +67,7 @@ def moto(directory: Path) -> Iterator[str]:
 @contextmanager
 def minio(binary: Path, directory: Path) -> Iterator[str]:
     """Run it; return its endpoint."""
-    with closing(reserved_port()) as reserved:
+    with closing(reserve_port()) as reserved:
         port = reserved.getsockname()[1]
         settings = {
             "MINIO_ROOT_USER": CREDENTIALS["AWS_ACCESS_KEY_ID"],

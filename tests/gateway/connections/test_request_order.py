@@ -30,7 +30,7 @@ class Line:
 
     def read(self, slot: OrderSlot) -> None:
         self.arrived[slot].append(True)
-        slot.body_received()
+        slot.mark_body_received()
 
     async def append(self, name: str, slot: OrderSlot) -> None:
         self.read(slot)

@@ -7,11 +7,11 @@ import pytest
 from engine.errors import StartRefused
 from gateway.links.addresses import (
     addresses_of,
-    bound_sockets,
+    bind_sockets,
     check_host,
     direct_urls,
     reachable,
-    reserved_port,
+    reserve_port,
     url_of,
 )
 from gateway.settings import NodeSettings
@@ -137,21 +137,21 @@ def test_a_port_is_free_only_if_it_is_on_every_address(both, address):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     refused = pytest.raises(StartRefused, match="another program has the port")
     with socket.create_server((address, 0), family=family) as taken, refused:
-        reserved_port(both, taken.getsockname()[1]).__enter__()
+        reserve_port(both, taken.getsockname()[1]).__enter__()
 
 
 def test_a_reserved_port_goes_to_the_processes_of_the_node_and_to_nobody_else():
     """Also between the end of a process and its restart, when none listens."""
-    with reserved_port("127.0.0.1", 0) as port:
+    with reserve_port("127.0.0.1", 0) as port:
         for _ in range(2):
             shared = [listen([("127.0.0.1", port)])[0] for _ in range(2)]
             with socket.create_connection(("127.0.0.1", port), 5), pytest.raises(StartRefused, match="another program"):
-                reserved_port("127.0.0.1", port).__enter__()
+                reserve_port("127.0.0.1", port).__enter__()
             for one in shared:
                 one.close()
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port), 5)
-            (internal,) = bound_sockets("127.0.0.1", port)
+            (internal,) = bind_sockets("127.0.0.1", port)
             internal.listen()
             internal.close()
             with socket.socket() as other, pytest.raises(OSError, match="already in use"):
@@ -160,9 +160,9 @@ def test_a_reserved_port_goes_to_the_processes_of_the_node_and_to_nobody_else():
 
 @needs_ipv6
 def test_sockets_of_a_name_have_one_port_and_the_wildcard_takes_ipv4_too(both):
-    sockets = bound_sockets(both, 0)
+    sockets = bind_sockets(both, 0)
     assert len({one.getsockname()[1] for one in sockets}) == 1
-    (wildcard,) = bound_sockets("::", 0)
+    (wildcard,) = bind_sockets("::", 0)
     wildcard.listen()
     with socket.create_connection(("127.0.0.1", wildcard.getsockname()[1]), 5):
         pass

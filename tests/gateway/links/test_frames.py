@@ -21,7 +21,7 @@ def feed(reader: FrameReader, data: bytes, step: int) -> list[Frame]:
             count = min(len(room), len(left), step)
             assert count, "there is no room"
             room[:count] = left[:count]
-        frames += reader.received(count)
+        frames += reader.receive(count)
         left = left[count:]
     return frames
 
@@ -70,7 +70,7 @@ def test_memory_of_a_payload_is_used_again_once_it_is_not_referred_to() -> None:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             del room
-            frames += reader.received(count)
+            frames += reader.receive(count)
             data = data[count:]
         return frames[0].payload
 

@@ -16,7 +16,7 @@ import pytest
 
 from engine.errors import StartRefused, UnknownTopic
 from gateway.links import internal_link
-from gateway.links.addresses import reserved_port
+from gateway.links.addresses import reserve_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import LinkLost, handler
@@ -59,7 +59,7 @@ class Node:
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    with reserved_port("127.0.0.1", 0) as port:
+    with reserve_port("127.0.0.1", 0) as port:
         node = Node(port)
         await node.listener.open("127.0.0.1", node.port)
         yield node
@@ -73,7 +73,7 @@ async def test_a_stranger_gets_no_link_and_that_is_said_once(
     monkeypatch.setattr(LinkClient, "RETRY_S_MAX", 0.01)
     caller = node.caller(foreign)
     with caplog.at_level(logging.ERROR), pytest.raises(LinkLost):
-        await caller.connected(0.5)
+        await caller.wait_connected_within(0.5)
     logged = [record for record in caplog.records if "rejected the connection" in record.message]
     assert len(logged) == 1
     assert OURS.secret not in caplog.text
@@ -123,14 +123,14 @@ async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_listener_that_closes_ends_its_calls_and_the_link_is_made_again_with_the_next(node: Node) -> None:
     caller = node.caller()
-    call = (await caller.connected(60)).begin("stay", None)
-    await (await caller.connected(60)).call("echo", 1, timeout_s=60)
+    call = (await caller.wait_connected_within(60)).begin("stay", None)
+    await (await caller.wait_connected_within(60)).call("echo", 1, timeout_s=60)
     await node.listener.close()
     with pytest.raises(LinkLost):
         await call
     again = Node(node.port)
     await again.listener.open("127.0.0.1", again.port)
-    assert await (await caller.connected(60)).call("echo", 2, timeout_s=60) == (2, b"")
+    assert await (await caller.wait_connected_within(60)).call("echo", 2, timeout_s=60) == (2, b"")
     caller.close()
     await again.listener.close()
 

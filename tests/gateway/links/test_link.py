@@ -78,7 +78,7 @@ async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     server = await listen(path, {**handlers, **own})
     caller = LinkClient(path)
     caller.connect()
-    await caller.connected(60)
+    await caller.wait_connected_within(60)
     yield caller
     caller.close()
     server.close()
@@ -225,7 +225,7 @@ async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: LinkClient) 
     link.close()
     with pytest.raises(LinkLost):
         await call
-    assert await (await caller.connected(60)).call("echo", 1, timeout_s=60) == (1, b"")
+    assert await (await caller.wait_connected_within(60)).call("echo", 1, timeout_s=60) == (1, b"")
 
 
 async def test_bytes_under_way_are_bounded(caller: LinkClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
 async def test_a_caller_waits_for_an_absent_process_only_until_its_limit(tmp_path):
     caller = LinkClient(str(tmp_path / "absent.sock"))
     with pytest.raises(LinkLost, match=r"no process answered at .*absent\.sock"):
-        await caller.connected(0.05)
+        await caller.wait_connected_within(0.05)
     caller.close()
 
 

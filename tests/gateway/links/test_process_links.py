@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.links.addresses import reserved_port
+from gateway.links.addresses import reserve_port
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import LinkDown, LinkLost, handler
@@ -45,7 +45,7 @@ class OtherNode:
 @pytest.fixture
 async def shards() -> AsyncIterator[list[OtherNode]]:
     with ExitStack() as ports:
-        shards = [OtherNode(ports.enter_context(reserved_port("127.0.0.1", 0))) for _ in range(3)]
+        shards = [OtherNode(ports.enter_context(reserve_port("127.0.0.1", 0))) for _ in range(3)]
         for shard in shards:
             await shard.listener.open("127.0.0.1", shard.port)
         yield shards

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.runtime.histogram import Histogram
-from gateway.metrics.metrics import merged
+from gateway.metrics.metrics import merge_pages
 from tests.codecs import COMPILED, plain_codec
 from tests.scenarios.gateways import in_process
 
@@ -124,7 +124,7 @@ def test_a_value_is_counted_up_to_its_bound():
 
 def test_pages_of_shards_become_one_with_a_label_more():
     page = '# HELP a_total A {b} c\n# TYPE a_total counter\na_total{x="{ y"} 1.0\n# HELP g G\n# TYPE g gauge\ng 2.0\n'
-    text = merged({0: page, 1: page}).decode()
+    text = merge_pages({0: page, 1: page}).decode()
     assert re.findall("# (?:HELP|TYPE) ([a-z_]+)", text) == ["a_total", "a_total", "g", "g"]
     assert samples(text) == {
         ("a_total", ("shard", "0"), ("x", "{ y")): 1.0,

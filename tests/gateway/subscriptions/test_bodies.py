@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.values import PushCall
 from gateway.http.problems import Problem
-from gateway.subscriptions.bodies import PatchSubscription, altered
+from gateway.subscriptions.bodies import PatchSubscription, apply_patch
 from gateway.subscriptions.core.definition import Definition, Delivery
 from tests.gateway.groups.core.coordinators import Stage
 
@@ -19,13 +19,13 @@ BEFORE = Definition("https://a.example/", ("t",), Delivery(form="batch", timeout
 def test_what_is_not_given_stays():
     delivery = {"timeout_ms": 700, "rate_per_second_max": 9}
     expected = Delivery(form="batch", timeout_ms=700, rate_per_second_max=9)
-    changed = altered(BEFORE, PatchSubscription(delivery=delivery))
+    changed = apply_patch(BEFORE, PatchSubscription(delivery=delivery))
     assert changed == replace(BEFORE, delivery=expected)
-    unlimited = altered(changed, PatchSubscription(delivery={"rate_per_second_max": None}))
+    unlimited = apply_patch(changed, PatchSubscription(delivery={"rate_per_second_max": None}))
     assert unlimited.delivery.rate_per_second_max is None
-    assert altered(BEFORE, PatchSubscription(url="https://b.example/", filter=(), secrets=("two", "one"))) == replace(
-        BEFORE, url="https://b.example/", filters=(), secrets=("two", "one")
-    )
+    assert apply_patch(
+        BEFORE, PatchSubscription(url="https://b.example/", filter=(), secrets=("two", "one"))
+    ) == replace(BEFORE, url="https://b.example/", filters=(), secrets=("two", "one"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_not_given_stays():
 )
 def test_the_settings_together_are_checked_as_those_of_a_put(delivery, code, text):
     with pytest.raises(Problem) as raised:
-        altered(BEFORE, PatchSubscription(delivery=delivery))
+        apply_patch(BEFORE, PatchSubscription(delivery=delivery))
     assert raised.value.code == code
     assert text in str(raised.value)
 
@@ -54,7 +54,7 @@ def test_the_settings_together_are_checked_as_those_of_a_put(delivery, code, tex
 @pytest.mark.parametrize("wish", [PatchSubscription(), PatchSubscription(filter=("nonsense",))])
 def test_no_change_and_a_wrong_filter_are_refused(wish):
     with pytest.raises(Problem) as raised:
-        altered(BEFORE, wish)
+        apply_patch(BEFORE, wish)
     assert raised.value.code == "invalid_body"
 
 

@@ -6,11 +6,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from gateway.subscriptions.core.targets import InvalidTarget, allowed_targets
+from gateway.subscriptions.core.targets import InvalidTarget, parse_targets
 from gateway.subscriptions.sender import CheckedResolver, Sender, is_allowed
 
-PUBLIC = allowed_targets(["*"], allows_http=False)
-LISTED = allowed_targets(["hooks.example.org", ".example.com", "10.1.0.0/16"], allows_http=True)
+PUBLIC = parse_targets(["*"], allows_http=False)
+LISTED = parse_targets(["hooks.example.org", ".example.com", "10.1.0.0/16"], allows_http=True)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_http_needs_its_own_setting():
 async def test_a_name_that_leads_to_a_forbidden_address_is_not_connected_to():
     with pytest.raises(OSError, match="no address of localhost is allowed"):
         await CheckedResolver(PUBLIC).resolve("localhost", 80)
-    found = await CheckedResolver(allowed_targets(["127.0.0.0/8"], allows_http=True)).resolve("127.0.0.1", 80)
+    found = await CheckedResolver(parse_targets(["127.0.0.0/8"], allows_http=True)).resolve("127.0.0.1", 80)
     assert [one["host"] for one in found] == ["127.0.0.1"]
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from loadtests.host.pinning import Cores, assign, describe, pinned
+from loadtests.host.pinning import Cores, assign, describe, pin_processes
 
 
 def test_each_server_process_and_the_generator_have_a_core():
@@ -22,7 +22,7 @@ def test_each_server_process_and_the_generator_have_a_core():
 def test_a_process_and_its_threads_are_pinned_and_released():
     before = os.sched_getaffinity(0)
     server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with pinned([server.pid], 1) as line:
+    with pin_processes([server.pid], 1) as line:
         assert os.sched_getaffinity(server.pid) == {min(before)}
         assert os.sched_getaffinity(0) == {max(before)}
         assert line == (

@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.demo.fetch import Checker, fetch
 from loadtests.demo.flights import read_flights
-from loadtests.demo.pipeline import through_the_log
+from loadtests.demo.pipeline import send_through_log
 from loadtests.demo.processes import running_node
 from loadtests.demo.produce import produce
 from loadtests.demo.progress import PlainProgress
@@ -47,7 +47,7 @@ def start(place: Path, **environment: str) -> subprocess.Popen[str]:
 @pytest.mark.e2e
 async def test_flights_go_through_a_node_over_http2_and_come_out_each_once(place):
     flights = read_flights(FLIGHTS)
-    log = await through_the_log(place, flights, PlainProgress())
+    log = await send_through_log(place, flights, PlainProgress())
     assert (log.produced.records, log.produced.http_version) == (FLIGHTS, "HTTP/2")
     assert (log.fetched.records, log.fetched.faults) == (FLIGHTS, [])
     assert log.tiered.records == FLIGHTS

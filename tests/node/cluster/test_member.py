@@ -39,7 +39,7 @@ async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> As
         member._agent, member._processes = agent, NoProcesses()
         server = await listen(str(tmp_path / "supervisor"), member.handlers())
         supervisor = LinkClient(str(tmp_path / "supervisor"))
-        yield member, await supervisor.connected(60)
+        yield member, await supervisor.wait_connected_within(60)
         supervisor.close()
         server.close()
 

@@ -32,7 +32,7 @@ async def child_that(
     server, caller = await listen(path, {"heartbeat": handler(object, answers)}), LinkClient(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
-        yield Child(0, process, await caller.connected(TIMEOUT_S), is_ready=True), process
+        yield Child(0, process, await caller.wait_connected_within(TIMEOUT_S), is_ready=True), process
     finally:
         caller.close()
         server.close()

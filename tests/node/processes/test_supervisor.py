@@ -135,7 +135,7 @@ async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path)
         return await listen(path, {"renew_tls": handler(object, take)}), LinkClient(path)
 
     made = [await server_of(index) for index in range(3)]
-    links = [await caller.connected(60) for _, caller in made]
+    links = [await caller.wait_connected_within(60) for _, caller in made]
     with pytest.raises(LinkLost):
         await call_sequentially(links, "renew_tls", None, SOON_S)
     await until(lambda: notified == [0, 1, 2])

@@ -53,7 +53,7 @@ async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChange
     changes = SupervisedChanges(shard, caller, replication_factor_max=1)
     server = await listen(str(path), {**changes.handlers(), "all_ready": handler(Any, all_ready)})
     caller.connect()
-    await caller.connected(60)
+    await caller.wait_connected_within(60)
     yield changes, caller
     caller.close()
     server.close()

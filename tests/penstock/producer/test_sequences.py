@@ -117,7 +117,7 @@ class Story:
         self.pipeline.on_rejected(sent)
 
     def drain(self) -> None:
-        drained: Drained[Item] | None = self.pipeline.drained()
+        drained: Drained[Item] | None = self.pipeline.drain()
         if drained is not None:
             self.queue[:0] = drained.resend
             self.unsure.update(item.name for item in drained.ambiguous)
@@ -241,7 +241,7 @@ def test_what_was_refused_for_a_gap_waits_for_those_before_it() -> None:
     assert pipeline.next_retry() is None
     pipeline.on_stored(b)
     assert pipeline.next_retry() is c
-    assert pipeline.drained() is None
+    assert pipeline.drain() is None
 
 
 def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
@@ -249,9 +249,9 @@ def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
     pipeline = open_pipeline()
     a, b = pipeline.take("a", 1), pipeline.take("b", 1)
     pipeline.on_gap(a)
-    assert pipeline.drained() is None  # b may be stored, if the node does not know this producer
+    assert pipeline.drain() is None  # b may be stored, if the node does not know this producer
     pipeline.on_gap(b)
-    assert pipeline.drained() == Drained(["a", "b"], [])
+    assert pipeline.drain() == Drained(["a", "b"], [])
     assert pipeline.take("a", 1).numbers == Numbers(7, 1, 0)
     assert not pipeline.can_take()
 
@@ -262,12 +262,12 @@ def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_again(
     pipeline.on_held(c, is_ambiguous=True)
     pipeline.on_rejected(a, ["a1", "a2"])
     pipeline.on_gap(b)
-    assert pipeline.drained() is None
+    assert pipeline.drain() is None
     assert pipeline.next_retry() is c  # with its old numbers, though it is not the first
     pipeline.retry(c)
     assert c.numbers == Numbers(7, 0, 12)
     pipeline.on_gap(c)
-    assert pipeline.drained() == Drained(["a1", "a2", "b", "c"], [])
+    assert pipeline.drain() == Drained(["a1", "a2", "b", "c"], [])
 
 
 def test_what_may_arrive_behind_a_failure_that_may_arrive_is_given_up() -> None:
@@ -279,27 +279,27 @@ def test_what_may_arrive_behind_a_failure_that_may_arrive_is_given_up() -> None:
     pipeline.on_gap(c)
     pipeline.retry(b)
     pipeline.on_gap(b)
-    assert pipeline.drained() == Drained(["c"], ["b"])
+    assert pipeline.drain() == Drained(["c"], ["b"])
 
 
 def test_a_lost_id_and_the_last_epoch_ask_for_a_fresh_id() -> None:
     pipeline = open_pipeline()
     pipeline.on_id_lost(pipeline.take("a", 1))
-    assert pipeline.drained() == Drained(["a"], [])
+    assert pipeline.drain() == Drained(["a"], [])
     assert (pipeline.needs_id, pipeline.lost_id) == (True, 7)
     pipeline.begin(8, EPOCH_MAX)
     pipeline.on_rejected(pipeline.take("a", 1))
-    assert pipeline.drained() == Drained([], [])
+    assert pipeline.drain() == Drained([], [])
     assert (pipeline.needs_id, pipeline.lost_id) == (True, 8)
 
 
 class RenumbersAtOnce(Pipeline[Item]):
     """A mutant: does not wait for the outcome of requests in flight."""
 
-    def drained(self) -> Drained[Item] | None:
+    def drain(self) -> Drained[Item] | None:
         for sent in self._sent if self._is_draining else ():
             sent.is_in_flight = sent.is_ambiguous = False
-        return super().drained()
+        return super().drain()
 
 
 class KeepsTheEpoch(Pipeline[Item]):

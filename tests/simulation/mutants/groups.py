@@ -115,7 +115,7 @@ MUTANTS = {
         first_seed=1,
     ),
     "revoked partitions are not stored": Mutant(
-        patched(records, "_nested", lambda epochs: {}),
+        patched(records, "_nest", lambda epochs: {}),
         IN_RUNS,
         "G4",
         first_seed=12,

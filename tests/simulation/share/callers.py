@@ -133,8 +133,8 @@ class Caller(ConnectedClient):
         if outcome != "ok":
             self.coordinator = None
             self._again()
-        elif acquired.keys_wanted and rounds < ROUNDS_MAX:
-            self._keys(number, asked_at, call, rounds, acquired.keys_wanted, ())
+        elif acquired.keys_to_learn and rounds < ROUNDS_MAX:
+            self._keys(number, asked_at, call, rounds, acquired.keys_to_learn, ())
         else:
             self._begin_work(asked_at, call.lock, hosting, acquired)
 

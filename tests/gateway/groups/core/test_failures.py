@@ -7,7 +7,7 @@ from msgspec import structs
 
 from engine.errors import Invalid
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.failures import trimmed
+from gateway.groups.core.failures import trim
 from gateway.groups.model.state import Offset
 from gateway.groups.model.values import ConfigCall, Failure, Grant, PollCall, Row, Slot, Token, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery
@@ -38,15 +38,15 @@ def mail(stage: Stage, is_down: Callable[[], bool]) -> tuple[int, int]:
         grant = report(stage, token, at) if is_down() else stage.poll("a", token)
         if grant.dead:
             dead += 1
-            grant = report(stage, token, at, buried=at + 1)
+            grant = report(stage, token, at, copied=at + 1)
     return stage.now_ms - begin_ms, dead
 
 
-def report(stage: Stage, token: Token, *offsets: int, buried: int | None = None, **more: object) -> Grant:
+def report(stage: Stage, token: Token, *offsets: int, copied: int | None = None, **more: object) -> Grant:
     """Poll with failed records: of partition 0, then 1, …"""
     failed = tuple(Failure("t", number, offset, "no") for number, offset in enumerate(offsets))
-    past = () if buried is None else (stage.position(0, buried),)
-    call = PollCall(GROUP, "a", ("t",), trimmed(token, failed), failed=failed, buried=past, **more)  # type: ignore[arg-type]
+    past = () if copied is None else (stage.position(0, copied),)
+    call = PollCall(GROUP, "a", ("t",), trim(token, failed), failed=failed, copied=past, **more)  # type: ignore[arg-type]
     grant: Grant = stage.call(Coordinator.poll, call)
     return grant
 
@@ -68,7 +68,7 @@ def test_a_record_that_failed_often_enough_is_a_dead_letter_and_the_partition_go
     assert (letter.first, letter.last, letter.deliveries, letter.error) == (0, 0, 2, "no")
     assert (letter.group, letter.dead_letter_topic, letter.reason) == (GROUP, "dead", "deliveries_max")
     assert stage.committed(0) == 0, "not before the copy"
-    grant = report(stage, token, 0, buried=1)
+    grant = report(stage, token, 0, copied=1)
     assert (stage.committed(0), grant.assignment[0].offset, grant.dead) == (1, 1, ())
 
 
@@ -180,9 +180,9 @@ def test_failures_and_dead_letters_are_events_that_are_counted():
     grant = report(stage, delivery("a", stage.poll("a"), 10), 0, 0)
     token = delivery("a", grant, 10)
     report(stage, token, 0, 0)
-    call = PollCall(GROUP, "a", ("t",), trimmed(token, failed := (Failure("t", 0, 0, "no"), Failure("t", 1, 0, "no"))))
-    buried = (stage.position(0, 1), stage.position(1, 1))
-    stage.call(Coordinator.poll, structs.replace(call, failed=failed, buried=buried))
+    call = PollCall(GROUP, "a", ("t",), trim(token, failed := (Failure("t", 0, 0, "no"), Failure("t", 1, 0, "no"))))
+    copied = (stage.position(0, 1), stage.position(1, 1))
+    stage.call(Coordinator.poll, structs.replace(call, failed=failed, copied=copied))
     group = stage.core.groups[GROUP]
     events = [(one.cause, one.detail, one.count) for one in group.history.events]
     assert ("record_failed", "no", 4) in events
@@ -203,7 +203,7 @@ def test_without_a_dead_letter_topic_the_partition_waits():
 def test_a_position_moves_only_past_the_record_that_failed_there():
     stage = staged()
     grant = report(stage, delivery("a", stage.poll("a"), 10), 4)
-    report(stage, delivery("a", grant, 6), 4, buried=9)
+    report(stage, delivery("a", grant, 6), 4, copied=9)
     assert stage.committed(0) == 4
     stage.poll("a", delivery("a", grant, 6))
     assert stage.committed(0) == 10
@@ -222,9 +222,9 @@ def test_records_outside_of_the_delivery_cannot_fail():
     token = delivery("a", Stage(t=1).poll("a"), 10)
     for failed in ([Failure("t", 0, 10)], [Failure("t", 1, 0)], [Failure("t", 0, 3), Failure("t", 0, 3)]):
         with pytest.raises(Invalid):
-            trimmed(token, failed)
+            trim(token, failed)
     with pytest.raises(Invalid):
-        trimmed(None, [Failure("t", 0, 3)])
+        trim(None, [Failure("t", 0, 3)])
 
 
 def test_a_group_that_commits_by_hand_takes_no_reports():

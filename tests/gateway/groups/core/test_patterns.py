@@ -6,7 +6,7 @@ import pytest
 
 from gateway.groups.core import expressions, patterns
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.expressions import compiled
+from gateway.groups.core.expressions import compile_expression
 from gateway.groups.model.errors import InvalidPattern, PatternsUnavailable
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.values import (
@@ -156,7 +156,7 @@ def test_another_expression_replaces_the_first():
 )
 def test_a_wrong_expression_has_its_position_and_changes_nothing(text: str, position: int):
     with pytest.raises(InvalidPattern) as caught:
-        compiled(text)
+        compile_expression(text)
     assert caught.value.members["position"] == position
     stage = a_stage("orders.eu")
     with pytest.raises(InvalidPattern):
@@ -165,4 +165,4 @@ def test_a_wrong_expression_has_its_position_and_changes_nothing(text: str, posi
 
 
 def test_an_expression_that_backtracking_could_not_finish_takes_linear_time():
-    assert compiled("(x+x+)+y")("x" * 200) is None
+    assert compile_expression("(x+x+)+y")("x" * 200) is None

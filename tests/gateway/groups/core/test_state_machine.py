@@ -108,7 +108,7 @@ class Groups(RuleBasedStateMachine):
             return
         slot, offset = places[place % len(places)]
         failed = (Failure(*slot, offset, ""),)
-        call = PollCall(GROUP, member, ("t",), failures.trimmed(token, failed), failed=failed)
+        call = PollCall(GROUP, member, ("t",), failures.trim(token, failed), failed=failed)
         for _ in range(repeats):
             try:
                 grant: Grant = self.stage.call(Coordinator.poll, call)
@@ -122,8 +122,8 @@ class Groups(RuleBasedStateMachine):
                 assert DELIVERIES_MAX <= letter.deliveries <= len(reports), "it failed more often than was reported"
                 assert (letter.first, letter.last) == (offset, offset)
                 if is_copied:
-                    buried = (self.stage.position(slot.partition, offset + 1),)
-                    grant = self.stage.call(Coordinator.poll, structs.replace(call, buried=buried))
+                    copied = (self.stage.position(slot.partition, offset + 1),)
+                    grant = self.stage.call(Coordinator.poll, structs.replace(call, copied=copied))
                     self.given.add((slot, offset))
             if starts := tuple(at(one, 0) for one in grant.assignment if one.offset < 0):
                 grant = self.stage.call(Coordinator.poll, structs.replace(call, starts=starts))
@@ -293,8 +293,8 @@ MUTANTS = {
     "a partition has two owners": (coordinator, "release", _lends),
     "a member commits what it lost": (Member, "epoch_of", lambda member, slot: 0),
     "a token survives a reset": (Coordinator, "reset", _forgets_resets),
-    "revoked partitions are not stored": (records, "_nested", lambda epochs: {}),
-    "a failed record is passed": (failures, "trimmed", lambda token, failed: token),
+    "revoked partitions are not stored": (records, "_nest", lambda epochs: {}),
+    "a failed record is passed": (failures, "trim", lambda token, failed: token),
     "a repeated report counts twice": (failures, "_count", _counts_repeats),
     "failures are not stored": (records, "_offset_record", lambda one: records._encode((one.offset, "", 0))),
 }

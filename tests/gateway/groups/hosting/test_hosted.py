@@ -62,13 +62,13 @@ async def test_a_defect_of_the_append_ends_all_waits():
     hosted = hosted_on(SimpleNamespace(append=append))
     sequence = configure(hosted)
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(hosted.stored(sequence), 60)
+        await asyncio.wait_for(hosted.wait_stored(sequence), 60)
 
 
 async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
     log = Log()
     hosted = hosted_on(log)
-    waiting = asyncio.ensure_future(hosted.stored(configure(hosted)))
+    waiting = asyncio.ensure_future(hosted.wait_stored(configure(hosted)))
     await asyncio.sleep(0)  # the wait begins
     log.acknowledgements.put_nowait(AckTimeout("late"))
     with pytest.raises(CoordinatorMoved):
@@ -77,7 +77,7 @@ async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
     sequence = configure(hosted, "another")
     for _ in range(2):
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(sequence), 60)
+    await asyncio.wait_for(hosted.wait_stored(sequence), 60)
     assert len(log.batches) == 2
 
 
@@ -87,14 +87,14 @@ async def test_a_late_acknowledgement_ends_the_waits_of_the_calls_behind_it():
     hosted = hosted_on(log)
     configure(hosted)
     await asyncio.sleep(0)  # its batch is under way
-    waiting = asyncio.ensure_future(hosted.stored(configure(hosted, "another")))
+    waiting = asyncio.ensure_future(hosted.wait_stored(configure(hosted, "another")))
     await asyncio.sleep(0)
     log.acknowledgements.put_nowait(AckTimeout("late"))
     with pytest.raises(CoordinatorMoved):
         await asyncio.wait_for(waiting, 60)
     for _ in range(2):
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(2), 60)
+    await asyncio.wait_for(hosted.wait_stored(2), 60)
     assert len(log.batches) == 2
 
 
@@ -103,9 +103,9 @@ async def test_a_full_disk_refuses_the_calls_that_wait_for_it_and_ends_open_poll
     hosted = hosted_on(log)
     stored = configure(hosted)
     log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(stored), 60)
+    await asyncio.wait_for(hosted.wait_stored(stored), 60)
     refused = [configure(hosted, "a"), configure(hosted, "b")]
-    waiting = [asyncio.ensure_future(hosted.stored(one)) for one in refused]
+    waiting = [asyncio.ensure_future(hosted.wait_stored(one)) for one in refused]
     poll: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     hosted._watching[GROUP, "m"].add(poll)
     await asyncio.sleep(0)
@@ -116,8 +116,8 @@ async def test_a_full_disk_refuses_the_calls_that_wait_for_it_and_ends_open_poll
     with pytest.raises(CoordinatorMoved):
         await asyncio.wait_for(poll, 60)
     with pytest.raises(StorageFull):
-        await hosted.stored(refused[0])
-    await hosted.stored(stored)  # of what is stored the error says nothing
+        await hosted.wait_stored(refused[0])
+    await hosted.wait_stored(stored)  # of what is stored the error says nothing
 
 
 async def test_a_coordinator_appends_nothing_after_its_leadership():
@@ -126,7 +126,7 @@ async def test_a_coordinator_appends_nothing_after_its_leadership():
     sequence = configure(hosted)
     leader.leader_epoch = 2
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(hosted.stored(sequence), 60)
+        await asyncio.wait_for(hosted.wait_stored(sequence), 60)
     assert log.batches == []
 
 
@@ -139,7 +139,7 @@ async def test_a_batch_has_complete_calls_and_a_bounded_size():
         call = CommitCall(group, None, 0, positions)
         _, sequence = hosted.decide(lambda core, now, source, call=call: core.commit(call, now, source))
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(sequence), 60)
+    await asyncio.wait_for(hosted.wait_stored(sequence), 60)
     counts = [len(list(record_batch.decode(batch))) for batch in log.batches]
     assert counts == [1002, 1002]
     assert all(len(batch) < BATCH_BYTES for batch in log.batches)
@@ -152,7 +152,7 @@ async def test_the_next_coordinator_can_wait_for_the_batch_under_way():
     configure(hosted)
     await asyncio.sleep(0)
     hosted.close(CoordinatorMoved("another leads"))
-    waiting = asyncio.ensure_future(hosted.written())
+    waiting = asyncio.ensure_future(hosted.wait_written())
     await asyncio.sleep(0)
     assert not waiting.done()
     appended.set_result(None)
@@ -166,9 +166,9 @@ async def test_a_coordinator_that_was_replaced_hands_out_nothing():
     hosted = hosted_on(log, is_replicated=True)
     configure(hosted)
     log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(1), 60)
+    await asyncio.wait_for(hosted.wait_stored(1), 60)
     assert hosted.prove_lead(0) == 0, "a read within the session costs nothing"
-    waiting = asyncio.ensure_future(hosted.stored(hosted.prove_lead(0, is_strict=True)))
+    waiting = asyncio.ensure_future(hosted.wait_stored(hosted.prove_lead(0, is_strict=True)))
     await asyncio.sleep(0)
     log.acknowledgements.put_nowait(NotLeader("another one leads"))
     with pytest.raises(CoordinatorMoved):
@@ -183,7 +183,7 @@ async def test_calls_that_wait_for_their_proof_share_a_batch():
     proofs = [hosted.prove_lead(0, is_strict=True) for _ in range(100)]
     for _ in range(2):
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(proofs[-1]), 60)
+    await asyncio.wait_for(hosted.wait_stored(proofs[-1]), 60)
     assert len(log.batches) == 2
 
 
@@ -193,10 +193,10 @@ async def test_a_read_in_doubt_is_confirmed_and_a_standalone_coordinator_needs_n
     hosted = hosted_on(log, is_replicated=True)
     configure(hosted)
     log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(1), 60)
+    await asyncio.wait_for(hosted.wait_stored(1), 60)
     assert hosted.prove_lead(0) == 2
     log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(2), 60)
+    await asyncio.wait_for(hosted.wait_stored(2), 60)
     alone = hosted_on(Log())
     configure(alone)
     assert alone.prove_lead(0, is_strict=True) == 0
@@ -216,5 +216,5 @@ async def test_a_full_disk_is_asked_again_after_a_moment():
     hosted.check_room()
     configure(hosted, "b")
     log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(1), 60)
+    await asyncio.wait_for(hosted.wait_stored(1), 60)
     assert hosted.refusal is None

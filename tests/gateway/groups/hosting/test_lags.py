@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.hosting.lags import GROUPS_MAX, added_up, lag_of
+from gateway.groups.hosting.lags import GROUPS_MAX, lag_of, sum_by_name
 from gateway.groups.model.values import CommitCall, Position
 from gateway.groups.share.values import Outcome
 from tests.gateway.groups.core.coordinators import GROUP, Stage
@@ -27,6 +27,6 @@ def test_records_of_a_share_group_that_are_done_are_no_lag() -> None:
 
 
 def test_many_groups_are_added_up() -> None:
-    found = added_up((f"g{number}", 1) for number in range(GROUPS_MAX + 5))
+    found = sum_by_name((f"g{number}", 1) for number in range(GROUPS_MAX + 5))
     assert len(found) == GROUPS_MAX + 1
     assert found["other"] == 5

@@ -55,9 +55,9 @@ class Queue(Stage):
         while True:
             call = AcquireCall(GROUP, lock, ("t",), self.bounds(), count, lock_ms, "worker", keys)
             found: Acquired = self.call(sharing.acquire, call)
-            if not found.keys_wanted:
+            if not found.keys_to_learn:
                 return lock, found
-            keys = tuple(self._keys_of(one.partition, one.offset, one.limit) for one in found.keys_wanted)
+            keys = tuple(self._keys_of(one.partition, one.offset, one.limit) for one in found.keys_to_learn)
 
     def settle(self, lock: str, number: int, first: int, last: int, outcome: Outcome, **more: Any) -> Settled:
         wish = Settlement("t", number, first, last, int(outcome), **more)

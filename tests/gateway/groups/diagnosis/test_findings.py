@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.groups.causes.facts import Behind
-from gateway.groups.causes.findings import findings
 from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.diagnosis.facts import Behind
+from gateway.groups.diagnosis.findings import findings
 from gateway.groups.model.values import ConfigCall, Slot, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.groups.causes.facts import OFTEN, Facts, Finding
+from gateway.groups.diagnosis.facts import OFTEN, Facts, Finding
 
 
 def causes_of_rebalances(facts: Facts) -> list[Finding]:
@@ -33,7 +33,7 @@ def _rebalances(facts: Facts) -> Iterator[Finding]:
                 "member_restarts", f"member {member_id} joined {again} times in 10 minutes: it restarts", member_id
             )
     strangers = [member_id for member_id in members if facts.recent["joined", member_id] == 1]
-    present = {one.member_id for one in facts.activity.members}
+    present = {member.member_id for member in facts.activity.members}
     gone = [member_id for member_id in strangers if member_id not in present]
     if len(gone) > OFTEN:
         text = (
@@ -63,7 +63,7 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
 
 
 def _idle(facts: Facts) -> Iterator[Finding]:
-    idle = [one for one in facts.activity.view.members if not one.assignment and not one.revoking]
+    idle = [member for member in facts.activity.view.members if not member.assignment and not member.revoking]
     partitions = len(facts.owners)
     if idle and partitions and len(facts.activity.view.members) > partitions:
         text = f"{len(idle)} members have no partition: the topics have {partitions}; add partitions, or stop members"

@@ -2,8 +2,8 @@
 
 A connection moves once another process has served many of its requests one after another: it would forward the next
 ones too. The connection holds new requests back, the answers under way leave, and the socket and the state of HTTP/2
-cross in one message (gateway/connections/hand_over.py). The client notices nothing. A connection of TLS stays: its keys
-are in this process.
+cross in one message (gateway/connections/socket_passing.py). The client notices nothing. A connection of TLS stays:
+its keys are in this process.
 Invariants: a connection moves with no request under way, no answer unsent and no byte read and not parsed by its core;
 one that cannot do so within WAIT_S goes on here. It moves once, and this process does nothing for it afterwards.
 """
@@ -24,7 +24,7 @@ RETRY_FACTOR = 4  # more requests before the next attempt: a connection that alw
 Send = Callable[[int, int, bytes], bool]  # to a process: a handle and the state; returns whether it has taken them
 
 
-class ConnectionMoves:
+class ConnectionMigration:
     """The moves of one connection. `requests_min` is how many requests in a row another process serves before one."""
 
     __slots__ = ("_connection", "_ended", "_is_moving", "_process", "_requests_min", "_send", "_served")
@@ -39,15 +39,15 @@ class ConnectionMoves:
         self._is_moving = False
 
     def __repr__(self) -> str:
-        return f"ConnectionMoves({self._served} served by {self._process}, is_moving={self._is_moving})"
+        return f"ConnectionMigration({self._served} served by {self._process}, is_moving={self._is_moving})"
 
-    def served_by(self, process: int) -> None:
+    def note_served(self, process: int) -> None:
         """Notes that another process of the node has served a request."""
         if process != self._process:
             self._process, self._served, self._ended = process, 0, 0
         self._served += 1
 
-    def ended(self) -> None:
+    def on_request_end(self) -> None:
         """Follows the end of a request."""
         self._ended += 1
         if self._is_moving:

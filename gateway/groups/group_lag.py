@@ -49,20 +49,20 @@ def lag_calls(context: ReadContext, clock: Clock) -> list[Answering]:
     return [LAG.by(partial(lag, context, clock))]
 
 
-async def lags(router: Router, places: Sequence[tuple[str, int, int]]) -> list[Lag | None]:
+async def measure_lags(router: Router, places: Sequence[tuple[str, int, int]]) -> list[Lag | None]:
     """Returns the lag of each (topic, partition, offset); None where it cannot be learnt now."""
 
-    async def one(topic: str, number: int, offset: int) -> Lag | None:
+    async def measure_now(topic: str, number: int, offset: int) -> Lag | None:
         try:
-            found, _ = await router.call(LAG, topic, number, offset, budget_ms=0)
+            fields, _ = await router.call(LAG, topic, number, offset, budget_ms=0)
         except EngineError:
             return None
-        return Lag(*found)
+        return Lag(*fields)
 
-    return await asyncio.gather(*(one(*place) for place in places))
+    return await asyncio.gather(*(measure_now(*position) for position in places))
 
 
-async def bounds(router: Router, places: Places, timestamp: int | None = None) -> list[Positions]:
+async def find_bounds(router: Router, places: Places, timestamp: int | None = None) -> list[Positions]:
     """Returns the bounds of each partition and, for a time, its first record. Raises EngineError."""
-    found = await asyncio.gather(*(router.call(FIND_OFFSETS, topic, number, timestamp) for topic, number in places))
-    return [one for one, _ in found]
+    answers = await asyncio.gather(*(router.call(FIND_OFFSETS, topic, number, timestamp) for topic, number in places))
+    return [answer for answer, _ in answers]

@@ -84,7 +84,7 @@ class Activity(Struct, frozen=True, array_like=True):
 def activity(group: Group, view: GroupView, now: Now, source: TopicSource) -> Activity:
     """Describes what happens in a group."""
     subscribed = {topic for member in group.members.values() for topic in member.topics}
-    read = {one.topic for one in view.offsets}
+    read = {position.topic for position in view.offsets}
     return Activity(
         view,
         now.wall_ms,
@@ -97,8 +97,14 @@ def activity(group: Group, view: GroupView, now: Now, source: TopicSource) -> Ac
         tuple(sorted(topic for topic in subscribed | read if source.find(topic) is None)),
         None if group.share is None else _queue_activity(group.share, now),
         tuple(
-            FailedView(*slot, one.offset, group.offsets[slot].failures, one.error, max(0, one.until_ms - now.steady_ms))
-            for slot, one in sorted(group.failed_records())
+            FailedView(
+                *slot,
+                record.offset,
+                group.offsets[slot].failures,
+                record.error,
+                max(0, record.until_ms - now.steady_ms),
+            )
+            for slot, record in sorted(group.failed_records())
         ),
     )
 
@@ -106,7 +112,7 @@ def activity(group: Group, view: GroupView, now: Now, source: TopicSource) -> Ac
 def _queue_activity(share: ShareState, now: Now) -> QueueActivity:
     blocked = []
     for (topic, number), partition in sorted(share.partitions.items()):
-        count, first = partition.blocked(now.wall_ms)
+        count, first = partition.blocked_records(now.wall_ms)
         if count:
             blocked.append(BlockedView(topic, number, count, first))
     since_ms = share.held_since_ms()

@@ -1,4 +1,4 @@
-"""Reads partitions in the order of their topics' priority: those of a lower one only when the ones above have nothing.
+"""Reads partitions in the order of their topics' priority: lower ones are read only if all higher ones are empty.
 
 A group without priorities has one level, and costs nothing more. Results are in the order of the given entries.
 """
@@ -15,8 +15,8 @@ from gateway.fetch.reader import Available, Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
 
 
-class Levels:
-    """The entries of one reader. `_all` waits for all levels; the first level with something to read is read."""
+class TopicPriorities:
+    """The entries of one reader by priority. `_all` waits for all levels; the first one with a record is read."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class Levels:
         self._all = MultiFetch(context, entries, filters, partition_bytes_max)
         ranks = {name: rank for rank, name in enumerate(priorities)}
         levels: dict[int, list[int]] = {}
-        for index, one in enumerate(entries):
-            levels.setdefault(ranks.get(one.topic, len(ranks)), []).append(index)
+        for index, entry in enumerate(entries):
+            levels.setdefault(ranks.get(entry.topic, len(ranks)), []).append(index)
         self._levels = [
             (indexes, MultiFetch(context, [entries[index] for index in indexes], filters, partition_bytes_max))
             for _, indexes in sorted(levels.items())
@@ -57,8 +57,8 @@ class Levels:
     async def read_with_retries(self, limits: Limits) -> list[Part]:
         """Returns what is readable of the first level that has something."""
         for number, (indexes, many) in enumerate(self._levels, 1):
-            found = await many.check_available()
-            if found.size_bytes or found.has_problem or number == len(self._levels):
+            available = await many.check_available()
+            if available.size_bytes or available.has_problem or number == len(self._levels):
                 read = dict(zip(indexes, await many.read_with_retries(limits), strict=True))
                 if number == len(self._levels) or self._is_answer(read):
                     return self._parts(read)
@@ -80,4 +80,4 @@ class Levels:
         )
 
     def _parts(self, read: dict[int, Part]) -> list[Part]:
-        return [read.get(index) or Part(one.offset, 0, [], None, b"") for index, one in enumerate(self._entries)]
+        return [read.get(index) or Part(entry.offset, 0, [], None, b"") for index, entry in enumerate(self._entries)]

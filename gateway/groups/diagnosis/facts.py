@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.groups.causes.activity import Activity
+from gateway.groups.diagnosis.activity import Activity
 from gateway.groups.model.settings import GroupSettings, stored_settings
 from gateway.groups.model.values import Slot
 
@@ -50,8 +50,8 @@ class Facts(NamedTuple):
     recent: Counter[tuple[str, str]]  # events of the last minutes by cause and member
 
     def lagging(self, member_id: str) -> dict[Slot, Behind]:
-        owned = {slot: one for slot, one in self.behind.items() if self.owners.get(slot) == member_id}
-        return {slot: one for slot, one in owned.items() if one.records and one.age_ms >= STUCK_MS}
+        owned = {slot: lag for slot, lag in self.behind.items() if self.owners.get(slot) == member_id}
+        return {slot: lag for slot, lag in owned.items() if lag.records and lag.age_ms >= STUCK_MS}
 
 
 def facts_of(activity: Activity, behind: Mapping[Slot, Behind]) -> Facts:
@@ -60,13 +60,17 @@ def facts_of(activity: Activity, behind: Mapping[Slot, Behind]) -> Facts:
     for event in activity.events:
         if event.at_ms > activity.now_ms - RECENT_MS:
             recent[event.cause, event.member_id] += event.count
-    owners = {Slot(one.topic, one.partition): one.member_id for one in activity.view.offsets if one.member_id}
+    owners = {
+        Slot(position.topic, position.partition): position.member_id
+        for position in activity.view.offsets
+        if position.member_id
+    }
     return Facts(activity, stored_settings(activity.view.config), behind, owners, recent)
 
 
 def missing(facts: Facts) -> Iterator[Finding]:
     for topic in facts.activity.missing:
-        if any(one.topic == topic for one in facts.activity.view.offsets):
+        if any(position.topic == topic for position in facts.activity.view.offsets):
             text = f"topic {topic} was deleted: the group goes on with the others, and with this one once it is created"
         else:
             text = f"members subscribe to topic {topic}, which does not exist: create it"
@@ -74,11 +78,16 @@ def missing(facts: Facts) -> Iterator[Finding]:
 
 
 def unreachable(facts: Facts) -> Iterator[Finding]:
-    for one in facts.activity.view.offsets:
-        is_missing = one.topic in facts.activity.missing
-        if one.offset is not None and not is_missing and Slot(one.topic, one.partition) not in facts.behind:
-            text = f"the leader of partition {one.partition} of topic {one.topic} does not answer: see penstock doctor"
-            yield Finding("partition_unreachable", text, one.member_id or None, one.topic, one.partition)
+    for position in facts.activity.view.offsets:
+        is_missing = position.topic in facts.activity.missing
+        if (
+            position.offset is not None
+            and not is_missing
+            and Slot(position.topic, position.partition) not in facts.behind
+        ):
+            name = f"partition {position.partition} of topic {position.topic}"
+            text = f"the leader of {name} does not answer: see penstock doctor"
+            yield Finding("partition_unreachable", text, position.member_id or None, position.topic, position.partition)
 
 
 def seconds(ms: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.groups.causes.facts import Behind
-from gateway.groups.causes.findings import findings
 from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.diagnosis.facts import Behind
+from gateway.groups.diagnosis.findings import findings
 from gateway.groups.model.values import Slot
 from gateway.groups.share.values import Outcome
 from tests.gateway.groups.core.coordinators import GROUP

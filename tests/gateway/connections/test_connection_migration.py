@@ -6,8 +6,8 @@ import pytest
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 
-from gateway.connections import moving
-from gateway.connections.hand_over import HandOver
+from gateway.connections import connection_migration
+from gateway.connections.socket_passing import SocketPassing
 from tests.gateway.wire.served import Served, until
 
 REQUESTS_MIN = 4
@@ -21,9 +21,9 @@ class Shard(Served):
         self.server_of = server_of
         self.moved = 0
         self.directory = directory
-        self.hand_over = HandOver(index, self.path_of, REQUESTS_MIN, self.count_moved)
-        super().__init__(self.answer, self.hand_over.moves_of)
-        self.hand_over.open(self.server)
+        self.socket_passing = SocketPassing(index, self.path_of, REQUESTS_MIN, self.count_moved)
+        super().__init__(self.answer, self.socket_passing.moves_of)
+        self.socket_passing.open(self.server)
 
     def path_of(self, number):
         return str(self.directory / f"{number}.sock")
@@ -43,7 +43,7 @@ class Shard(Served):
             size += len(data)
         owner = self.server_of(exchange.head.path)
         if owner != self.index:
-            exchange.connection.moves.served_by(owner)
+            exchange.connection.moves.note_served(owner)
         body = b"%d %s %d" % (self.index, ",".join(exchange.head.values_of("x-n")).encode(), size)
         exchange.answer(200, [("Content-Length", str(len(body)))], body)
 
@@ -57,7 +57,7 @@ async def shards(tmp_path):
     shards = [Shard(index, tmp_path, to_second) for index in range(2)]
     yield shards
     for shard in shards:
-        shard.hand_over.close()
+        shard.socket_passing.close()
         await shard.server.close(0.0)
 
 
@@ -141,7 +141,7 @@ async def test_pipelined_requests_are_answered_in_order_wherever_they_are_read(s
 
 
 async def test_a_pipelined_request_waits_for_a_slow_one_with_which_the_connection_could_not_move(shards, monkeypatch):
-    monkeypatch.setattr(moving, "WAIT_S", 0.01)
+    monkeypatch.setattr(connection_migration, "WAIT_S", 0.01)
     client = await connect(Http1Client, shards[0])
     for number in range(REQUESTS_MIN):
         client.send(number)
@@ -166,9 +166,9 @@ async def test_a_connection_that_moves_is_sent_once_and_leaves_what_it_holds_to_
     shards[0].server.take = lambda connection, stream_id, head, body: taken.append(head)
     connection = shards[0].connection
     for _ in range(REQUESTS_MIN):
-        connection.moves.served_by(1)
-    connection.moves.ended()
-    connection.moves.ended()
+        connection.moves.note_served(1)
+    connection.moves.on_request_end()
+    connection.moves.on_request_end()
     client.head("held")
     connection.core.hold(client.h2.data_to_send())
     connection.resume_writing()
@@ -271,7 +271,7 @@ async def test_a_process_without_room_returns_the_connection(shards):
     for number in range(3 * REQUESTS_MIN):
         client.send(number)
         assert await client.receive() == f"0 {number} 0"
-    assert [*shards[0].hand_over._full_until] == [1], "the next attempt has a pause before it"
+    assert [*shards[0].socket_passing._full_until] == [1], "the next attempt has a pause before it"
     assert [one.moved for one in shards] == [0, 0]
     await until(lambda: places(shards) == [1, 0])
 
@@ -288,7 +288,7 @@ async def test_a_process_takes_connections_of_others_up_to_half_of_its_own(shard
 
 
 async def test_connections_stay_when_the_other_process_stops(shards):
-    shards[1].hand_over.close()
+    shards[1].socket_passing.close()
     client = await connect(Http1Client, shards[0])
     for number in range(3 * REQUESTS_MIN):
         client.send(number)
@@ -298,11 +298,11 @@ async def test_connections_stay_when_the_other_process_stops(shards):
 
 async def test_an_answer_that_the_client_does_not_read_keeps_the_connection(shards, monkeypatch):
     """Its end has to leave this process before the connection does."""
-    monkeypatch.setattr(moving, "WAIT_S", 0.01)
+    monkeypatch.setattr(connection_migration, "WAIT_S", 0.01)
     large = b"x" * (16 * 1024 * 1024)
 
     async def answer(exchange):
-        exchange.connection.moves.served_by(1)
+        exchange.connection.moves.note_served(1)
         exchange.answer(200, [("Content-Length", str(len(large)))], large)
 
     shards[0].server.application = answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.groups.causes.activity import QueueActivity
-from gateway.groups.causes.facts import OFTEN, Facts, Finding, missing, seconds, unreachable
+from gateway.groups.diagnosis.activity import QueueActivity
+from gateway.groups.diagnosis.facts import OFTEN, Facts, Finding, missing, seconds, unreachable
 from gateway.groups.model.values import Slot
 from gateway.groups.share.values import ShareView
 
@@ -17,7 +17,7 @@ def causes_of_waiting(facts: Facts) -> list[Finding]:
     queue = facts.activity.queue
     if queue is None or not facts.activity.view.shares:
         return [Finding("no_callers", "no caller has acquired records yet: start a worker that names its topics")]
-    return [one for rule in _RULES for one in rule(facts, queue)]
+    return [finding for rule in _RULES for finding in rule(facts, queue)]
 
 
 def _unreachable(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
@@ -32,13 +32,14 @@ def _no_callers(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
         yield Finding("no_callers", f"{text}: start a worker")
 
 
-def _held(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
+def _held_records(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
     """No record is free, and those that callers hold have got no outcome for half the time of a lock."""
-    held = sum(one.in_flight for one in facts.activity.view.shares)
+    held = sum(share.in_flight for share in facts.activity.view.shares)
     silent_ms = min(queue.held_ms, queue.unsettled_ms)
     if held and not _free(facts, queue) and silent_ms >= max(facts.settings.lock_ms // 2, UNASKED_MS):
         holders = facts.activity.view.holders
-        names = ", ".join(one.member_id for one in holders[:5] if one.member_id) or "callers without a member_id"
+        members = [holder.member_id for holder in holders[:5] if holder.member_id]
+        names = ", ".join(members) or "callers without a member_id"
         text = f"{held} records are locked by {names}, none was acknowledged for {seconds(silent_ms)}, and none is free"
         hint = "their work does not end, or they do not acknowledge; the records are delivered again when the locks end"
         yield Finding("unacknowledged", f"{text}: {hint}", holders[0].member_id or None if len(holders) == 1 else None)
@@ -53,37 +54,38 @@ def _locks(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
             yield Finding("locks_end", f"{text}: {hint}", member_id or None)
 
 
-def _delayed(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
-    delayed = sum(one.delayed for one in facts.activity.view.shares)
-    in_flight = sum(one.in_flight for one in facts.activity.view.shares)
+def _delayed_records(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
+    delayed = sum(share.delayed for share in facts.activity.view.shares)
+    in_flight = sum(share.in_flight for share in facts.activity.view.shares)
     if delayed and not in_flight and not _free(facts, queue) and queue.due_ms is not None:
         text = f"{delayed} records failed and wait for their delay, the first for {seconds(queue.due_ms)}"
         hint = "look at their errors; redelivery_delay_ms and redelivery_delay_ms_max set the delays"
         yield Finding("records_delayed", f"{text}: {hint}", until_ms=facts.activity.now_ms + queue.due_ms)
 
 
-def _blocked(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
-    for one in queue.blocked:
+def _blocked_keys(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
+    for blocked in queue.blocked:
         if not _free(facts, queue):
             text = (
-                f"{one.records} records of partition {one.partition} of topic {one.topic} wait for earlier ones of "
-                f"their keys, and order is key; the first of these is offset {one.offset}: finish it, or reject it"
+                f"{blocked.records} records of partition {blocked.partition} of topic {blocked.topic} wait for earlier "
+                f"ones of their keys, and order is key; the first of these is offset {blocked.offset}: finish it, or "
+                "reject it"
             )
-            yield Finding("key_blocked", text, None, one.topic, one.partition)
+            yield Finding("key_blocked", text, None, blocked.topic, blocked.partition)
 
 
 def _full(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
-    for one in facts.activity.view.shares:
-        if one.end - one.start >= facts.settings.in_flight_max and not one.available and _unread(facts, one):
+    for share in facts.activity.view.shares:
+        if share.end - share.start >= facts.settings.in_flight_max and not share.available and _unread(facts, share):
             text = (
-                f"partition {one.partition} of topic {one.topic} has handed out in_flight_max records from offset "
-                f"{one.start} on, which is not finished: finish it, or raise in_flight_max"
+                f"partition {share.partition} of topic {share.topic} has handed out in_flight_max records from offset "
+                f"{share.start} on, which is not finished: finish it, or raise in_flight_max"
             )
-            yield Finding("window_full", text, None, one.topic, one.partition)
+            yield Finding("window_full", text, None, share.topic, share.partition)
 
 
 def _dead_letters(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
-    waiting = sum(one.dead_letters_pending for one in facts.activity.view.shares)
+    waiting = sum(share.dead_letters_pending for share in facts.activity.view.shares)
     if waiting and queue.copy_error:
         topic = facts.settings.dead_letter_topic
         text = f"{waiting} dead letters cannot be copied to topic {topic}: {queue.copy_error}"
@@ -92,17 +94,17 @@ def _dead_letters(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
 
 def _free(facts: Facts, queue: QueueActivity) -> int:
     """Returns how many records a caller would get now, as far as their keys are known."""
-    free = sum(one.available + _room(facts, one) for one in facts.activity.view.shares)
-    return free - sum(one.records for one in queue.blocked)
+    free = sum(share.available + _room(facts, share) for share in facts.activity.view.shares)
+    return free - sum(blocked.records for blocked in queue.blocked)
 
 
-def _room(facts: Facts, one: ShareView) -> int:
-    return max(0, min(_unread(facts, one), one.start + facts.settings.in_flight_max - one.end))
+def _room(facts: Facts, share: ShareView) -> int:
+    return max(0, min(_unread(facts, share), share.start + facts.settings.in_flight_max - share.end))
 
 
-def _unread(facts: Facts, one: ShareView) -> int:
-    behind = facts.behind.get(Slot(one.topic, one.partition))
-    return 0 if behind is None else max(0, behind.records - (one.end - one.start))
+def _unread(facts: Facts, share: ShareView) -> int:
+    behind = facts.behind.get(Slot(share.topic, share.partition))
+    return 0 if behind is None else max(0, behind.records - (share.end - share.start))
 
 
-_RULES = (_unreachable, _dead_letters, _no_callers, _held, _locks, _delayed, _blocked, _full)
+_RULES = (_unreachable, _dead_letters, _no_callers, _held_records, _locks, _delayed_records, _blocked_keys, _full)

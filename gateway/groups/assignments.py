@@ -9,8 +9,8 @@ from msgspec import structs
 
 from engine.errors import EngineError
 from gateway.fetch.positions import Positions
-from gateway.groups.bounds import bounds
 from gateway.groups.context import GroupContext
+from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_readable
@@ -22,7 +22,7 @@ ERROR_CHARACTERS = 300
 COPIES_AT_ONCE = 32  # of dead letters: each reads some batches
 
 
-class Grants:
+class Assignments:
     """The calls of one request of a member. Each may be repeated."""
 
     def __init__(self, request: Request, context: GroupContext, group: str) -> None:
@@ -33,17 +33,17 @@ class Grants:
     async def grant(self, call: PollCall, starts: Sequence[Position] = ()) -> Grant:
         """Commits the delivery of the call's token, and returns what the member may read."""
         call = structs.replace(call, starts=tuple(starts)) if starts else call
-        return await self.checked(await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True))
+        return await self.check(await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True))
 
-    async def checked(self, grant: Grant) -> Grant:
+    async def check(self, grant: Grant) -> Grant:
         """Returns a grant of topics that the client may read and that this process knows. Raises Problem."""
-        for topic in {one.topic for one in grant.assignment}:
+        for topic in {position.topic for position in grant.assignment}:
             check_readable(self._request, topic)
             if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
                 await self._context.topics.refresh(topic)
         return grant
 
-    async def with_burials(self, call: PollCall, grant: Grant) -> Grant:
+    async def copy_dead_letters(self, call: PollCall, grant: Grant) -> Grant:
         """Copies the dead letters of a grant, and asks again for positions behind them.
 
         One that cannot be copied is delivered again: its group's history says why.
@@ -52,18 +52,18 @@ class Grants:
             return grant
         errors: list[str] = []
         for begin in range(0, len(grant.dead), COPIES_AT_ONCE):
-            errors += await asyncio.gather(*map(self._copy_error, grant.dead[begin : begin + COPIES_AT_ONCE]))
-        copied = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
-        buried = tuple(Position(one.topic, one.topic_id, one.partition, one.last + 1) for one in copied)
-        return await self.grant(structs.replace(call, buried=buried, copy_error=max(errors)))
+            errors += await asyncio.gather(*map(self._copy, grant.dead[begin : begin + COPIES_AT_ONCE]))
+        letters = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
+        copied = tuple(Position(letter.topic, letter.topic_id, letter.partition, letter.last + 1) for letter in letters)
+        return await self.grant(structs.replace(call, copied=copied, copy_error=max(errors)))
 
-    async def stored(self, grant: Grant) -> None:
+    async def wait_stored(self, grant: Grant) -> None:
         """Waits until what the grant shows is durable."""
         if grant.sequence:
             call = StoredCall(grant.hosting, grant.sequence)
             await self._context.coordinators.call(STORED, None, self._group, call)
 
-    async def _copy_error(self, letter: DeadLetter) -> str:
+    async def _copy(self, letter: DeadLetter) -> str:
         """Copies a dead letter, and returns why it is not copied; nothing if it is."""
         try:
             await self._context.copy_dead_letter(letter)
@@ -71,30 +71,30 @@ class Grants:
             return f"{letter.dead_letter_topic}: {error}"[:ERROR_CHARACTERS]
         return ""
 
-    async def with_starts(self, call: PollCall, grant: Grant) -> Grant:
+    async def find_starts(self, call: PollCall, grant: Grant) -> Grant:
         """Gives partitions without a position their first one, also those that another member gives up meanwhile.
 
         Raises Problem no_committed_offset.
         """
-        while without := [one for one in grant.assignment if one.offset < 0]:
-            if grant.start == "error" and any(one.offset == START_POLICY for one in without):
+        while without := [position for position in grant.assignment if position.offset < 0]:
+            if grant.start == "error" and any(position.offset == START_POLICY for position in without):
                 raise Problem(
                     "no_committed_offset",
                     f"group {self._group!r} has no position of partition {without[0].partition} of topic "
                     f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
                 )
             timestamp = grant.start_time_ms if grant.start == "time" else None
-            found = await bounds(self._context.router, [one.slot for one in without], timestamp)
+            all_bounds = await find_bounds(self._context.router, [position.slot for position in without], timestamp)
             starts = [
-                Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
-                for one, place in zip(without, found, strict=True)
+                structs.replace(position, offset=_start(position.offset, grant.start, partition_bounds))
+                for position, partition_bounds in zip(without, all_bounds, strict=True)
             ]
             grant = await self.grant(call, starts)
         return grant
 
 
-def _start(offset: int, start: str, place: Positions) -> int:
+def _start(offset: int, start: str, partition_bounds: Positions) -> int:
     if offset != START_POLICY or start == "earliest":
-        return place["log_start"]
-    found = place["offset"] if start == "time" else None
-    return place["high_watermark"] if found is None else found
+        return partition_bounds["log_start"]
+    at_time = partition_bounds["offset"] if start == "time" else None
+    return partition_bounds["high_watermark"] if at_time is None else at_time

@@ -1,8 +1,8 @@
 """Hands connections over to the other processes of the node, and takes theirs: one message of a Unix socket for each.
 
-A message has the socket of a client and the state of its protocol; gateway/connections/moving.py says when. A process
-without room for another connection returns it, and the sender takes it back in any case. The directory of the sockets
-belongs to the node alone, so both ends trust each other.
+A message has the socket of a client and the state of its protocol; gateway/connections/connection_migration.py says
+when. A process without room for another connection returns it, and the sender takes it back in any case. The directory
+of the sockets belongs to the node alone, so both ends trust each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.connections.moving import ConnectionMoves
+from gateway.connections.connection_migration import ConnectionMigration
 from gateway.wire.connection import Connection
 from gateway.wire.server import HttpServer
 
@@ -25,7 +25,7 @@ FULL_S = 10.0  # the pause before the next connection is sent to a process that 
 _MOVED, _RETURNED = b"M", b"R"
 
 
-class HandOver:
+class SocketPassing:
     """One process's end. `path_of` returns the address of a process by its number.
 
     `count_moved` is called for each connection that this process has taken.
@@ -43,16 +43,16 @@ class HandOver:
         self._server: HttpServer | None = None
 
     def __repr__(self) -> str:
-        return f"HandOver({self._index}, is_open={self._socket is not None})"
+        return f"SocketPassing({self._index}, is_open={self._socket is not None})"
 
     def open(self, server: HttpServer) -> None:
         """Begins to take connections for the server, and to move its own."""
         self._server = server
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        own = Path(self._path_of(self._index))
-        own.unlink(missing_ok=True)  # of a process that was killed
-        self._socket.bind(str(own))
+        path = Path(self._path_of(self._index))
+        path.unlink(missing_ok=True)  # of a process that was killed
+        self._socket.bind(str(path))
         asyncio.get_running_loop().add_reader(self._socket, self._take_some)
 
     def close(self) -> None:
@@ -67,8 +67,8 @@ class HandOver:
         self._socket.close()
         self._socket = None
 
-    def moves_of(self, connection: Connection) -> ConnectionMoves:
-        return ConnectionMoves(connection, self._send, self._requests_min)
+    def moves_of(self, connection: Connection) -> ConnectionMigration:
+        return ConnectionMigration(connection, self._send, self._requests_min)
 
     def _send(self, process: int, handle: int, state: bytes) -> bool:
         """Returns whether the other process has the socket now."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.groups.causes.activity import Activity
-from gateway.groups.causes.facts import Behind, Finding, facts_of
-from gateway.groups.causes.lag import causes_of_lag
-from gateway.groups.causes.queues import causes_of_waiting
-from gateway.groups.causes.rebalances import causes_of_rebalances, recent
+from gateway.groups.diagnosis.activity import Activity
+from gateway.groups.diagnosis.facts import Behind, Finding, facts_of
+from gateway.groups.diagnosis.lag import causes_of_lag
+from gateway.groups.diagnosis.queues import causes_of_waiting
+from gateway.groups.diagnosis.rebalances import causes_of_rebalances, recent
 from gateway.groups.model.settings import SHARE
 from gateway.groups.model.values import Slot
 
