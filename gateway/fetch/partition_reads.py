@@ -19,6 +19,7 @@ from engine.format.batch_header import has_no_records, is_compressed
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from engine.partition.shared_file_read import FileRange, file_range_of
+from engine.runtime.disk import WouldBlock
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
 from gateway.fetch.reader import (
@@ -28,12 +29,14 @@ from gateway.fetch.reader import (
     budget_of,
     check_available,
     check_serves,
+    check_source,
     confirm_sources,
     count_bytes,
     filter_chunk,
     find_source,
     find_time,
     read_batches,
+    read_batches_now,
     read_chunk,
     wait_readable,
 )
@@ -360,6 +363,36 @@ async def read_many(
         _refused(entry.offset, source) if isinstance(source, EngineError) else parts[index]
         for index, (entry, source) in enumerate(zip(entries, sources, strict=True))
     ]
+
+
+def read_many_now(
+    context: ReadContext, entries: Sequence[PartitionRead], limits: Limits, partition_bytes_max: int | None = None
+) -> list[Part] | None:
+    """Returns what `read_many` returns; None if that takes a wait, a thread or much time, or if an entry has a problem.
+
+    It holds none of the budget, since it never waits.
+    """
+    if not context.local_budget.has_room(limits.max_bytes * RENDERED_COPIES):
+        return None
+    sources: dict[int, Source] = {}
+    try:
+        for step in range(len(entries)):
+            index = (limits.rotation + step) % len(entries)
+            source = find_source(context, entries[index])
+            if isinstance(source, EngineError):
+                return None
+            check_source(context, source)
+            sources[index] = source
+        chunks = read_batches_now(context, sources, limits.max_bytes, TIMED_BYTES, partition_bytes_max)
+    except (WouldBlock, OSError, EngineError):
+        return None
+    cost = sum(ENTRY_COST_BYTES + len(chunk.data) for chunk in chunks.values())
+    if cost >= TIMED_BYTES or any(is_compressed(chunk.data) for chunk in chunks.values()):
+        return None
+    for index, chunk in chunks.items():
+        count_bytes(context, sources[index].partition, len(chunk.data))
+    parts = _render_parts(context, sources, chunks, limits)
+    return [parts[index] for index in range(len(entries))]
 
 
 def _render_parts(

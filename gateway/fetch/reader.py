@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import penstock_codec
 from engine.errors import EngineError, OffsetAboveHighWatermark
@@ -23,6 +23,7 @@ from engine.log.log import available_bytes
 from engine.partition.high_watermark import PositionWaiters
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
+from engine.runtime.disk import WouldBlock
 from engine.runtime.loop_waits import loop_waits
 from gateway.connections.read_budget import ReadBudget
 from gateway.fetch.context import ReadContext
@@ -36,6 +37,19 @@ READS_AT_ONCE = 32  # from memory, before the loop runs other tasks
 FILTER_COST = 4 if penstock_codec.native is None else 1  # times that of rendering
 
 FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and the answer of a replaced leader may be wrong
+
+
+class Place(Protocol):
+    """An offset in a partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
 
 
 class PartitionRead(NamedTuple):
@@ -109,6 +123,25 @@ def check_serves(context: ReadContext, source: Source) -> None:
     if source.partition.offline is not None:
         raise source.partition.offline
     context.partitions.replica(source.partition).check_serves_reads(from_follower=source.from_follower)
+
+
+def quiet_waits(context: ReadContext, places: Sequence[Place]) -> list[tuple[PositionWaiters, int]] | None:
+    """Returns the waiters, and the end to wait for, of places that are all readable and have no records yet.
+
+    None if one of them is otherwise, or is not of this process.
+    """
+    waits: list[tuple[PositionWaiters, int]] = []
+    owned_partition = context.partitions.owned_partition
+    try:
+        for one in places:
+            partition, offset = owned_partition(one.topic, one.topic_id, one.partition), one.offset
+            watermark = partition.watermark
+            if partition.offline is not None or not partition.log.log_start <= offset == watermark.position:
+                return None
+            waits.append((watermark.polls, offset + 1))
+    except EngineError:
+        return None
+    return waits
 
 
 async def confirm_sources(context: ReadContext, sources: Sequence[AnySource]) -> list[AnySource]:
@@ -305,10 +338,10 @@ async def read_batches(
     for count, index in enumerate(full):
         if left <= 0:
             break
-        share = max(left // (len(full) - count), min(left, SHARE_BYTES_MIN))
         partition, offset, _ = sources[index]
+        share = _share(left, len(full) - count, partition_bytes_max)
         try:
-            chunk = await read_chunk(context, partition, offset, min(share, partition_bytes_max or share))
+            chunk = await read_chunk(context, partition, offset, share)
         except EngineError as error:
             found[index] = error
             continue
@@ -318,6 +351,39 @@ async def read_batches(
         if count % READS_AT_ONCE == READS_AT_ONCE - 1:
             await asyncio.sleep(0)
     return found
+
+
+def read_batches_now(
+    context: ReadContext, sources: Mapping[int, Source], max_bytes: int, at_most: int, partition_bytes_max: int | None
+) -> dict[int, Chunk]:
+    """Returns what `read_batches` returns, from memory, if that is no more than `at_most` bytes.
+
+    Raises WouldBlock, OSError, EngineError where that is needed.
+    """
+    found: dict[int, Chunk] = {}
+    full = [index for index, source in sources.items() if source.offset < source.partition.high_watermark]
+    left = max_bytes
+    for count, index in enumerate(full):
+        if left <= 0:
+            break
+        partition, offset, _ = sources[index]
+        share = _share(left, len(full) - count, partition_bytes_max)
+        data, chunk = partition.last_write.between(offset, partition.watermark.position), None
+        if data and len(data) <= min(share, at_most):
+            chunk = Chunk(data, partition.watermark.position)
+        elif offset >= partition.log.local_log_start:
+            chunk = context.reader.read_nowait(partition, offset, share, at_most)
+        if chunk is None:
+            raise WouldBlock
+        left, at_most = left - len(chunk.data), at_most - len(chunk.data)
+        found[index] = chunk
+    return found
+
+
+def _share(left_bytes: int, entries_left: int, partition_bytes_max: int | None) -> int:
+    """Returns the bytes that are read of the next entry."""
+    share = max(left_bytes // entries_left, min(left_bytes, SHARE_BYTES_MIN))
+    return min(share, partition_bytes_max or share)
 
 
 async def read_chunk(context: ReadContext, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:

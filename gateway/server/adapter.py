@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 
@@ -24,7 +25,6 @@ from gateway.http.response import COMMON_HEADERS, NextPiece, Response
 from gateway.http.routes import RouteTable
 from gateway.server.context import ServerContext
 from gateway.server.delayed_fetch import DelayedFetches
-from gateway.server.delayed_poll import DelayedPolls
 from gateway.server.head_cache import HeadCache
 from gateway.server.requests import Requests
 from gateway.server.routes import routes_of
@@ -34,7 +34,6 @@ from gateway.wire.messages import Header, RequestHead
 
 log = logging.getLogger("penstock.gateway")
 
-GROUPS_PATH = "/v1/groups/"
 NO_ROOM_PAUSE_S = 0.5  # before another look at the room of all answers, which other clients free
 WATCH_AFTER_S = 0.05  # most bodies have arrived by then, and need no watch
 
@@ -48,7 +47,6 @@ class Adapter:
             self.requests, RouteTable(routes_of(context), answer_options), context.http, context.produce
         )
         self._fetches = DelayedFetches(self.heads, self.requests, context.fetch, context.http.compress_bytes_min)
-        self._polls = DelayedPolls(self.heads, self.requests, context.groups, context.http)
         self._http = context.http
         self._limits = limits
         self.responses = context.responses
@@ -64,8 +62,6 @@ class Adapter:
         delayed: Delayed | None = None
         if head.method == "GET":
             delayed = self._fetches.take(connection, stream_id, head)
-        elif head.path.startswith(GROUPS_PATH):
-            delayed = self._polls.take(connection, stream_id, head, body)
         if delayed is not None:
             connection.delayed.add(stream_id, delayed, len(body))
             return True
@@ -211,13 +207,16 @@ class TakenRequest(Request):
         else:
             self.connection.delayed.run(self.stream_id, self.head, self)
 
-    def receive(self, outcome: Response | BaseException) -> None:
+    def receive(self, outcome: Handled | BaseException) -> None:
         """Answers with a response, or with the failure of its handler. Raises nothing: the caller is an append."""
         if self._is_over:
             return
         try:
-            if type(outcome) is not Response and not isinstance(outcome, Exception):  # the process stops
-                self.connection.delayed.drop(self.stream_id)
+            if type(outcome) is not Response and not isinstance(outcome, Exception):
+                if isinstance(outcome, Coroutine):
+                    self.follow(outcome)
+                else:  # the process stops
+                    self.connection.delayed.drop(self.stream_id)
                 return
             response = self.adapter.requests.finish(self, outcome)
             self._is_over = True

@@ -22,11 +22,10 @@ from engine.format.paths import INTERNAL_TOPICS
 from gateway.access.hosts import is_host
 from gateway.fetch import request as fetch_request
 from gateway.fetch.request import JSON, NDJSON, FetchRequest
-from gateway.groups.names import NAME_CHARS_MAX
-from gateway.http.json_body import MEDIA_TYPES
+from gateway.groups.poll import PollTarget, parse_target
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
-from gateway.http.request import HttpContext, Request, Route, media_type_of
+from gateway.http.request import HttpContext, Request, Route
 from gateway.http.routes import RouteTable
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import own_key, own_sequence
@@ -53,14 +52,13 @@ _OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
 _FORMS = (JSON, NDJSON, MEDIA_TYPE)
 _SEQUENCED = ProduceRequest._fields.index("sequenced")  # the Idempotency-Key follows
 _new = tuple.__new__  # of a value without a frame for it
-_NOT_WAITING = ("Content-Encoding", "Penstock-Rack", FORWARD)  # a poll with one of them has a task
 
 
 class KnownHead(NamedTuple):
     """The values that follow from the head of a request. `parsed` is what its handler makes of it, if it is kept.
 
     `is_checked`: its headers have passed the checks. `place` is the partition of a fetch that needs no task
-    (delayed_fetch.py), `member` has the group and the member of a poll that may wait without one (delayed_poll.py).
+    (delayed_fetch.py).
     `began`: when the request came, by `time.perf_counter`, if it has waited.
     """
 
@@ -70,7 +68,6 @@ class KnownHead(NamedTuple):
     parsed: Any = None
     is_checked: bool = False
     place: tuple[str, int] | None = None
-    member: tuple[str, str] | None = None
     began: float = 0.0
 
 
@@ -98,7 +95,6 @@ class HeadCache:
 
     def __init__(self, requests: Requests, routes: RouteTable, http: HttpContext, produces: ProduceContext) -> None:
         self.answered = 0  # requests whose heads are of hot routes, since the start
-        self.without_task = 0  # of these
         self.routes = routes
         self.requests = requests
         self._http = http
@@ -166,9 +162,11 @@ class HeadCache:
 
     def _like(self, known: KnownHead, head: VariedHead) -> KnownHead | None:
         """Returns what follows from a head that differs from a known one by its own values."""
-        if type(known.parsed) is not ProduceRequest:
+        if type(known.parsed) is PollTarget and not head.values:
+            return known
+        if type(known.parsed) is FetchRequest:
             known = self._with_offset(known, known.parsed, head.query)
-        elif (varied := _vary(known, known.parsed, head)) is not None:
+        elif type(known.parsed) is ProduceRequest and (varied := _vary(known, known.parsed, head)) is not None:
             return varied
         texts: dict[str, str] = {}
         for name, value in head.own:
@@ -216,18 +214,15 @@ class HeadCache:
         return known if known.headers is headers else known._replace(headers=headers)
 
     def _known_poll(self, head: RequestHead) -> KnownHead | None:
-        target = _POLL_TARGET.fullmatch(head.path) if head.method == "POST" and not head.query else None
-        if target is None or (found := self._headers_of(head)) is None:
+        is_poll = head.method == "POST" and not head.query and _POLL_TARGET.fullmatch(head.path)
+        if not is_poll or (found := self._headers_of(head)) is None:
             return None
-        headers = found.headers
         route, names = self.routes.find(head.method, head.path)
-        known = KnownHead(route, names, headers, is_checked=True)
-        is_plain = not any(name in headers for name in _NOT_WAITING)
-        if is_plain and media_type_of(headers.get("Content-Type")).name in MEDIA_TYPES:
-            group, member_id = target.groups()
-            if max(len(group), len(member_id)) <= NAME_CHARS_MAX:
-                return known._replace(member=(group, member_id))
-        return known
+        try:
+            target = parse_target(self._head_alone(head, route, names, found.headers))
+        except Exception:  # as in _known_produce
+            return None
+        return KnownHead(route, names, found.headers, target, is_checked=True)
 
     def _with_offset(self, known: KnownHead, parsed: FetchRequest, query: str) -> KnownHead:
         """Returns a known fetch with the offset of this query, if it has one."""
@@ -309,7 +304,7 @@ def _vary(known: KnownHead, wanted: ProduceRequest, head: VariedHead) -> KnownHe
     ):
         return None
     parsed = _new(ProduceRequest, (*wanted[:_SEQUENCED], sequenced, key, *wanted[_SEQUENCED + 2 :]))
-    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True, None, None, 0.0))
+    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True, None, 0.0))
 
 
 def offset_of(query: str) -> int | None:

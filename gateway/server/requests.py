@@ -25,7 +25,7 @@ from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
-from gateway.http.request import Handled, Request
+from gateway.http.request import Handled, Request, response_of
 from gateway.http.response import Response
 from gateway.http.rights import Right
 from gateway.routing.leader_headers import FORWARD, check_forward
@@ -91,7 +91,7 @@ class Requests:
         Raises ConnectionResetError, CancelledError: the client has left.
         """
         try:
-            response = handled if isinstance(handled, Response) else await handled
+            response = handled if isinstance(handled, Response) else await response_of(handled)
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent
@@ -132,8 +132,7 @@ class Requests:
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
         await self._topics.refresh(request.names["topic"], partitions_named(request))
-        handled = request.route.handler(request, request.route.context)
-        return handled if isinstance(handled, Response) else await handled
+        return await response_of(request.route.handler(request, request.route.context))
 
     def count_begun(self) -> None:
         """Counts a request that is under way, until `count_ended`."""

@@ -13,6 +13,7 @@ LIMITS = {  # files, changes of file
     "produce with acks=all": (33, 93),
     "fetch": (26, 60),
     "long poll and the produce that wakes it": (41, 162),
+    "poll of a group and the produce that wakes it": (70, 305),
 }
 
 
