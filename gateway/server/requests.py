@@ -14,7 +14,6 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable
 
 from multidict import CIMultiDictProxy, istr
 
@@ -27,7 +26,6 @@ from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
 from gateway.http.request import Handled, Request, response_of
 from gateway.http.response import Response
-from gateway.http.rights import Right
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
@@ -67,18 +65,19 @@ class Requests:
     def begin(self, request: Request, *, is_checked: bool = False) -> Handled:
         """Counts and checks a request, and calls its handler. Raises nothing: a failure is the response.
 
-        `is_checked`: its headers are those of a request that has passed the checks. `finish` or `abandon` follows.
+        `is_checked`: its head has passed all checks but that of the token. `finish` or `abandon` follows.
         """
-        request.began = request.began or time.perf_counter()
+        request.began = time.perf_counter()
         request.id = self.request_id(request.headers)
         self._metrics.requests_in_flight.value += 1
         try:
             if is_checked:
-                if self.access.tokens is not None or request.route.need is Right.READ:
+                if self.access.tokens is not None:
                     self.access.check(request)
             else:
                 self.check(request)
-            if "topic" in request.names and self._topics.lacks(request.names["topic"], partitions_named(request)):
+            names = request.names
+            if "topic" in names and self._topics.lacks(names["topic"], partitions_named(names.get("partition", ""))):
                 return self._find_topic(request)
             route = request.route
             return route.handler(request, route.context)
@@ -115,7 +114,13 @@ class Requests:
         if request.held_bytes:
             self._context.bodies.release(request)
         self._metrics.requests_in_flight.value -= 1
-        self.leave(request.route.operation, response, time.perf_counter() - request.began, lambda: request)
+        seconds = time.perf_counter() - request.began
+        if not response.is_streamed:  # a stream has counted itself at its beginning
+            answers = self._metrics.answers[request.route.operation, response.status]
+            answers.count += 1
+            answers.observe(seconds)
+        if seconds >= self.log.least_s or response.status >= 500:
+            self.log.log_answer(request, response, seconds)
         return response
 
     def abandon(self, request: Request) -> None:
@@ -127,28 +132,13 @@ class Requests:
     def _release(self, request: Request) -> None:
         if request.held_bytes:
             self._context.bodies.release(request)
-        self.count_ended()
+        self._metrics.requests_in_flight.value -= 1
 
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
-        await self._topics.refresh(request.names["topic"], partitions_named(request))
+        names = request.names
+        await self._topics.refresh(names["topic"], partitions_named(names.get("partition", "")))
         return await response_of(request.route.handler(request, request.route.context))
-
-    def count_begun(self) -> None:
-        """Counts a request that is under way, until `count_ended`."""
-        self._metrics.requests_in_flight.value += 1
-
-    def count_ended(self) -> None:
-        self._metrics.requests_in_flight.value -= 1
-
-    def leave(self, operation: str, response: Response, seconds: float, request: Callable[[], Request]) -> None:
-        """Counts an answer, and logs it if it is to be logged. `request` returns the request, for a line of the log."""
-        if not response.is_streamed:  # a stream has counted itself at its beginning
-            answers = self._metrics.answers[operation, response.status]
-            answers.count += 1
-            answers.observe(seconds)
-        if seconds >= self.log.least_s or response.status >= 500:
-            self.log.log_answer(request(), response, seconds)
 
     def failure(self, request: Request, error: Exception) -> Response:
         """Returns the answer to a request that has failed."""

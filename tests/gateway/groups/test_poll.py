@@ -19,8 +19,8 @@ from gateway.groups.model.values import ResetCall
 from node.node import Node
 from replication.replica.acks import Acks
 from tests.gateway.server.served import Counts, served
-from tests.gateway.server.test_delayed_fetch import until_open
 from tests.gateway.server.test_head_cache import SHORT, exchange, node_of
+from tests.gateway.server.test_pending_fetch import until_open
 
 TOPIC = SHORT
 WRITER = 1  # the task that stores the records of groups

@@ -34,7 +34,7 @@ class Counts:
 
     @property
     def answered(self) -> int:
-        return self._checked + self.heads.answered
+        return self._checked
 
     @property
     def without_task(self) -> int:
