@@ -101,10 +101,6 @@ class ResponseBuffers:
             total = self.size_bytes
         return total >= self._limits.bytes_max
 
-    def has_room(self, connection: Carrier, size_bytes: int) -> bool:
-        """Returns whether a response of this size would be accepted now."""
-        return not self._is_beyond(connection, size_bytes) and not self.is_full
-
     def give(self, connection: Carrier, size_bytes: int) -> None:
         """Counts a response, or a piece of one, that the server gets now. Nothing is reserved for it."""
         self.connections[connection] += 0  # its unsent bytes count
@@ -123,13 +119,9 @@ class ResponseBuffers:
             self.connections[request.connection] -= request.reserved_bytes
             request.reserved_bytes = 0
 
-    def _is_beyond(self, connection: Carrier, size_bytes: int) -> bool:
-        """Returns whether a response would exceed the bound of its connection."""
-        out_bytes = connection.unsent_bytes + self.connections.get(connection, 0)
-        return out_bytes > 0 and out_bytes + size_bytes > self._limits.connection_bytes_max
-
     def _check_room(self, connection: Carrier, size_bytes: int) -> None:
-        if self._is_beyond(connection, size_bytes):
+        out_bytes = connection.unsent_bytes + self.connections.get(connection, 0)
+        if out_bytes > 0 and out_bytes + size_bytes > self._limits.connection_bytes_max:
             self.refused += 1
             text = "the send buffer of this connection is full: its client does not read its responses"
             raise Problem("too_many_requests", text, limit=self._limits.connection_bytes_max)

@@ -1,44 +1,60 @@
-"""The path of a fetch of one partition: parse, find the partition's owner, read there, answer.
+"""The path of a fetch of one partition: parse, find the partition, look, wait, answer.
 
-request.py parses, partition_reads.py answers: reader.py reads, rendering.py renders. Only fetches that need it enter
-the router (a partition of another process), the event streams, or response_compression.py (large bodies).
+request.py parses, partition_reads.py answers: reader.py reads, rendering.py renders. A fetch of a partition of this
+process that finds records in memory is answered in one call: in that of the request, or in a turn of the loop if its
+client has had its share of this one. One that finds none waits without a task: it is itself a waiter of the high
+watermark and of its deadline, and answers in the call that ends its wait. A fetch ends with a coroutine, which has the
+time that is left, if it must wait for the disk, the store, a thread, another process or other reads. Only fetches that
+need it enter fetch_elsewhere.py (a partition of another process), the event streams, or response_compression.py (large
+bodies).
+Invariants: a fetch ends once, by an outcome or by its client; nothing is raised into the append.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from functools import partial
-from typing import cast
+from typing import Any
 
-import msgspec
 import orjson
 from msgspec import UNSET, Struct, structs
+from multidict import istr
 
-from engine.errors import EngineError
-from engine.format import keyed_batch
-from engine.format.batch import MEDIA_TYPE, read_header
-from engine.format.batch_header import has_no_records
+from engine.format.batch import MEDIA_TYPE
+from engine.partition.partition import Partition
+from engine.runtime.loop_waits import loop_waits
 from gateway.connections.response_buffers import sendable_bytes
-from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FetchContext
-from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, Answer, PlacedRecords
+from gateway.fetch.fetch_elsewhere import fetch_elsewhere
+from gateway.fetch.partition_reads import (
+    STORED_BYTES_MAX,
+    check_answers,
+    fetch_local,
+    fetch_now,
+    start_now,
+)
 from gateway.fetch.positions import FIND_OFFSETS, check_topic
-from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse
+from gateway.fetch.reader import RecordWait, Source
+from gateway.fetch.rendered_cache import RenderedFetch
+from gateway.fetch.request import JSON, OFFERED, OFFSET, FetchRequest, Timestamp, parse
 from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.negotiation import SSE, prefers_events
-from gateway.http.query import path_partition, read_query
-from gateway.http.request import Request
+from gateway.http.offload import TIMED_BYTES
+from gateway.http.query import partition_number, path_partition, read_query
+from gateway.http.request import Handled, Request, response_of
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
 from gateway.http.times import hint_of_time, parse_timestamp
-from gateway.links.link import LinkDown, LinkLost
 from gateway.produce.cloud_events import EVENT
-from gateway.routing.calls import PartitionArguments
-from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers, note_owner
-from gateway.routing.router import CALL_S
+from gateway.routing.leader_headers import FORWARD, check_leadership
+
+_new = tuple.__new__  # of a value without a frame for it
+_FORWARD = istr(FORWARD)  # the look-up of an istr takes half the time of a plain text
 
 
 class OffsetsQuery(Struct, frozen=True):
@@ -47,42 +63,160 @@ class OffsetsQuery(Struct, frozen=True):
     timestamp: Timestamp = None
 
 
-async def fetch(request: Request, context: FetchContext) -> Response:
-    """GET /v1/topics/{topic}/partitions/{partition}/records"""
-    accept = request.headers.get("Accept", "")
-    if SSE in accept.lower() and prefers_events(accept, OFFERED):
-        return await tail_partition(request, context)
-    parsed: FetchRequest = request.parsed or parse(request)
-    topic, number = request.names["topic"], path_partition(request)
-    if FORWARD in request.headers:
-        await check_leadership(request, context.router, [(topic, number)])
+def fetch(request: Request, context: FetchContext) -> Handled:
+    """GET /v1/topics/{topic}/partitions/{partition}/records. Raises Problem, EngineError."""
+    parsed: FetchRequest | None = request.parsed
+    if parsed is None:
+        accept = request.headers.get("Accept", "")
+        if SSE in accept.lower() and prefers_events(accept, OFFERED):
+            return tail_partition(request, context)
+        parsed = parse(request)
+    topic, number = request.names["topic"], partition_number(request.names["partition"])
+    if _FORWARD in request.headers or parsed.topic_id is not UNSET:
+        return _check_and_fetch(request, context, parsed, topic, number)
+    partition = context.partitions.local_partition(topic, number)
+    if partition is None:
+        return _check_and_fetch(request, context, parsed, topic, number)
+    return PendingFetch(request, context, parsed, partition).begin()
+
+
+async def _check_and_fetch(
+    request: Request, context: FetchContext, parsed: FetchRequest, topic: str, number: int
+) -> Response:
+    """Answers a fetch of another process, or one that names the process or the topic that it is for.
+
+    Raises Problem, EngineError.
+    """
+    await check_leadership(request, context.router, [(topic, number)])
     if parsed.topic_id is not UNSET:
         await check_topic(context, topic, parsed.topic_id)
     partition = context.partitions.local_partition(topic, number)
     if partition is not None:
+        return await response_of(PendingFetch(request, context, parsed, partition).begin())
+    parsed = structs.replace(parsed, offset=_offset_of(request, parsed))
+    answer = await fetch_elsewhere(request, context, topic, number, parsed)
+    return await response_of(_respond(request, parsed, answer))
+
+
+def _offset_of(request: Request, parsed: FetchRequest) -> int | None:
+    """Returns the offset that a request names. `parsed` may be that of a request with another one."""
+    found = OFFSET.search(request.head.query)
+    return parsed.offset if found is None else int(found[1])
+
+
+class PendingFetch(RecordWait[Handled]):
+    """One fetch of a partition that this process leads as long as it exists.
+
+    `parsed` may be that of a request with another offset (request.py).
+    """
+
+    __slots__ = ("_context", "_deadline", "_offset", "_parsed", "_partition", "_request")
+
+    def __init__(self, request: Request, context: FetchContext, parsed: FetchRequest, partition: Partition) -> None:
+        self.is_over = self.is_late = False  # without the constructors above: each has a frame
+        self._receive = self._bucket = None
+        self._waits = ()
+        self._deadline = 0.0  # it does not wait
+        self._request = request
+        self._context = context
+        self._parsed = parsed
+        self._partition = partition
+
+    def __repr__(self) -> str:
+        return f"PendingFetch({self._partition.name}, {self._parsed}, is_over={self.is_over})"
+
+    def begin(self) -> Handled:
+        """Returns the answer, a coroutine that waits for it, or this value. Raises Problem, EngineError."""
+        request, parsed, partition, reads = self._request, self._parsed, self._partition, self._context.reads
+        if parsed.leader_epoch or partition.offline is not None:
+            check_answers(reads, partition, parsed)
+        if parsed.timestamp is not None:
+            return self._wait_for_answer(None)
+        offset = _offset_of(request, parsed)
+        self._offset = offset = start_now(reads, partition, parsed) if offset is None else offset
+        is_at_end = offset == partition.watermark.position and not reads.lifecycle.is_draining
+        if is_at_end and parsed.wait_ms and parsed.min_bytes > 0:
+            reads.long_polls.begin()
+            self._loop = loop = asyncio.get_running_loop()
+            self._deadline = deadline = loop.time() + parsed.wait_ms / 1000
+            self.begin_wait((_new(Source, (partition, offset, False)),), deadline)
+            return self
+        turns, client = loop_waits().turns, id(request.connection)
+        if turns.must_wait(client):
+            turns.call(client, partial(self._end, STORED_BYTES_MAX))
+            return self
+        return self._answer(STORED_BYTES_MAX)
+
+    def set_result(self, position: object, /) -> None:
+        """Answers, or waits on: the wait may have ended without records."""
+        partition, reads = self._partition, self._context.reads
+        self.end_wait()
+        reads.long_polls.end()
+        is_at_end = self._offset == partition.watermark.position and partition.offline is None
+        if is_at_end and not self.is_late and not reads.lifecycle.is_draining:
+            reads.long_polls.begin()
+            self.begin_wait((Source(partition, self._offset),), self._deadline)
+        else:
+            self._end(TIMED_BYTES)
+
+    def cancel(self) -> None:
+        if self._waits:
+            self._context.reads.long_polls.end()
+        super().cancel()
+
+    def _end(self, stored_max: int) -> None:
+        """Ends the fetch, unless its client has left."""
+        if self.is_over:
+            return
+        try:
+            outcome: Handled | Exception = self._answer(stored_max)
+        except Exception as error:
+            outcome = error
+        self.complete(outcome)
+
+    def _answer(self, stored_max: int) -> Handled:
+        """Returns the answer with what is there now, or a coroutine that waits for it. Raises EngineError."""
+        parsed, offset, partition = self._parsed, self._offset, self._partition
+        if partition.offline is not None:
+            raise partition.offline
+        position = partition.watermark.position
+        if not partition.log.local_log_start <= offset <= position:
+            return self._wait_for_answer(offset)
+        if offset < position and (parsed.filters or (parsed.min_bytes > 1 and parsed.wait_ms)):
+            return self._wait_for_answer(offset)
+        request = self._request
+        found = fetch_now(self._context.reads, partition, parsed, offset, request.connection, stored_max)
+        return self._wait_for_answer(offset) if found is None else _respond(request, parsed, found)
+
+    async def _wait_for_answer(self, offset: int | None) -> Response:
+        """Answers with records that take more than a look. `offset` is that of the first one, if it is known."""
+        request, parsed, reads = self._request, self._parsed, self._context.reads
+        wait_ms = parsed.wait_ms
+        if self._deadline:
+            wait_ms = 0 if self.is_late else max(0, round((self._deadline - self._loop.time()) * 1000))
+        parsed = structs.replace(parsed, offset=None if parsed.offset is None else offset, wait_ms=wait_ms)
+        source = None if offset is None else Source(self._partition, offset)
         may_stream, sendable = partial(_may_stream, request), partial(sendable_bytes, request)
-        headers, body, rest = await partition_reads.fetch_local(context.reads, partition, parsed, may_stream, sendable)
-    else:
-        parsed = _of_sendable(request, context, parsed)
-        headers, body = await _fetch_remote(context, topic, number, parsed)
-        note_owner(request.connection, context.peers, context.partitions.topic_id(topic, number), [number])
-        rest = None
-    headers = headers | hint_of_time(parsed.timestamp)  # a new dict: long polls share theirs
+        answer = await fetch_local(reads, self._partition, parsed, may_stream, sendable, source)
+        return await response_of(_respond(request, parsed, answer))
+
+
+def _respond(request: Request, parsed: FetchRequest, found: RenderedFetch) -> Response | Coroutine[Any, Any, Response]:
+    """Returns the response with what was found, or a coroutine that compresses it."""
+    headers, body, rest, form = found
+    if parsed.timestamp is not None:
+        headers = headers | hint_of_time(parsed.timestamp)
+    elif form is not None and len(body) < request.http.compress_bytes_min and request.head.method == "GET":
+        return Response(body, headers, 200, form)
     if STATUS in headers:
+        headers = dict(headers)  # long polls share theirs
         return Response(b"", headers, int(headers.pop(STATUS)))
     if not body and parsed.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
-        headers.pop("Content-Type", None)
-        return Response(b"", headers, 204)
-    response = Response(body, headers, rest=rest)
-    is_small = rest is None and len(body) < request.http.compress_bytes_min
-    return response if is_small else await compress_response(request, response)
-
-
-def _of_sendable(request: Request, context: FetchContext, parsed: FetchRequest) -> FetchRequest:
-    """Returns a fetch of no more bytes than its client can be sent."""
-    max_bytes = parsed.max_bytes or context.settings.fetch_bytes_default
-    given_bytes = sendable_bytes(request, max_bytes)
-    return parsed if given_bytes == max_bytes else structs.replace(parsed, max_bytes=given_bytes)
+        return Response(b"", {name: value for name, value in headers.items() if name != "Content-Type"}, 204)
+    is_stored = parsed.media_type == MEDIA_TYPE
+    if rest is None and (is_stored or len(body) < request.http.compress_bytes_min):
+        return Response(body, headers)
+    return compress_response(request, Response(body, dict(headers), rest=rest))
 
 
 def _may_stream(request: Request) -> bool:
@@ -103,110 +237,3 @@ async def find_offsets(request: Request, context: FetchContext) -> Response:
     topic, number = request.names["topic"], path_partition(request)
     document, _ = await context.router.call(FIND_OFFSETS, topic, number, timestamp)
     return Response(body=orjson.dumps(document), headers={"Content-Type": JSON} | hint_of_time(timestamp))
-
-
-async def _fetch_remote(context: FetchContext, topic: str, number: int, request: FetchRequest) -> Answer:
-    """Fetches from a follower in the reader's rack, else from the partition's owner. Raises Problem, EngineError."""
-    topic_id = None
-    if request.topic_id is not UNSET:
-        topic_id, request = request.topic_id, structs.replace(request, topic_id=UNSET)
-    if request.rack is not None:
-        budget = context.budgets.begin(request.wait_ms)
-        found = await _fetch_from_follower(context, topic, number, request, request.rack)
-        if found is not None:
-            return found
-        request = structs.replace(request, wait_ms=budget.wait_left_ms)
-    answer = None
-    if _may_be_placed(request) and context.peers.is_led_by_sibling(context.partitions.topic_id(topic, number), number):
-        budget = context.budgets.begin(request.wait_ms)
-        answer = await _fetch_from_sibling(context, topic, number, request)
-        request = structs.replace(request, wait_ms=budget.wait_left_ms)
-    if answer is None:
-        call = FETCH_CALL if request.filters is UNSET else FILTERED_FETCH_CALL
-        result, body = await context.router.call(
-            call, topic, number, request, wait_ms=request.wait_ms, topic_id=topic_id
-        )
-        answer = cast(dict[str, str], result), body
-    headers, body = answer
-    if context.peers.has_others:
-        headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
-    return headers, body
-
-
-async def _fetch_from_follower(
-    context: FetchContext, topic_name: str, number: int, request: FetchRequest, rack: str
-) -> Answer | None:
-    """Fetches from an in-sync follower in the reader's rack.
-
-    Returns None if the leader must be asked: there is no such follower, or it does not know yet that the offset is
-    committed.
-    """
-    topic_id, peers = context.partitions.topic_id(topic_name, number), context.peers
-    owner = None if request.offset is None else peers.preferred_read_replica(topic_id, number, rack)
-    if owner is None:
-        return None
-    request = structs.replace(request, from_follower=True)
-    try:
-        if peers.is_local(owner):
-            partition = context.partitions.owned_partition(topic_name, topic_id, number, from_follower=True)
-            headers, body, _ = await partition_reads.fetch_local(context.reads, partition, request)
-            return headers, body
-        arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), request)
-        call = FETCH_CALL if request.filters is UNSET else FILTERED_FETCH_CALL
-        return await peers.link(owner).call(call.name, arguments, timeout_s=request.wait_ms / 1000 + CALL_S)
-    except EngineError as error:
-        if not context.router.may_retry(error):
-            raise
-        return None
-
-
-def _may_be_placed(request: FetchRequest) -> bool:
-    """Returns whether another shard of this node is asked for a place: the answer is what is stored."""
-    return (
-        request.media_type == MEDIA_TYPE
-        and not request.filters
-        and request.offset is not None
-        and request.min_bytes == 1
-        and request.if_none_match is None
-    )
-
-
-async def _fetch_from_sibling(
-    context: FetchContext, topic_name: str, number: int, request: FetchRequest
-) -> Answer | None:
-    """Fetches from a shard of this node, which may answer with the place of the records in a file.
-
-    Returns None if the file does not have the records any more, or the leader moves: the owner is asked for them. No
-    other node is asked for a place: its files are not here. Raises Problem, EngineError.
-    """
-    peers, topic_id = context.peers, context.partitions.topic_id(topic_name, number)
-    placed = structs.replace(request, may_be_placed=True)
-    arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), placed)
-    owner = peers.owner(topic_id, number)
-    if owner.node_id is not None:
-        return None
-    try:
-        result, body = await peers.link(owner).call(
-            FETCH_CALL.name, arguments, timeout_s=request.wait_ms / 1000 + CALL_S
-        )
-    except EngineError as error:
-        if context.router.may_retry(error):
-            return None
-        if isinstance(error, LinkLost):
-            raise LinkDown("the connection to the process that owns the partition was lost") from None
-        raise
-    if isinstance(result, dict):
-        return result, body
-    return await _read_range(context, request, msgspec.convert(result, PlacedRecords))
-
-
-async def _read_range(context: FetchContext, request: FetchRequest, placed: PlacedRecords) -> Answer | None:
-    """Reads records at a place in a file of this node. Returns None if the file does not have them any more."""
-    headers, place = placed
-    assert request.offset is not None
-    async with context.reads.local_budget.hold(place.size_bytes):
-        chunk = await context.reads.placed.read(place, request.offset)
-    if chunk is None or has_no_records(chunk.data) or keyed_batch.has_keyed(chunk.data):
-        return None
-    headers["Penstock-Base-Offset"] = str(read_header(chunk.data).base_offset)
-    return headers, chunk.data

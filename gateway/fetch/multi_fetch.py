@@ -13,11 +13,19 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from engine.errors import UnknownTopic
+from engine.partition.high_watermark import PositionWaiters
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.reader import Available, Limits, PartitionRead, find_source, wait_readable
+from gateway.fetch.reader import (
+    Available,
+    Limits,
+    PartitionRead,
+    find_source,
+    quiet_waits,
+    wait_readable,
+)
 from gateway.fetch.rendered_cache import Part
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
@@ -108,6 +116,14 @@ class MultiFetch:
         self._available = dict(zip(self._by_owner, results, strict=True))
         return _merged(self._available)
 
+    def quiet_waits(self) -> list[tuple[PositionWaiters, int]] | None:
+        """Returns the waits for all entries, if they are of this process, readable, and have no records yet."""
+        return quiet_waits(self._context.reads, self.entries) if self._is_here() else None
+
+    def _is_here(self) -> bool:
+        self._regroup()
+        return all(owner is not None and self._context.peers.is_local(owner) for owner in self._by_owner)
+
     @property
     def is_quiet(self) -> bool:
         """True if the last look found every entry readable, and no records."""
@@ -184,6 +200,12 @@ class MultiFetch:
             records_left = max(0, (limits.max_records or 0) - sum(part.record_count for part in parts[owner]))
             limits = limits._replace(max_records=records_left)
         return self._in_order(parts)
+
+    def read_now(self, limits: Limits) -> list[Part] | None:
+        """Returns what `read` returns; None if that has to wait or to filter, or if an entry has a problem."""
+        if self._filters or not self._is_here():
+            return None
+        return partition_reads.read_many_now(self._context.reads, self.entries, limits, self._partition_bytes_max)
 
     def advance(self, index: int, next_offset: int) -> None:
         """Advance the entry: it has been read up to `next_offset`."""

@@ -19,6 +19,7 @@ from engine.format.batch_header import has_no_records, is_compressed
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from engine.partition.shared_file_read import FileRange, file_range_of
+from engine.runtime.disk import WouldBlock
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
 from gateway.fetch.reader import (
@@ -28,13 +29,16 @@ from gateway.fetch.reader import (
     budget_of,
     check_available,
     check_serves,
+    check_source,
     confirm_sources,
     count_bytes,
     filter_chunk,
     find_source,
     find_time,
     read_batches,
+    read_batches_now,
     read_chunk,
+    read_chunk_now,
     wait_readable,
 )
 from gateway.fetch.record_json import Bounds, Read
@@ -56,9 +60,11 @@ from gateway.http.negotiation import SSE
 from gateway.http.offload import TIMED_BYTES
 from gateway.http.problems import ProblemFields, from_engine
 from gateway.routing.router import Answering, PartitionCall
+from gateway.wire.exchange import Carrier, sendable_of
 
 R = TypeVar("R")
 
+STORED_BYTES_MAX = 2 * 1024 * 1024  # of batches that are read and sent as they are in one call: about a millisecond
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024  # by one fetch; then it is answered without records, at a later position
 ENTRY_COST_BYTES = 2048  # encoding one entry takes as long as this many bytes of records
 
@@ -83,8 +89,45 @@ async def fetch(
     """Answers a fetch of another process: with a place, or as `fetch_local` does, with a whole body."""
     if (placed := _find_place(context, partition, request)) is not None:
         return placed, b""
-    headers, body, _ = await fetch_local(context, partition, request)
-    return headers, body
+    found = await fetch_local(context, partition, request)
+    return found.headers, found.body
+
+
+def fetch_now(
+    context: ReadContext, partition: Partition, request: FetchRequest, offset: int, connection: Carrier, at_most: int
+) -> RenderedFetch | None:
+    """Answers a fetch at this offset, in place of its own, with what is there now.
+
+    Returns None where `fetch_local` is needed: if the answer takes a wait, a thread or much time. `at_most` bounds the
+    batches that are sent as they are stored. It holds none of the budget, since it does not wait.
+    """
+    position, key = partition.watermark.position, None
+    if request.wait_ms > 0 and (context.long_polls.open > 0 or context.polled.size_bytes > 0):
+        key = _poll_key(context, partition, request, offset)
+        if (polled := context.polled.get(key)) is not None:
+            count_bytes(context, partition, polled.stored_bytes)
+            return polled.again()
+    if offset >= position:
+        found = _render(context, partition, request, Read(offset, None), form_of(request), NO_STORE)
+        if key is not None and not request.filters:
+            context.polled.put(key, CachedPoll(found, 0), len(found.body))
+        return found
+    max_bytes, copies = max_bytes_of(context, request), 1
+    if request.media_type == record_batch.MEDIA_TYPE:
+        max_bytes = sendable_of(connection, max_bytes)
+    else:
+        copies, at_most = RENDERED_COPIES, TIMED_BYTES - 1
+    budget = context.local_budget
+    if budget.held_bytes and not budget.has_room(max_bytes * copies):
+        return None
+    chunk = read_chunk_now(context, partition, offset, max_bytes, at_most)
+    if chunk is None:
+        return None
+    first = None if request.offset is None else offset
+    answer = _answer_now(context, partition, request, Read(offset, chunk), chunk, first)
+    if key is not None and answer is not None and chunk.next_offset == position:
+        context.polled.put(key, CachedPoll(answer, len(chunk.data)), len(answer.body))
+    return answer
 
 
 async def fetch_local(
@@ -93,13 +136,14 @@ async def fetch_local(
     request: FetchRequest,
     may_stream: Callable[[], bool] = lambda: False,
     sendable: Callable[[int], int] = lambda size_bytes: size_bytes,
+    source: Source | None = None,
 ) -> RenderedFetch:
     """Answers a fetch. Waits, as a long poll, for at most `wait_ms`. Raises Problem, EngineError.
 
     A large body of records has a rest if `may_stream` returns True. `sendable` takes a number of
-    bytes and returns how many of them are read for the client.
+    bytes and returns how many of them are read for the client. `source`: where the fetch begins, if that is known.
     """
-    source = await _start(context, partition, request)
+    source = source or await _start(context, partition, request)
     max_bytes = max_bytes_of(context, request)
     min_bytes = min(request.min_bytes, max_bytes)
     loop = asyncio.get_running_loop()
@@ -113,13 +157,13 @@ async def fetch_local(
         if request.wait_ms > 0 and min_bytes > 0 and (passed is None or loop.time() < deadline):
             await _wait(context, source, min_bytes, deadline)
             if context.long_polls.open > 0 or context.polled.size_bytes > 0:
-                key = poll_key(context, partition, request, source.offset)
+                key = _poll_key(context, partition, request, source.offset)
         [readable] = await confirm_sources(context, [source])
         if isinstance(readable, EngineError):
             raise readable
         if key is not None and (polled := context.polled.get(key)) is not None:
             count_bytes(context, partition, polled.stored_bytes)
-            return polled.rendered
+            return polled.again()
         async with budget_of(context, [source]).hold(sendable(max_bytes) * copies) as granted_bytes:
             found = (await read_batches(context, {0: source}, granted_bytes // copies)).get(0)
             if isinstance(found, EngineError):
@@ -141,9 +185,9 @@ def max_bytes_of(context: ReadContext, request: FetchRequest) -> int:
     return min(request.max_bytes or context.settings.fetch_bytes_default, context.settings.fetch_bytes_max)
 
 
-def poll_key(context: ReadContext, partition: Partition, request: FetchRequest, offset: int) -> Hashable:
+def _poll_key(context: ReadContext, partition: Partition, request: FetchRequest, offset: int) -> Hashable:
     """Returns what the answer of a long poll depends on: long polls with the same key get the same bytes."""
-    log, topic_id = partition.log, context.topics.topic(partition.topic).record.topic_id
+    log, topic = partition.log, context.topics.get(partition.topic) or context.topics.topic(partition.topic)
     form = (
         request.media_type,
         request.value,
@@ -153,7 +197,7 @@ def poll_key(context: ReadContext, partition: Partition, request: FetchRequest, 
         request.if_none_match,
     )
     place = (partition.number, offset, request.offset is None, log.log_start, log.leader_epoch)
-    return topic_id, place, partition.watermark.position, form, (request.filters or ())
+    return topic.record.topic_id, place, partition.watermark.position, form, (request.filters or ())
 
 
 def _keep_poll(
@@ -163,29 +207,44 @@ def _keep_poll(
     partition, offset, _ = source
     if answer.rest is not None or chunk.next_offset != partition.watermark.position:
         return
-    if key == poll_key(context, partition, request, offset):
+    if key == _poll_key(context, partition, request, offset):
         context.polled.put(key, CachedPoll(answer, len(chunk.data)), len(answer.body))
 
 
 async def _start(context: ReadContext, partition: Partition, request: FetchRequest) -> Source:
     """Returns the first offset of a fetch that this replica may answer. Raises Problem, EngineError."""
-    if partition.offline is not None:
-        raise partition.offline
-    leader = context.partitions.replica(partition)
-    leader.check_serves_reads(request.leader_epoch, from_follower=request.from_follower)
-    offset = request.offset
-    if offset is None:
-        offset = await _start_offset(context, partition, request)
-        if request.from_ != "earliest" and offset == partition.high_watermark:
-            leader.check_latest()  # an earlier leader may have given a higher one
+    check_answers(context, partition, request)
+    if request.timestamp is None:
+        offset = start_now(context, partition, request)
+    else:
+        found = await find_time(context, partition, request.timestamp)
+        offset = partition.high_watermark if found is None else found[0]
+        if offset == partition.high_watermark:
+            _check_latest(context, partition)
     return Source(partition, offset, request.from_follower)
 
 
-async def _start_offset(context: ReadContext, partition: Partition, request: FetchRequest) -> int:
-    if request.timestamp is None:
-        return partition.log.log_start if request.from_ == "earliest" else partition.high_watermark
-    found = await find_time(context, partition, request.timestamp)
-    return partition.high_watermark if found is None else found[0]
+def check_answers(context: ReadContext, partition: Partition, request: FetchRequest) -> None:
+    """Checks that this replica may answer a fetch. Raises EngineError."""
+    if partition.offline is not None:
+        raise partition.offline
+    replica = context.partitions.replica(partition)
+    replica.check_serves_reads(request.leader_epoch, from_follower=request.from_follower)
+
+
+def start_now(context: ReadContext, partition: Partition, request: FetchRequest) -> int:
+    """Returns the first offset of a fetch that names no time. Raises EngineError."""
+    if request.offset is not None:
+        return request.offset
+    if request.from_ == "earliest":
+        return partition.log.log_start
+    _check_latest(context, partition)
+    return partition.high_watermark
+
+
+def _check_latest(context: ReadContext, partition: Partition) -> None:
+    """Checks that the high watermark is the end: an earlier leader may have given a higher one. Raises EngineError."""
+    context.partitions.replica(partition).check_latest()
 
 
 async def _wait(context: ReadContext, source: Source, min_bytes: int, deadline: float) -> None:
@@ -201,23 +260,45 @@ async def _wait(context: ReadContext, source: Source, min_bytes: int, deadline: 
 async def _answer(
     context: ReadContext, partition: Partition, request: FetchRequest, read: Read, may_stream: Callable[[], bool]
 ) -> RenderedFetch:
-    kept = cache_headers(context, partition, read.chunk, request)
-    if request.if_none_match is not None and is_not_modified(request.if_none_match, kept.get("ETag")):
-        return RenderedFetch({STATUS: "304", **kept, **bounds_headers(partition)}, b"")
-    found, (offset, chunk) = None, read
-    is_large = chunk is not None and len(chunk.data) > PIECE_BYTES
-    if chunk is not None and is_large and request.media_type in (JSON, NDJSON) and may_stream():
+    offset, chunk = read
+    if chunk is None:
+        return _render(context, partition, request, read, form_of(request), NO_STORE)
+    if (found := _answer_now(context, partition, request, read, chunk, request.offset)) is not None:
+        return found
+    kept = NO_STORE
+    if chunk.next_offset <= partition.log.sealed_end:
+        kept = _cache_headers(context, partition, chunk, request, request.offset)
+    if len(chunk.data) > PIECE_BYTES and request.media_type in (JSON, NDJSON) and may_stream():
         found = await _stream(context, partition, request, offset, chunk, is_cached=kept is not NO_STORE)
     if found is None:
-        data = b"" if chunk is None else chunk.data
-        count_bytes(context, partition, len(data))
-        form, cost, is_packed = _form_and_cost(partition, request, data)
-        render_whole = partial(render, context, partition, request, read, form, kept)
+        count_bytes(context, partition, len(chunk.data))
+        form, cost, is_packed = _form_and_cost(partition, request, chunk.data)
+        render_whole = partial(_render, context, partition, request, read, form, kept)
         return await _render_by_cost(context, cost, render_whole, is_packed=is_packed)
     return found._replace(headers=kept | found.headers)
 
 
-def render(
+def _answer_now(
+    context: ReadContext, partition: Partition, request: FetchRequest, read: Read, chunk: Chunk, first: int | None
+) -> RenderedFetch | None:
+    """Returns an answer with a whole body; None if rendering it takes a thread or much time, or may be in pieces.
+
+    `first` is the offset that the fetch names, if it names one.
+    """
+    kept = NO_STORE
+    if chunk.next_offset <= partition.log.sealed_end:
+        kept = _cache_headers(context, partition, chunk, request, first)
+        if request.if_none_match is not None and is_not_modified(request.if_none_match, kept.get("ETag")):
+            return RenderedFetch({STATUS: "304", **kept, **bounds_headers(partition)}, b"")
+    data = chunk.data
+    form, cost, is_packed = _form_and_cost(partition, request, data)
+    if is_packed or cost >= TIMED_BYTES or cost > PIECE_BYTES:
+        return None
+    count_bytes(context, partition, len(data))
+    return _render(context, partition, request, read, form, kept)
+
+
+def _render(
     context: ReadContext, partition: Partition, request: FetchRequest, read: Read, form: Form, kept: dict[str, str]
 ) -> RenderedFetch:
     """Returns an answer with a whole body. `kept`: its headers for caches."""
@@ -268,30 +349,34 @@ async def _stream(
     return RenderedFetch(headers, first, rest.next)
 
 
-def cache_headers(
-    context: ReadContext, partition: Partition, chunk: Chunk | None, request: FetchRequest
+def _cache_headers(
+    context: ReadContext, partition: Partition, chunk: Chunk, request: FetchRequest, first: int | None
 ) -> dict[str, str]:
-    """Returns the headers for caches. Only records of sealed segments, read from a given offset, may be kept.
+    """Returns the headers for caches of records of sealed segments, which may be kept if their offset was given.
 
     A compacted topic's may not be kept: a key whose tombstone has gone would return from a cache.
     """
-    if chunk is None or chunk.next_offset > partition.log.sealed_end:
-        return NO_STORE
     is_exact = request.media_type == record_batch.MEDIA_TYPE and not (
         request.filters or partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
     )
-    return _sealed_headers(context, partition, chunk.next_offset, request, is_exact=is_exact)
+    return _sealed_headers(context, partition, chunk.next_offset, request, first, is_exact=is_exact)
 
 
 def _sealed_headers(
-    context: ReadContext, partition: Partition, next_offset: int, request: FetchRequest, *, is_exact: bool
+    context: ReadContext,
+    partition: Partition,
+    next_offset: int,
+    request: FetchRequest,
+    first: int | None,
+    *,
+    is_exact: bool,
 ) -> dict[str, str]:
-    if request.offset is None or partition.settings.is_compacted:
+    if first is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
     form = (request.media_type, request.max_records, request.value, request.ndjson, request.filters or ())
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
-    place = (topic_id, partition.number, request.offset, next_offset)
+    place = (topic_id, partition.number, first, next_offset)
     return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
 
 
@@ -311,7 +396,9 @@ def _find_place(context: ReadContext, partition: Partition, request: FetchReques
         return None
     count_bytes(context, partition, place.size_bytes)
     is_sealed = place.next_offset <= partition.log.sealed_end
-    kept = _sealed_headers(context, partition, place.next_offset, request, is_exact=True) if is_sealed else NO_STORE
+    kept = NO_STORE
+    if is_sealed:
+        kept = _sealed_headers(context, partition, place.next_offset, request, request.offset, is_exact=True)
     return kept | position_headers(partition, place.next_offset, record_batch.MEDIA_TYPE), place
 
 
@@ -360,6 +447,36 @@ async def read_many(
         _refused(entry.offset, source) if isinstance(source, EngineError) else parts[index]
         for index, (entry, source) in enumerate(zip(entries, sources, strict=True))
     ]
+
+
+def read_many_now(
+    context: ReadContext, entries: Sequence[PartitionRead], limits: Limits, partition_bytes_max: int | None = None
+) -> list[Part] | None:
+    """Returns what `read_many` returns; None if that takes a wait, a thread or much time, or if an entry has a problem.
+
+    It holds none of the budget, since it never waits.
+    """
+    if not context.local_budget.has_room(limits.max_bytes * RENDERED_COPIES):
+        return None
+    sources: dict[int, Source] = {}
+    try:
+        for step in range(len(entries)):
+            index = (limits.rotation + step) % len(entries)
+            source = find_source(context, entries[index])
+            if isinstance(source, EngineError):
+                return None
+            check_source(context, source)
+            sources[index] = source
+        chunks = read_batches_now(context, sources, limits.max_bytes, TIMED_BYTES, partition_bytes_max)
+    except (WouldBlock, OSError, EngineError):
+        return None
+    cost = sum(ENTRY_COST_BYTES + len(chunk.data) for chunk in chunks.values())
+    if cost >= TIMED_BYTES or any(is_compressed(chunk.data) for chunk in chunks.values()):
+        return None
+    for index, chunk in chunks.items():
+        count_bytes(context, sources[index].partition, len(chunk.data))
+    parts = _render_parts(context, sources, chunks, limits)
+    return [parts[index] for index in range(len(entries))]
 
 
 def _render_parts(

@@ -13,22 +13,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import penstock_codec
 from engine.errors import EngineError, OffsetAboveHighWatermark
-from engine.format.batch_header import is_compressed
+from engine.format.batch_header import has_no_records, is_compressed
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.high_watermark import PositionWaiters
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
-from engine.runtime.loop_waits import loop_waits
+from engine.runtime.disk import WouldBlock
+from engine.runtime.loop_waits import Bucket, loop_waits
+from engine.runtime.pending import Pending
 from gateway.connections.read_budget import ReadBudget
 from gateway.fetch.context import ReadContext
 from gateway.filters.filtered_batches import filter_batches
 from gateway.filters.record_filter import record_filter
 from gateway.routing.leader_failover import is_transient
+
+T = TypeVar("T")
 
 SHARE_BYTES_MIN = 16 * 1024  # a partition's share of a read: a smaller one costs more than it returns
 PAUSE_S = 0.002  # between two counts of readable bytes, so that busy partitions do not cause a count for each append
@@ -36,6 +40,19 @@ READS_AT_ONCE = 32  # from memory, before the loop runs other tasks
 FILTER_COST = 4 if penstock_codec.native is None else 1  # times that of rendering
 
 FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and the answer of a replaced leader may be wrong
+
+
+class Place(Protocol):
+    """An offset in a partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
 
 
 class PartitionRead(NamedTuple):
@@ -111,6 +128,25 @@ def check_serves(context: ReadContext, source: Source) -> None:
     context.partitions.replica(source.partition).check_serves_reads(from_follower=source.from_follower)
 
 
+def quiet_waits(context: ReadContext, places: Sequence[Place]) -> list[tuple[PositionWaiters, int]] | None:
+    """Returns the waiters, and the end to wait for, of places that are all readable and have no records yet.
+
+    None if one of them is otherwise, or is not of this process.
+    """
+    waits: list[tuple[PositionWaiters, int]] = []
+    owned_partition = context.partitions.owned_partition
+    try:
+        for one in places:
+            partition, offset = owned_partition(one.topic, one.topic_id, one.partition), one.offset
+            watermark = partition.watermark
+            if partition.offline is not None or not partition.log.log_start <= offset == watermark.position:
+                return None
+            waits.append((watermark.polls, offset + 1))
+    except EngineError:
+        return None
+    return waits
+
+
 async def confirm_sources(context: ReadContext, sources: Sequence[AnySource]) -> list[AnySource]:
     """Returns each source that is readable; in place of others, their errors.
 
@@ -150,32 +186,77 @@ async def confirm_offset(context: ReadContext, partition: Partition, offset: int
 # The wait
 
 
-class _AnyOf:
-    """One wait for the high watermarks of many partitions: `future` is done once one of them has moved."""
+class RecordWait(Pending[T]):
+    """One wait for records: until the high watermark of one of its partitions moves, or until a deadline.
 
-    __slots__ = ("future", "is_late")
+    It is itself among the waiters of each partition and of the deadline, until `end_wait`. A watermark that moves and
+    the deadline call `set_result`, which raises nothing: the caller is an append. `is_late`: the deadline has passed.
+    """
 
-    def __init__(self) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    __slots__ = ("_bucket", "_loop", "_waits", "is_late")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._waits: Sequence[tuple[PositionWaiters, int]] = ()
+        self._bucket: Bucket | None = None
         self.is_late = False
 
-    def done(self) -> bool:
-        return self.future.done()
-
     def set_result(self, position: object, /) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+        """Follows the end of the wait."""
+        raise NotImplementedError
+
+    def begin_wait(self, sources: Sequence[Source], deadline: float | None) -> None:
+        """Begins the wait, until a time of the loop's clock. All sources have just been found readable."""
+        waits: list[tuple[PositionWaiters, int]] = []
+        for partition, offset, _ in sources:
+            watermark = partition.watermark
+            end = max(watermark.position, offset) + 1
+            watermark.polls.add(end, self)
+            waits.append((watermark.polls, end))
+        self._waits = waits
+        if deadline is not None:
+            self._bucket = loop_waits(self._loop).deadlines.put(deadline, self, RecordWait.expire)
+
+    def end_wait(self) -> None:
+        """Ends the wait. No-op if it has ended."""
+        for polls, end in self._waits:
+            polls.give_up(end, self)
+        self._waits = ()
+        if self._bucket is not None:
+            self._bucket.pop(self, None)
+            self._bucket = None
+
+    def cancel(self) -> None:
+        self.end_wait()
+        super().cancel()
+
+    # As a waiter of high watermarks
+
+    def done(self) -> bool:
+        return self.is_over
 
     def set_exception(self, error: Exception, /) -> None:
         """Ends the wait as well: the next look at the partition finds the error."""
         self.set_result(0)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self.future.get_loop()
+        return self._loop
 
     def expire(self) -> None:
-        self.is_late = True
-        self.set_result(0)
+        if not self.is_over:
+            self.is_late = True
+            self.set_result(0)
+
+
+class _AnyOf(RecordWait[None]):
+    """The wait of a task."""
+
+    __slots__ = ()
+
+    def set_result(self, position: object, /) -> None:
+        self.end_wait()
+        self.complete(None)
 
 
 async def wait_readable(
@@ -252,26 +333,14 @@ async def _wait_for_any(sources: Sequence[AnySource], deadline: float | None, ov
 
     All entries have just been found readable.
     """
-    any_of = _AnyOf()
-    waits: list[tuple[PositionWaiters, int]] = []
-    for source in sources:
-        assert isinstance(source, Source), "it was found readable"
-        watermark = source.partition.watermark
-        end = max(watermark.position, source.offset) + 1
-        watermark.polls.add(end, any_of)
-        waits.append((watermark.polls, end))
-    bucket = None
-    if deadline is not None:
-        bucket = loop_waits(any_of.get_loop()).deadlines.put(deadline, any_of, _AnyOf.expire)
+    any_of = _AnyOf(asyncio.get_running_loop())
+    any_of.begin_wait([source for source in sources if isinstance(source, Source)], deadline)
     if over is not None:
         over.add_done_callback(any_of.set_result)
     try:
-        await any_of.future
+        await any_of
     finally:
-        for polls, end in waits:
-            polls.give_up(end, any_of)
-        if bucket is not None:
-            bucket.pop(any_of, None)
+        any_of.end_wait()
         if over is not None:
             over.remove_done_callback(any_of.set_result)
     return not (any_of.is_late or (over is not None and over.done()))
@@ -305,10 +374,10 @@ async def read_batches(
     for count, index in enumerate(full):
         if left <= 0:
             break
-        share = max(left // (len(full) - count), min(left, SHARE_BYTES_MIN))
         partition, offset, _ = sources[index]
+        share = _share(left, len(full) - count, partition_bytes_max)
         try:
-            chunk = await read_chunk(context, partition, offset, min(share, partition_bytes_max or share))
+            chunk = await read_chunk(context, partition, offset, share)
         except EngineError as error:
             found[index] = error
             continue
@@ -318,6 +387,39 @@ async def read_batches(
         if count % READS_AT_ONCE == READS_AT_ONCE - 1:
             await asyncio.sleep(0)
     return found
+
+
+def read_batches_now(
+    context: ReadContext, sources: Mapping[int, Source], max_bytes: int, at_most: int, partition_bytes_max: int | None
+) -> dict[int, Chunk]:
+    """Returns what `read_batches` returns, from memory, if that is no more than `at_most` bytes.
+
+    Raises WouldBlock, OSError, EngineError where that is needed.
+    """
+    found: dict[int, Chunk] = {}
+    full = [index for index, source in sources.items() if source.offset < source.partition.high_watermark]
+    left = max_bytes
+    for count, index in enumerate(full):
+        if left <= 0:
+            break
+        partition, offset, _ = sources[index]
+        share = _share(left, len(full) - count, partition_bytes_max)
+        data, chunk = partition.last_write.between(offset, partition.watermark.position), None
+        if data and len(data) <= min(share, at_most):
+            chunk = Chunk(data, partition.watermark.position)
+        elif offset >= partition.log.local_log_start:
+            chunk = context.reader.read_nowait(partition, offset, share, at_most)
+        if chunk is None:
+            raise WouldBlock
+        left, at_most = left - len(chunk.data), at_most - len(chunk.data)
+        found[index] = chunk
+    return found
+
+
+def _share(left_bytes: int, entries_left: int, partition_bytes_max: int | None) -> int:
+    """Returns the bytes that are read of the next entry."""
+    share = max(left_bytes // entries_left, min(left_bytes, SHARE_BYTES_MIN))
+    return min(share, partition_bytes_max or share)
 
 
 async def read_chunk(context: ReadContext, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
@@ -331,6 +433,21 @@ async def read_chunk(context: ReadContext, partition: Partition, offset: int, ma
             raise damaged(offset, end, f"of {partition.name} are missing on this disk and in the store")
         return chunk
     return await context.reader.read(partition, offset, max_bytes)
+
+
+def read_chunk_now(
+    context: ReadContext, partition: Partition, offset: int, max_bytes: int, at_most: int
+) -> Chunk | None:
+    """Reads records as `read_chunk` does, from memory, if that is no more than `at_most` bytes; else returns None."""
+    if offset < partition.log.local_log_start:
+        return None
+    try:
+        if data := partition.last_write.between(offset, partition.watermark.position):
+            return Chunk(data, partition.watermark.position)
+        chunk = context.reader.read_nowait(partition, offset, max_bytes, at_most)
+    except (WouldBlock, OSError, EngineError):
+        return None
+    return None if chunk is None or has_no_records(chunk.data) else chunk
 
 
 async def filter_chunk(context: ReadContext, partition: Partition, filters: tuple[str, ...], chunk: Chunk) -> Chunk:

@@ -15,8 +15,10 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
+from gateway.http.caching import STATUS
 from gateway.http.problems import ProblemFields
-from gateway.http.response import NextPiece
+from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece
+from gateway.wire.messages import AnswerForm
 
 P = TypeVar("P")
 
@@ -55,13 +57,25 @@ class RenderedFetch(NamedTuple):
     headers: dict[str, str]
     body: bytes | bytearray
     rest: NextPiece | None = None
+    form: AnswerForm | None = None  # of the headers, if several answers share them
 
 
-class CachedPoll(NamedTuple):
+class CachedPoll:
     """A whole answer of a long poll, and the size of the stored batches that it was rendered from."""
 
-    rendered: RenderedFetch
-    stored_bytes: int
+    __slots__ = ("_rendered", "stored_bytes")
+
+    def __init__(self, rendered: RenderedFetch, stored_bytes: int) -> None:
+        self._rendered = rendered
+        self.stored_bytes = stored_bytes
+
+    def again(self) -> RenderedFetch:
+        """Returns the answer for another poll: its headers are encoded once."""
+        rendered = self._rendered
+        if rendered.form is None and rendered.body and type(rendered.body) is bytes and STATUS not in rendered.headers:
+            form = AnswerForm(200, tuple(rendered.headers.items()), REQUEST_ID_HEADER, COMMON_HEADERS)
+            rendered = self._rendered = rendered._replace(form=form)
+        return rendered
 
 
 class RenderedCache(Generic[P]):

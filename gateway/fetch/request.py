@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import UNSET, Struct, UnsetType
@@ -22,6 +23,8 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 OFFERED = (JSON, NDJSON, record_batch.MEDIA_TYPE, EVENT_BATCH)
 WILDCARDS = ("", "*/*")  # of an Accept header: the first offered form
+
+OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")  # in a query
 
 Timestamp = Annotated[str | None, Text(64)]
 From = Annotated[str | None, Word(("earliest", "latest"))]
@@ -55,6 +58,8 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     answer, below its own high watermark. With `topic_id` no other topic of that name answers. `filters`: only records
     that pass them are in the answer. `may_be_placed`: the owner may answer with the place of the records in a file. A
     link carries all but `topic_id` as a map by the names of the fields, without those that are unset.
+
+    Requests whose queries differ in the offset alone share one: the `offset` of each is that of its query.
     """
 
     offset: int | None

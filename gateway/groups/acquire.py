@@ -29,7 +29,7 @@ from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGroup
 from gateway.groups.model.values import GroupView
-from gateway.groups.names import TopicNames, check_readable, check_topics, group_name, member_name
+from gateway.groups.names import TopicNames, check_readable, check_topics, find_topics, group_name, member_name
 from gateway.groups.share.values import (
     AcquireCall,
     Acquired,
@@ -108,7 +108,8 @@ async def _split_missing(
 
     A topic that the group has never read may be a mistake in its name. Raises Problem, UnknownTopic.
     """
-    topics = await check_topics(request, context, names, must_exist=False)
+    await find_topics(request, context, names, must_exist=False)
+    topics = check_topics(request, context, names, must_exist=False)
     for name in topics:
         await context.topics.refresh(name)
     missing = [name for name in topics if context.topics.get(name) is None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
@@ -37,11 +37,17 @@ class Assignments:
 
     async def check(self, grant: Grant) -> Grant:
         """Returns a grant of topics that the client may read and that this process knows. Raises Problem."""
-        for topic in {position.topic for position in grant.assignment}:
-            check_readable(self._request, topic)
+        for topic in self.check_rights(grant):
             if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
                 await self._context.topics.refresh(topic)
         return grant
+
+    def check_rights(self, grant: Grant) -> Collection[str]:
+        """Returns the topics of a grant, which the client may read. Raises Problem."""
+        topics = {position.topic for position in grant.assignment}
+        for topic in topics:
+            check_readable(self._request, topic)
+        return topics
 
     async def copy_dead_letters(self, call: PollCall, grant: Grant) -> Grant:
         """Copies the dead letters of a grant, and asks again for positions behind them.

@@ -33,7 +33,15 @@ from gateway.groups.hosting.calls import ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Grant, PollCall, Position, Slot, Token
-from gateway.groups.names import Subscribing, check_readable, check_subscription, client_of, group_name, member_name
+from gateway.groups.names import (
+    Subscribing,
+    check_readable,
+    check_subscription,
+    client_of,
+    find_topics,
+    group_name,
+    member_name,
+)
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import Problem, from_fields
 from gateway.http.query import Number, Text, read_query
@@ -72,7 +80,8 @@ async def group_events(request: Request, context: GroupContext) -> Response:
     subscribing = Subscribing(
         query.topics.split(",") if query.topics else UNSET, query.topics_pattern or UNSET, query.topics_exclude or ""
     )
-    topics, pattern = await check_subscription(request, context, subscribing, must_exist=token is None)
+    await find_topics(request, context, subscribing.topics or (), must_exist=token is None)
+    topics, pattern = check_subscription(request, context, subscribing, must_exist=token is None)
     if request.method == "HEAD":
         return Response(headers=dict(HEADERS))
     client = client_of(request)

@@ -9,7 +9,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import HEARTBEAT, LEAVE
 from gateway.groups.model.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
-from gateway.groups.names import Subscribing, Timeout, check_subscription, client_of, group_name, member_name
+from gateway.groups.names import (
+    Subscribing,
+    Timeout,
+    check_subscription,
+    client_of,
+    find_topics,
+    group_name,
+    member_name,
+)
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -45,7 +53,8 @@ async def group_heartbeat(request: Request, context: GroupContext) -> Response:
     if not body.member_epoch and body.topics is UNSET and body.topics_pattern is UNSET:
         raise Problem("invalid_body", "topics is missing: a member that joins names the topics that it reads")
     member_id = context.new_id() if body.member_id is UNSET else member_name(body.member_id)
-    topics, pattern = await check_subscription(request, context, body, must_exist=not body.member_epoch)
+    await find_topics(request, context, body.topics or (), must_exist=not body.member_epoch)
+    topics, pattern = check_subscription(request, context, body, must_exist=not body.member_epoch)
     call = HeartbeatCall(
         group,
         member_id,

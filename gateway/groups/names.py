@@ -61,9 +61,24 @@ def client_of(request: Request) -> Client:
     return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.client or "", rack)
 
 
-async def check_topics(
-    request: Request, context: GroupContext, names: Iterable[str], *, must_exist: bool
-) -> tuple[str, ...]:
+def unknown_topics(request: Request, context: GroupContext, names: Iterable[str], *, must_exist: bool) -> list[str]:
+    """Returns the topics that `check_topics` would miss, and that another node may have made."""
+    return [
+        name
+        for name in names
+        if (must_exist or not is_topic_name(name))
+        and context.topics.get(name) is None
+        and request.caller.allows(Right.READ, name)
+    ]
+
+
+async def find_topics(request: Request, context: GroupContext, names: Iterable[str], *, must_exist: bool) -> None:
+    """Waits for topics that another node may have made. Raises Problem."""
+    for name in unknown_topics(request, context, names, must_exist=must_exist):
+        await context.topics.refresh(name)
+
+
+def check_topics(request: Request, context: GroupContext, names: Iterable[str], *, must_exist: bool) -> tuple[str, ...]:
     """Returns the topics that a member wants to read. Raises Problem forbidden, UnknownTopic.
 
     A topic has to exist when the member joins. One that is deleted later ends no membership.
@@ -72,12 +87,11 @@ async def check_topics(
     for name in topics:
         check_readable(request, name)
         if must_exist or not is_topic_name(name):
-            await context.topics.refresh(name)
             context.topics.topic(name)
     return topics
 
 
-async def check_subscription(
+def check_subscription(
     request: Request, context: GroupContext, subscribing: Subscribing, *, must_exist: bool
 ) -> tuple[tuple[str, ...] | None, TopicPattern | None]:
     """Returns the topics that a member names and its expression. None: the request has neither.
@@ -86,7 +100,7 @@ async def check_subscription(
     """
     topics = None
     if subscribing.topics is not UNSET:
-        topics = await check_topics(request, context, subscribing.topics, must_exist=must_exist)
+        topics = check_topics(request, context, subscribing.topics, must_exist=must_exist)
     if subscribing.topics_pattern is UNSET:
         if subscribing.topics_exclude:
             raise Problem("invalid_body", "topics_exclude needs topics_pattern: it leaves out topics that match that")

@@ -12,21 +12,22 @@ each step may be repeated.
 from __future__ import annotations
 
 import asyncio
-import enum
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import orjson
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from engine.errors import EngineError
+from engine.runtime.loop_waits import loop_waits
+from engine.runtime.pending import Pending
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
-from gateway.fetch.reader import Limits, PartitionRead
+from gateway.fetch.reader import Limits, PartitionRead, quiet_waits
 from gateway.fetch.rendered_cache import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
@@ -34,8 +35,9 @@ from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
 from gateway.groups.core.failures import trim
 from gateway.groups.group_lag import find_bounds
-from gateway.groups.hosting.calls import RESET, ChangedCall
+from gateway.groups.hosting.calls import RESET
 from gateway.groups.hosting.coordinators import has_moved
+from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.membership import Owned
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Failure, Grant, PollCall, Position, ResetCall, Slot, Token
@@ -44,21 +46,26 @@ from gateway.groups.names import (
     Timeout,
     check_subscription,
     client_of,
+    find_topics,
     group_name,
     member_name,
+    unknown_topics,
 )
+from gateway.groups.poll_wait import Outcome, PollWait, Waits
 from gateway.groups.topic_priorities import TopicPriorities
-from gateway.http.json_body import read_json
+from gateway.http.json_body import parse_json, read_json
 from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
-from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.request import Handled, Request, response_of
+from gateway.http.response import JSON_TYPE, Response, form_of
 from gateway.http.response_compression import compress_response
 from gateway.routing.leader_failover import is_transient
+from gateway.routing.retry_budget import RetryBudget
 from gateway.wire.messages import SMALL_BYTES
 
 BELOW, ABOVE = "offset_below_log_start", "offset_above_high_watermark"
 TOKEN_CHARACTERS_MAX = 16_000_000  # 20,000 positions (positions_max) in topics with long names are 7 million
+_FORM = form_of(200, (JSON_TYPE,))  # of small answers
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
@@ -85,37 +92,64 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     rebalance_timeout_ms: Timeout | None = None
 
 
-class WaitingPoll(NamedTuple):
-    """A poll that has waited without a task (gateway/server/delayed_poll.py), and goes on with its grant."""
+class PollTarget(NamedTuple):
+    """The member that a poll names in its path."""
 
-    wish: PollRequest
-    call: PollCall
-    grant: Grant
+    group: str
+    member_id: str
 
 
-async def group_poll(request: Request, context: GroupContext) -> Response:
-    """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
-    if request.parsed is not None:
-        waiting: WaitingPoll = request.parsed
-        return await compress_response(
-            request, await _Poll(request, context, waiting.wish, waiting.call).answer(waiting.grant)
-        )
+def parse_target(request: Request) -> PollTarget:
+    """Returns the member that a poll is of. Raises Problem."""
     read_query(request, NoQuery)
+    return PollTarget(group_name(request), member_name(request.names["member"]))
+
+
+def group_poll(request: Request, context: GroupContext) -> Handled:
+    """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
+    target = request.parsed or parse_target(request)
     context.lifecycle.check_accepting()
-    group, member_id = group_name(request), member_name(request.names["member"])
-    wish = await read_json(request, PollRequest)
+    http = request.http
+    if request.body is None or "Content-Encoding" in request.headers:
+        return _read_and_poll(request, context, target)
+    body = http.bodies.read_now(request, http.request_body_bytes_max)
+    return _poll(request, context, target, parse_json(request, body, PollRequest))
+
+
+async def _read_and_poll(request: Request, context: GroupContext, target: PollTarget) -> Response:
+    """Waits for the body."""
+    return await response_of(_poll(request, context, target, await read_json(request, PollRequest)))
+
+
+def _poll(request: Request, context: GroupContext, target: PollTarget, wish: PollRequest) -> Handled:
+    """Goes on with the body of a poll. Raises Problem, EngineError."""
     try:
         record_filter(wish.filter)
     except InvalidCondition as error:
         raise Problem("invalid_body", f"filter: {error}") from None
     token = decode_token(wish.token) if wish.token else None
+    if wish.topics and unknown_topics(request, context, wish.topics, must_exist=token is None):
+        return _find_and_poll(request, context, target, wish, token)
+    return _begin(request, context, target, wish, token)
+
+
+async def _find_and_poll(
+    request: Request, context: GroupContext, target: PollTarget, wish: PollRequest, token: Token | None
+) -> Response:
+    """Waits for topics that another node may have made."""
+    await find_topics(request, context, wish.topics or (), must_exist=token is None)
+    return await response_of(_begin(request, context, target, wish, token))
+
+
+def _begin(
+    request: Request, context: GroupContext, target: PollTarget, wish: PollRequest, token: Token | None
+) -> Handled:
     failed = tuple(Failure(one.topic, one.partition, one.offset, one.error) for one in wish.failed)
     if failed:
         token = trim(token, failed)
-    topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
+    topics, pattern = check_subscription(request, context, wish, must_exist=token is None)
     call = PollCall(
-        group,
-        member_id,
+        *target,
         topics,
         token,
         (),
@@ -125,56 +159,163 @@ async def group_poll(request: Request, context: GroupContext) -> Response:
         pattern,
         failed=failed,
     )
-    return await compress_response(request, await _Poll(request, context, wish, call).answer())
+    return _Poll(request, context, wish, call).begin()
 
 
-class Outcome(enum.Enum):
-    """The outcome of a wait. NOTHING: the time is over, or the node drains."""
+class _Poll(Pending[Handled]):
+    """One poll. `_moved` has positions that replace those outside of their logs.
 
-    CHANGED = enum.auto()
-    READABLE = enum.auto()
-    NOTHING = enum.auto()
+    A poll of a coordinator of this process takes the steps by plain calls, each once. It goes on with a task where a
+    step has to wait for more than records, or is to be repeated.
+    """
 
+    __slots__ = ("_assignments", "_budget", "_call", "_context", "_delayed_until", "_ends_at", "_entries", "_grant",
+                 "_hosted", "_moved", "_reading", "_request", "_waiting", "_wish")  # fmt: skip
 
-class _Poll:
-    """One poll. `_moved` has positions that replace those outside of their logs."""
+    _budget: RetryBudget
+    _hosted: Hosted
+    _reading: Sequence[Position]
 
     def __init__(self, request: Request, context: GroupContext, wish: PollRequest, call: PollCall) -> None:
+        super().__init__()
         self._request = request
         self._context = context
         self._wish = wish
         self._call = call
-        self._budget = context.budgets.begin(wish.wait_ms)
+        self._ends_at = asyncio.get_running_loop().time() + wish.wait_ms / 1000
         self._assignments = Assignments(request, context, call.group)
+        self._grant: Grant | None = None
+        self._entries: Sequence[PartitionRead] = ()
         self._moved: dict[Slot, int] = {}
         self._delayed_until = math.inf  # then the first partition that waits for its failed record is read again
+        self._waiting: Pending[Any] | None = None  # the wait of this poll, by plain calls
 
-    async def answer(self, granted: Grant | None = None) -> Response:
-        """Returns the answer. `granted`: the grant of the call, if it has been made. Raises Problem, EngineError."""
+    # By plain calls
+
+    def begin(self) -> Handled:
+        """Makes the call of the poll. Returns the answer, or what comes to it. Raises Problem, EngineError."""
+        hosted = self._context.coordinators.present(self._call.group)
+        if hosted is None:
+            return self.answer()
+        try:
+            grant = hosted.grant(self._call)
+        except EngineError as error:
+            if _may_begin_again(error):
+                return self.answer()
+            raise
+        if self._must_wait(grant):
+            return self.answer(grant)
+        self._hosted = hosted
+        self._use(grant)
+        waits = quiet_waits(self._context.fetch.reads, self._reading)
+        is_checked = waits is not None and self._reading is grant.assignment  # each has an offset
+        if not is_checked and any(one.offset < 0 for one in grant.assignment):
+            return self.answer(grant)
+        if waits is None:  # in a turn of the loop that has time for this client
+            loop_waits().turns.call(id(self._request.connection), self._read_now)
+        elif self._may_wait():
+            self._waiting = wait = self._begin_wait(None, waits, hosted)
+            wait.then(self._end_wait)
+        else:
+            self._store(())
+        return self
+
+    def _must_wait(self, grant: Grant) -> bool:
+        """Returns whether a poll has to wait for more than records, or for some bytes of them. Raises Problem."""
+        topics = self._assignments.check_rights(grant)
+        is_unknown = any(self._context.topics.get(topic) is None for topic in topics)
+        return is_unknown or bool(grant.dead) or self._wish.min_bytes > 1
+
+    def cancel(self) -> None:
+        """Ends the wait. The commit of the poll is stored."""
+        super().cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _end_wait(self, outcome: Outcome | BaseException) -> None:
+        """Goes on after the wait. Raises nothing: the caller may be an append, or the call of another member."""
+        self._waiting = None
+        if outcome is Outcome.OVER:
+            self._store(())
+        elif outcome is Outcome.READABLE:
+            self._read_now()
+        else:
+            self._go_on(has_changed=outcome is Outcome.CHANGED)
+
+    def _read_now(self) -> None:
+        if self.is_over:
+            return
+        try:
+            parts = self._many_of().read_now(self._limits())
+        except Exception as error:
+            self.complete(error)
+            return
+        if parts is None or all(part.next_offset == one.offset for part, one in zip(parts, self._entries, strict=True)):
+            self._go_on()
+        else:
+            self._store(parts)
+
+    def _store(self, parts: Sequence[Part]) -> None:
+        """Answers once the commit is durable. Without parts there is nothing to read."""
+        assert self._grant is not None
+        sequence = self._grant.sequence
+        if not sequence:
+            self._complete(parts)
+            return
+        self._waiting = stored = self._hosted.wait_stored(sequence)
+        stored.then(lambda error: self._complete(parts) if error is None else self._go_on())
+
+    def _complete(self, parts: Sequence[Part]) -> None:
+        self._waiting = None
+        try:
+            response = self._response(parts) if parts else Response(self._empty_body())
+            if response.size_bytes < self._request.http.compress_bytes_min and not response.more:
+                response.form = _FORM
+                self.complete(response)
+            else:
+                self.complete(compress_response(self._request, response))
+        except Exception as error:
+            self.complete(error)
+
+    def _go_on(self, *, has_changed: bool = False) -> None:
+        """Goes on in a task, with the same grant: it meets again what could not be done by plain calls."""
+        self.complete(self.answer(self._grant, has_changed=has_changed))
+
+    # In a task
+
+    async def answer(self, granted: Grant | None = None, *, has_changed: bool = False) -> Response:
+        """Returns the answer. Raises Problem, EngineError.
+
+        `granted`: the grant of the call, if it has been made. `has_changed`: the assignment is another one since.
+        """
+        self._budget = self._context.budgets.begin(max(0, round(self._left_s() * 1000)))
+        return await compress_response(self._request, await self._answer(granted, has_changed=has_changed))
+
+    async def _answer(self, granted: Grant | None, *, has_changed: bool) -> Response:
         while True:
-            grant = await (self._assignments.check(granted) if granted else self._assignments.grant(self._call))
-            first = grant
+            first = grant = (
+                await self._assignments.check(granted) if granted else await self._assignments.grant(self._call)
+            )
             granted = None
             storing = start_task(self._assignments.wait_stored(first)) if first.sequence else None
             try:
                 grant = await self._assignments.copy_dead_letters(self._call, grant)
                 grant = await self._assignments.find_starts(self._call, grant)
-                reading = readable(self._wish, grant)
-                self._note_delays(grant)
-                entries = self._entries(reading)
-                parts = await self._read(entries, grant)
+                self._use(grant)
+                parts = None if has_changed else await self._read()
+                has_changed = False
                 if parts is None:
                     if storing is not None:
                         await storing
                     self._call = self._next_call(grant)
                     continue
-                if await self._has_moved(grant, reading, parts):
+                if await self._has_moved(grant, parts):
                     continue
                 if storing is not None:
                     await storing
                 if grant is not first:
                     await self._assignments.wait_stored(grant)
-                return self._response(grant, reading, entries, parts)
+                return self._response(parts)
             except EngineError as error:
                 if not _may_begin_again(error):
                     raise
@@ -185,37 +326,13 @@ class _Poll:
                 if storing is not None:
                     storing.cancel()
 
-    def _note_delays(self, grant: Grant) -> None:
-        left_ms = min((one.left_ms for one in grant.delayed), default=None)
-        now_s = asyncio.get_running_loop().time()
-        self._delayed_until = math.inf if left_ms is None else now_s + left_ms / 1000
-
-    def _next_call(self, grant: Grant) -> PollCall:
-        """Returns the call of a poll that holds no records and looks at its assignment again. It never joins again:
-
-        the member may have been removed meanwhile.
-        """
-        return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
-
-    def _entries(self, reading: Sequence[Position]) -> list[PartitionRead]:
-        if self._moved:
-            reading = [structs.replace(one, offset=self._moved.get(one.slot, one.offset)) for one in reading]
-        return [PartitionRead(one.topic, one.topic_id, one.partition, max(0, one.offset)) for one in reading]
-
-    async def _read(self, entries: Sequence[PartitionRead], grant: Grant) -> list[Part] | None:
+    async def _read(self) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
-        many: TopicPriorities | MultiFetch | None = None
-        if entries:
-            fetch, filters, bytes_max = self._context.fetch, self._wish.filter, grant.partition_bytes_max
-            if grant.priorities:
-                many = TopicPriorities(fetch, entries, filters, grant.priorities, bytes_max)
-            else:
-                many = MultiFetch(fetch, entries, filters, bytes_max)
-        searched_bytes = 0
-        while (outcome := await self._wait(many, grant)) is not Outcome.CHANGED:
+        many, searched_bytes = self._many_of() if self._reading else None, 0
+        while (outcome := await self._wait(many)) is not Outcome.CHANGED:
             if many is None:
                 return []
-            if outcome is Outcome.NOTHING:
+            if outcome is Outcome.OVER:
                 return [Part(one.offset, 0, [], None, b"") for one in many.entries]
             limits = self._limits()
             parts = await many.read_with_retries(limits)
@@ -224,37 +341,80 @@ class _Poll:
                 return parts
         return None
 
-    async def _wait(self, many: TopicPriorities | MultiFetch | None, grant: Grant) -> Outcome:
-        """Waits for records if there are none. CHANGED: so has the assignment meanwhile, and there is time left."""
-        found = None
-        if many is not None:
-            found = await many.check_available()
-            if found.size_bytes >= self._wish.min_bytes or found.has_problem:
+    async def _wait(self, many: TopicPriorities | MultiFetch | None) -> Outcome:
+        """Waits for records if there are none. OVER: there are none until the end. READABLE: there may be some."""
+        min_bytes = self._wish.min_bytes
+        while True:
+            waits: Waits | None = ()
+            if many is not None:
+                found = await many.check_available()
+                if found.size_bytes >= min_bytes or found.has_problem:
+                    return Outcome.READABLE
+                waits = many.quiet_waits() if min_bytes == 1 and not found.has_moved else None
+            if not self._may_wait():
                 return Outcome.READABLE
-        loop = asyncio.get_running_loop()
-        left_ms = self._budget.wait_left_ms
-        if left_ms <= 0 or self._context.lifecycle.is_draining:
-            return Outcome.READABLE
-        if self._delayed_until < loop.time() + left_ms / 1000:
-            left_ms = max(1, 1 + math.ceil((self._delayed_until - loop.time()) * 1000))
-        with self._context.fetch.long_polls.waiting(max(1, len(grant.assignment))):
-            changing = start_task(self._changed(grant, left_ms))
+            wait = self._begin_wait(many, waits, self._context.coordinators.present(self._call.group))
             try:
-                if many is None:
-                    await asyncio.wait([changing])
-                else:
-                    await many.wait(self._wish.min_bytes, left_ms / 1000, changing, found)
-                is_over = self._context.lifecycle.is_draining or self._budget.wait_left_ms <= 0
-                if not is_over and ((changing.done() and changing.result()) or loop.time() >= self._delayed_until):
-                    return Outcome.CHANGED
-                is_quiet = many is not None and many.is_quiet and self._wish.min_bytes == 1  # fewer bytes may have come
-                return Outcome.NOTHING if is_over and is_quiet else Outcome.READABLE
+                outcome = await wait
             finally:
-                changing.cancel()
+                wait.cancel()
+            if outcome is Outcome.OVER and not (many is not None and many.is_quiet and min_bytes == 1):
+                return Outcome.READABLE  # fewer bytes may have come
+            if outcome is not Outcome.READABLE or waits is None:
+                return outcome
 
-    async def _changed(self, grant: Grant, wait_ms: int) -> bool:
-        call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)
-        return await self._context.coordinators.wait_changed(self._call.group, call)
+    # For both
+
+    def _use(self, grant: Grant) -> None:
+        """Reads the partitions of a grant from now on."""
+        if grant is self._grant:
+            return
+        self._grant = grant
+        self._reading = readable(self._wish, grant)
+        left_ms = min((one.left_ms for one in grant.delayed), default=math.inf)
+        self._delayed_until = asyncio.get_running_loop().time() + left_ms / 1000
+
+    def _many_of(self) -> TopicPriorities | MultiFetch:
+        grant, reading = self._grant, self._reading
+        assert grant is not None
+        if self._moved:
+            reading = [structs.replace(one, offset=self._moved.get(one.slot, one.offset)) for one in reading]
+        self._entries = [PartitionRead(one.topic, one.topic_id, one.partition, max(0, one.offset)) for one in reading]
+        fetch, filters, bytes_max = self._context.fetch, self._wish.filter, grant.partition_bytes_max
+        if grant.priorities:
+            return TopicPriorities(fetch, self._entries, filters, grant.priorities, bytes_max)
+        return MultiFetch(fetch, self._entries, filters, bytes_max)
+
+    def _left_s(self) -> float:
+        return self._ends_at - asyncio.get_running_loop().time()
+
+    def _may_wait(self) -> bool:
+        return self._left_s() > 0 and not self._context.lifecycle.is_draining
+
+    def _begin_wait(
+        self, many: TopicPriorities | MultiFetch | None, waits: Waits | None, hosted: Hosted | None
+    ) -> PollWait:
+        """Begins to wait for records. `waits` are those of all partitions, if they are here and have no records.
+
+        `hosted`: the coordinator, if it is here.
+
+        Raises Problem too_many_long_polls.
+        """
+        assert self._grant is not None
+        wait = PollWait(self._context, self._call, self._grant)
+        wait.begin(self._ends_at, self._delayed_until, hosted)
+        if waits is not None:
+            wait.wait_quiet(waits)
+        elif many is not None:
+            wait.wait_bytes(many, self._wish.min_bytes, self._left_s())
+        return wait
+
+    def _next_call(self, grant: Grant) -> PollCall:
+        """Returns the call of a poll that holds no records and looks at its assignment again. It never joins again:
+
+        the member may have been removed meanwhile.
+        """
+        return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
 
     def _limits(self) -> Limits:
         wish, settings = self._wish, self._context.settings
@@ -265,7 +425,7 @@ class _Poll:
         max_bytes = sendable_bytes(self._request, min(max_bytes, settings.fetch_bytes_max))
         return Limits(max_bytes, max_records, value, rotation, as_lines=False)
 
-    async def _has_moved(self, grant: Grant, reading: Sequence[Position], parts: Sequence[Part]) -> bool:
+    async def _has_moved(self, grant: Grant, parts: Sequence[Part]) -> bool:
         """Moves positions that are outside of their logs, by the group's `start`: those below at most once each.
 
         A position above its log is reset to the end of the log. Else the committed position would be higher than the
@@ -273,7 +433,7 @@ class _Poll:
         """
         outside = [
             (one, part.problem)
-            for one, part in zip(reading, parts, strict=True)
+            for one, part in zip(self._reading, parts, strict=True)
             if part.problem is not None and part.problem.code in (BELOW, ABOVE) and one.slot not in self._moved
         ]
         if not outside or grant.start == "error":
@@ -299,14 +459,14 @@ class _Poll:
         call = ResetCall(self._call.group, lowered, force=True, resets=grant.resets)
         await self._context.coordinators.call(RESET, None, self._call.group, call)
 
-    def _response(
-        self, grant: Grant, reading: Sequence[Position], entries: Sequence[PartitionRead], parts: Sequence[Part]
-    ) -> Response:
+    def _response(self, parts: Sequence[Part]) -> Response:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
+        grant = self._grant
+        assert grant is not None
         failed = [part.problem for part in parts if part.problem is not None]
         documents = [
             {"topic": one.topic, "partition": one.partition, "problem": from_fields(part.problem).document()}
-            for one, part in zip(reading, parts, strict=True)
+            for one, part in zip(self._reading, parts, strict=True)
             if part.problem is not None
         ]
         if failed and len(failed) == len(parts):
@@ -314,7 +474,7 @@ class _Poll:
             problem.members = {**problem.members, "partitions": documents}
             raise problem
         bodies = [part.body for part in parts if part.problem is None and part.record_count]
-        head = _head(self._call, grant, self._delivered(grant, reading, entries, parts))
+        head = _head(self._call, grant, self._delivered(grant, parts))
         bodies += map(orjson.dumps, documents)
         texts = [head[:-1], b',"partitions":[']
         for number, one in enumerate(bodies):
@@ -323,25 +483,23 @@ class _Poll:
         headers = {"Content-Type": "application/json"}
         return Response(body, headers, 207 if failed else 200, more=more)
 
-    def _delivered(
-        self, grant: Grant, reading: Sequence[Position], entries: Sequence[PartitionRead], parts: Sequence[Part]
-    ) -> list[Position]:
+    def _empty_body(self) -> bytes:
+        """Returns the answer of a poll whose partitions had no records until its time was over."""
+        grant, reading = self._grant, self._reading
+        assert grant is not None
+        delivered = () if grant.auto_commit else (*_unread(grant, reading), *reading)
+        return _head(self._call, grant, delivered)[:-1] + b',"partitions":[]}'
+
+    def _delivered(self, grant: Grant, parts: Sequence[Part]) -> list[Position]:
         """Returns the positions that this delivery moves; all of them if tokens do not commit."""
         delivered = []
         if not grant.auto_commit:
-            delivered += _unread(grant, reading)
-        for one, read, part in zip(reading, entries, parts, strict=True):
+            delivered += _unread(grant, self._reading)
+        for one, read, part in zip(self._reading, self._entries, parts, strict=True):
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
         return delivered
-
-
-def empty_answer(call: PollCall, grant: Grant, wish: PollRequest) -> bytes:
-    """Returns the answer of a poll whose partitions had no records until its time was over."""
-    reading = readable(wish, grant)
-    delivered = () if grant.auto_commit else (*_unread(grant, reading), *reading)
-    return _head(call, grant, delivered)[:-1] + b',"partitions":[]}'
 
 
 def readable(wish: PollRequest, grant: Grant) -> Sequence[Position]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from engine.partition.high_watermark import PositionWaiters
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Available, Limits, PartitionRead
@@ -40,6 +41,13 @@ class TopicPriorities:
 
     async def check_available(self) -> Available:
         return await self._all.check_available()
+
+    def quiet_waits(self) -> list[tuple[PositionWaiters, int]] | None:
+        return self._all.quiet_waits()
+
+    def read_now(self, limits: Limits) -> list[Part] | None:
+        """Returns None: a level may have nothing, and then another one is read."""
+        return None if self._levels else self._all.read_now(limits)
 
     @property
     def is_quiet(self) -> bool:

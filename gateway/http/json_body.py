@@ -21,6 +21,11 @@ async def read_json(request: Request, shape: type[Any], default: Any = None, *, 
     """
     http = request.http
     body = await http.bodies.read(request, min(http.request_body_bytes_max, bytes_max))
+    return parse_json(request, body, shape, default)
+
+
+def parse_json(request: Request, body: bytes, shape: type[Any], default: Any = None) -> Any:
+    """Returns a body as `read_json` does. Raises Problem."""
     if not body.strip():
         if default is None:
             raise Problem("invalid_body", "a JSON body is required")

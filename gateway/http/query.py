@@ -7,7 +7,7 @@ field whose name is a keyword of Python ends in an underscore, which its name in
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote_to_bytes
 
@@ -124,12 +124,13 @@ def path_partition(request: Request) -> int:
     return partition_number(request.names["partition"])
 
 
-def min_partitions(request: Request) -> int:
-    """Returns how many partitions a topic must have for the path to name one of them."""
-    text = request.names.get("partition", "")
+@lru_cache(maxsize=1024)
+def min_partitions(text: str) -> int:
+    """Returns how many partitions a topic must have for a path with this text to name one of them."""
     return int(text) + 1 if _PARTITION.fullmatch(text) else 1
 
 
+@lru_cache(maxsize=1024)
 def partition_number(text: str) -> int:
     """Returns a partition number. It has one form: 00 is malformed. Raises Problem unknown_partition."""
     if not _PARTITION.fullmatch(text):

@@ -34,8 +34,16 @@ OCTET_STREAM = "application/octet-stream"  # RFC 9110 8.3: the type of a body wi
 _CONTENT_TYPE = istr("Content-Type")  # the look-up of an istr takes half the time of a plain text
 
 
-# The result of a handler: a response, one that is completed later, or a coroutine, for a request that must wait.
-Handled = Response | Pending[Response] | Coroutine[Any, Any, Response]
+# The result of a handler: a response, one that is completed later, or a coroutine, for a request that must wait. A
+# pending one may end with a coroutine: the rest of the request needs a task.
+Handled = Response | Pending[Any] | Coroutine[Any, Any, Response]
+
+
+async def response_of(handled: Handled) -> Response:
+    """Waits for a response. Raises what the handler raises."""
+    while not isinstance(handled, Response):
+        handled = await handled
+    return handled
 
 
 class Route(NamedTuple):
@@ -259,16 +267,6 @@ class RequestBodies:
         else:
             self.hold(request, size_bytes)
         return body
-
-    def hold_small(self, size_bytes: int) -> bool:
-        """Counts a body of less than COUNTED_BY_CONNECTION_BYTES until `release_small`. Returns False without room."""
-        if self.held_bytes + size_bytes > self._bytes_max:
-            return False
-        self.held_bytes += size_bytes
-        return True
-
-    def release_small(self, size_bytes: int) -> None:
-        self.held_bytes -= size_bytes
 
     def hold(self, request: Request, size_bytes: int) -> None:
         """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""

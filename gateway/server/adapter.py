@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 
@@ -20,21 +21,18 @@ from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.body import Body, BodyLimits
 from gateway.http.problems import Problem
 from gateway.http.request import Handled, Request
-from gateway.http.response import COMMON_HEADERS, NextPiece, Response
+from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece, Response
 from gateway.http.routes import RouteTable
 from gateway.server.context import ServerContext
-from gateway.server.delayed_fetch import DelayedFetches
-from gateway.server.delayed_poll import DelayedPolls
 from gateway.server.head_cache import HeadCache
 from gateway.server.requests import Requests
 from gateway.server.routes import routes_of
 from gateway.wire.connection import Connection
-from gateway.wire.exchange import Delayed, Exchange
+from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
 
 log = logging.getLogger("penstock.gateway")
 
-GROUPS_PATH = "/v1/groups/"
 NO_ROOM_PAUSE_S = 0.5  # before another look at the room of all answers, which other clients free
 WATCH_AFTER_S = 0.05  # most bodies have arrived by then, and need no watch
 
@@ -47,8 +45,6 @@ class Adapter:
         self.heads = HeadCache(
             self.requests, RouteTable(routes_of(context), answer_options), context.http, context.produce
         )
-        self._fetches = DelayedFetches(self.heads, self.requests, context.fetch, context.http.compress_bytes_min)
-        self._polls = DelayedPolls(self.heads, self.requests, context.groups, context.http)
         self._http = context.http
         self._limits = limits
         self.responses = context.responses
@@ -61,14 +57,6 @@ class Adapter:
 
     def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> bool:
         """Takes a whole request. It has a task only if its handler must wait. Returns True."""
-        delayed: Delayed | None = None
-        if head.method == "GET":
-            delayed = self._fetches.take(connection, stream_id, head)
-        elif head.path.startswith(GROUPS_PATH):
-            delayed = self._polls.take(connection, stream_id, head, body)
-        if delayed is not None:
-            connection.delayed.add(stream_id, delayed, len(body))
-            return True
         known = head.memo or self.heads.find(head)
         request = TakenRequest(
             self._http, head, known.route, known.names, known.headers, connection, body, None, known.parsed
@@ -87,7 +75,6 @@ class Adapter:
             self._http, exchange.head, known.route, known.names, known.headers, exchange.connection, whole, body,
             known.parsed,
         )  # fmt: skip
-        request.began = known.began
         if whole is not None:
             await self.answer(request, exchange, self.requests.begin(request, is_checked=known.is_checked))
             return
@@ -126,15 +113,17 @@ class Adapter:
         elif response.rest is not None or response.more:
             delayed.run(request.stream_id, request.head, _Sending(self, request, response))
         else:
-            self.responses.end_reservation(request)
-            headers, body = _whole(request, response)
-            delayed.complete(request.stream_id, response.status, headers, body)
+            if request.reserved_bytes:
+                self.responses.end_reservation(request)
+            body = b"" if request.head.method == "HEAD" else response.body
+            delayed.complete(request.stream_id, response.status, _headers(request, response, is_whole=True), body)
 
     async def send(self, request: Request, exchange: Exchange, response: Response) -> None:
         """Sends a response. Pieces of a large one wait until their client takes them."""
         self.responses.end_reservation(request)
         if response.rest is None:
-            headers, body = _whole(request, response)
+            body = b"" if request.head.method == "HEAD" else response.body
+            headers = _headers(request, response, is_whole=True)
             if not response.more or not body:
                 exchange.answer(response.status, headers, body)
                 return
@@ -144,7 +133,7 @@ class Adapter:
                     exchange.write(piece)
                 exchange.finish()
             return
-        exchange.begin(response.status, _headers(request, response))
+        exchange.begin(response.status, _headers(request, response, is_whole=False))
         exchange.write(response.body)
         try:
             await self._send_rest(exchange, response.rest)
@@ -177,17 +166,15 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
     return [*response.headers.items(), *COMMON_HEADERS, length], bytes(response.body)
 
 
-def _headers(request: Request, response: Response) -> list[Header]:
+def _headers(request: Request, response: Response, *, is_whole: bool) -> list[Header]:
+    """Returns the headers of a response. `is_whole`: its length is known."""
     own = response.headers.items() if response.form is None else response.form.before
-    return [*own, *request.answer_headers.items(), *COMMON_HEADERS]
-
-
-def _whole(request: Request, response: Response) -> tuple[list[Header], bytes | bytearray]:
-    """Returns headers and body of a whole response, the body as far as it is in one piece."""
-    headers = _headers(request, response)
-    if response.status not in _WITHOUT_LENGTH:
-        headers.append(("Content-Length", str(response.size_bytes)))
-    return headers, b"" if request.method == "HEAD" else response.body
+    origins = () if request.origin_headers is None else request.origin_headers.items()
+    headers = [*own, (REQUEST_ID_HEADER, request.id), *origins, *COMMON_HEADERS]
+    if is_whole and response.status not in _WITHOUT_LENGTH:
+        size_bytes = response.size_bytes if response.more else len(response.body)
+        headers.append(("Content-Length", str(size_bytes)))
+    return headers
 
 
 class TakenRequest(Request):
@@ -211,13 +198,16 @@ class TakenRequest(Request):
         else:
             self.connection.delayed.run(self.stream_id, self.head, self)
 
-    def receive(self, outcome: Response | BaseException) -> None:
+    def receive(self, outcome: Handled | BaseException) -> None:
         """Answers with a response, or with the failure of its handler. Raises nothing: the caller is an append."""
         if self._is_over:
             return
         try:
-            if type(outcome) is not Response and not isinstance(outcome, Exception):  # the process stops
-                self.connection.delayed.drop(self.stream_id)
+            if type(outcome) is not Response and not isinstance(outcome, Exception):
+                if isinstance(outcome, Coroutine):
+                    self.follow(outcome)
+                else:  # the process stops
+                    self.connection.delayed.drop(self.stream_id)
                 return
             response = self.adapter.requests.finish(self, outcome)
             self._is_over = True
@@ -237,10 +227,11 @@ class TakenRequest(Request):
         if self._is_over:
             return
         self._is_over = True
-        if isinstance(self._handled, Pending):
-            self._handled.cancel()
-        elif self._handled is not None and not isinstance(self._handled, Response):
-            self._handled.close()
+        handled, self._handled = self._handled, None
+        if isinstance(handled, Pending):
+            handled.cancel()
+        elif handled is not None and not isinstance(handled, Response):
+            handled.close()
         self.adapter.requests.abandon(self)
 
 

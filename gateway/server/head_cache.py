@@ -14,25 +14,21 @@ import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from msgspec import structs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from engine.format.batch import MEDIA_TYPE
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.access.hosts import is_host
 from gateway.fetch import request as fetch_request
-from gateway.fetch.request import JSON, NDJSON, FetchRequest
-from gateway.groups.names import NAME_CHARS_MAX
-from gateway.http.json_body import MEDIA_TYPES
+from gateway.fetch.request import OFFSET
+from gateway.groups.poll import parse_target
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
-from gateway.http.request import HttpContext, Request, Route, media_type_of
+from gateway.http.request import HttpContext, Request, Route
 from gateway.http.routes import RouteTable
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import own_key, own_sequence
 from gateway.produce.request import ProduceRequest, with_own
 from gateway.produce.request import parse as parse_produce
-from gateway.routing.leader_headers import FORWARD
 from gateway.server.requests import Requests
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import Header, RequestHead, VariedHead
@@ -49,19 +45,14 @@ _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeh
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
-_OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
-_FORMS = (JSON, NDJSON, MEDIA_TYPE)
 _SEQUENCED = ProduceRequest._fields.index("sequenced")  # the Idempotency-Key follows
 _new = tuple.__new__  # of a value without a frame for it
-_NOT_WAITING = ("Content-Encoding", "Penstock-Rack", FORWARD)  # a poll with one of them has a task
 
 
 class KnownHead(NamedTuple):
     """The values that follow from the head of a request. `parsed` is what its handler makes of it, if it is kept.
 
-    `is_checked`: its headers have passed the checks. `place` is the partition of a fetch that needs no task
-    (delayed_fetch.py), `member` has the group and the member of a poll that may wait without one (delayed_poll.py).
-    `began`: when the request came, by `time.perf_counter`, if it has waited.
+    `is_checked`: it has passed all checks but that of the token.
     """
 
     route: Route
@@ -69,9 +60,6 @@ class KnownHead(NamedTuple):
     headers: CIMultiDictProxy[str]
     parsed: Any = None
     is_checked: bool = False
-    place: tuple[str, int] | None = None
-    member: tuple[str, str] | None = None
-    began: float = 0.0
 
 
 class _Headers(NamedTuple):
@@ -97,8 +85,6 @@ class HeadCache:
     """The heads of one process's requests."""
 
     def __init__(self, requests: Requests, routes: RouteTable, http: HttpContext, produces: ProduceContext) -> None:
-        self.answered = 0  # requests whose heads are of hot routes, since the start
-        self.without_task = 0  # of these
         self.routes = routes
         self.requests = requests
         self._http = http
@@ -115,6 +101,8 @@ class HeadCache:
     def find(self, head: RequestHead) -> KnownHead:
         """Returns what follows from a head."""
         known: KnownHead | None = head.memo
+        if known is None and type(head) is VariedHead and not head.values:  # but for the offset it is like that one
+            known = head.like.memo
         if known is None:
             known = head.memo = self._hot(head) or self.read(head)
         return known
@@ -148,7 +136,7 @@ class HeadCache:
             return None
         headers, kept, own = found
         if method == "GET":
-            if target[2] is None or SSE in headers.get("Accept", "").lower():
+            if target[2] is None or target[1] in INTERNAL_TOPICS or SSE in headers.get("Accept", "").lower():
                 return None
             return self._known_fetch(head, found)
         if kept is None:
@@ -166,9 +154,7 @@ class HeadCache:
 
     def _like(self, known: KnownHead, head: VariedHead) -> KnownHead | None:
         """Returns what follows from a head that differs from a known one by its own values."""
-        if type(known.parsed) is not ProduceRequest:
-            known = self._with_offset(known, known.parsed, head.query)
-        elif (varied := _vary(known, known.parsed, head)) is not None:
+        if type(known.parsed) is ProduceRequest and (varied := _vary(known, known.parsed, head)) is not None:
             return varied
         texts: dict[str, str] = {}
         for name, value in head.own:
@@ -193,8 +179,8 @@ class HeadCache:
     def _known_fetch(self, head: RequestHead, found: _Headers) -> KnownHead | None:
         """Fetches that differ by their offset alone share what follows from the rest."""
         headers, kept, _ = found
-        offsets = _OFFSET.findall(head.query)
-        query = _OFFSET.sub("offset=0", head.query) if len(offsets) == 1 else head.query
+        offsets = OFFSET.findall(head.query)
+        query = OFFSET.sub("offset=0", head.query) if len(offsets) == 1 else head.query
         known = None if kept is None else self._fetches.get((kept, head.path, query))
         if known is None:
             route, names = self.routes.find(head.method, head.path)
@@ -203,36 +189,23 @@ class HeadCache:
             except Exception:  # as in _known_produce
                 return None
             known = KnownHead(route, names, headers, parsed, True)
-            topic, number = names["topic"], int(names["partition"])
-            is_canonical = names["partition"] == str(number) and topic not in INTERNAL_TOPICS
-            if is_canonical and _is_plain(parsed) and FORWARD not in headers:
-                known = known._replace(place=(topic, number))
             if kept is not None:
                 if len(self._fetches) >= KEPT_MAX:
                     self._fetches.clear()
                 self._fetches[kept, head.path, query] = known
             return known
-        known = self._with_offset(known, known.parsed, head.query)
         return known if known.headers is headers else known._replace(headers=headers)
 
     def _known_poll(self, head: RequestHead) -> KnownHead | None:
-        target = _POLL_TARGET.fullmatch(head.path) if head.method == "POST" and not head.query else None
-        if target is None or (found := self._headers_of(head)) is None:
+        is_poll = head.method == "POST" and not head.query and _POLL_TARGET.fullmatch(head.path)
+        if not is_poll or (found := self._headers_of(head)) is None:
             return None
-        headers = found.headers
         route, names = self.routes.find(head.method, head.path)
-        known = KnownHead(route, names, headers, is_checked=True)
-        is_plain = not any(name in headers for name in _NOT_WAITING)
-        if is_plain and media_type_of(headers.get("Content-Type")).name in MEDIA_TYPES:
-            group, member_id = target.groups()
-            if max(len(group), len(member_id)) <= NAME_CHARS_MAX:
-                return known._replace(member=(group, member_id))
-        return known
-
-    def _with_offset(self, known: KnownHead, parsed: FetchRequest, query: str) -> KnownHead:
-        """Returns a known fetch with the offset of this query, if it has one."""
-        offset = offset_of(query)
-        return known if offset is None else known._replace(parsed=structs.replace(parsed, offset=offset))
+        try:
+            target = parse_target(self._head_alone(head, route, names, found.headers))
+        except Exception:  # as in _known_produce
+            return None
+        return KnownHead(route, names, found.headers, target, is_checked=True)
 
     def _known_produce(self, head: RequestHead, headers: CIMultiDictProxy[str]) -> KnownHead | None:
         route, names = self.routes.find(head.method, head.path)
@@ -309,25 +282,7 @@ def _vary(known: KnownHead, wanted: ProduceRequest, head: VariedHead) -> KnownHe
     ):
         return None
     parsed = _new(ProduceRequest, (*wanted[:_SEQUENCED], sequenced, key, *wanted[_SEQUENCED + 2 :]))
-    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True, None, None, 0.0))
-
-
-def offset_of(query: str) -> int | None:
-    """Returns the offset that a query has."""
-    found = _OFFSET.search(query)
-    return None if found is None else int(found[1])
-
-
-def _is_plain(wanted: FetchRequest) -> bool:
-    """Returns whether a fetch is of one offset, for any record, without conditions, in one of the forms of records."""
-    return (
-        not wanted.filters
-        and wanted.offset is not None
-        and wanted.min_bytes == 1
-        and wanted.if_none_match is None
-        and wanted.rack is None
-        and wanted.media_type in _FORMS
-    )
+    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True))
 
 
 def _name_host(headers: CIMultiDict[str], authority: str, *, is_http1: bool) -> None:

@@ -14,7 +14,6 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable
 
 from multidict import CIMultiDictProxy, istr
 
@@ -25,9 +24,8 @@ from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import min_partitions
-from gateway.http.request import Handled, Request
+from gateway.http.request import Handled, Request, response_of
 from gateway.http.response import Response
-from gateway.http.rights import Right
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
@@ -68,9 +66,9 @@ class Requests:
     def begin(self, request: Request, *, is_checked: bool = False) -> Handled:
         """Counts and checks a request, and calls its handler. Raises nothing: a failure is the response.
 
-        `is_checked`: its headers are those of a request that has passed the checks. `finish` or `abandon` follows.
+        `is_checked`: its head has passed all checks but that of the token. `finish` or `abandon` follows.
         """
-        request.began = request.began or time.perf_counter()
+        request.began = time.perf_counter()
         given = request.headers.get(_REQUEST_ID)
         if given is None or not REQUEST_ID.fullmatch(given):
             given = f"{self._id_prefix}-{next(self._ids):x}"
@@ -79,12 +77,12 @@ class Requests:
         names, route = request.names, request.route
         try:
             if is_checked:
-                if self.access.tokens is not None or route.need is Right.READ:
+                if self.access.tokens is not None:
                     self.access.check(request)
             else:
                 self.check(request)
             if "topic" in names and self._topics.lacks(
-                names["topic"], min_partitions(request) if "partition" in names else 1
+                names["topic"], min_partitions(names["partition"]) if "partition" in names else 1
             ):
                 return self._find_topic(request)
             return route.handler(request, route.context)
@@ -97,7 +95,7 @@ class Requests:
         Raises ConnectionResetError, CancelledError: the client has left.
         """
         try:
-            response = handled if isinstance(handled, Response) else await handled
+            response = handled if isinstance(handled, Response) else await response_of(handled)
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent
@@ -141,29 +139,13 @@ class Requests:
 
     def _release(self, request: Request) -> None:
         self._bodies.release(request)
-        self.count_ended()
+        self._metrics.requests_in_flight.value -= 1
 
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
-        await self._topics.refresh(request.names["topic"], min_partitions(request))
-        handled = request.route.handler(request, request.route.context)
-        return handled if isinstance(handled, Response) else await handled
-
-    def count_begun(self) -> None:
-        """Counts a request that is under way, until `count_ended`."""
-        self._metrics.requests_in_flight.value += 1
-
-    def count_ended(self) -> None:
-        self._metrics.requests_in_flight.value -= 1
-
-    def leave(self, operation: str, response: Response, seconds: float, request: Callable[[], Request]) -> None:
-        """Counts an answer, and logs it if it is to be logged. `request` returns the request, for a line of the log."""
-        if not response.is_streamed:  # a stream has counted itself at its beginning
-            answers = self._metrics.answers[operation, response.status]
-            answers.count += 1
-            answers.observe(seconds)
-        if seconds >= self.log.least_s or response.status >= 500:
-            self.log.log_answer(request(), response, seconds)
+        names = request.names
+        await self._topics.refresh(names["topic"], min_partitions(names.get("partition", "")))
+        return await response_of(request.route.handler(request, request.route.context))
 
     def failure(self, request: Request, error: Exception) -> Response:
         """Returns the answer to a request that has failed."""
@@ -212,13 +194,6 @@ class Requests:
             _check_transfer_coding(headers)
         if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
             _check_common_headers(request)
-
-    def request_id(self, headers: CIMultiDictProxy[str]) -> str:
-        """Returns the id that the client gave, else a new one."""
-        given = headers.get(_REQUEST_ID)
-        if given is not None and REQUEST_ID.fullmatch(given):
-            return given
-        return f"{self._id_prefix}-{next(self._ids):x}"
 
 
 def _check_common_headers(request: Request) -> None:

@@ -18,7 +18,7 @@ from gateway.access.access import limits_of
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
-from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
+from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable, find_topics
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -198,7 +198,8 @@ def _begin(request: Request, context: PushContext) -> tuple[Sender, str]:
 
 
 async def _check_topics(request: Request, context: PushContext, names: list[str]) -> tuple[str, ...]:
-    topics = await check_topics(request, context.groups, names, must_exist=True)
+    await find_topics(request, context.groups, names, must_exist=True)
+    topics = check_topics(request, context.groups, names, must_exist=True)
     partitions = sum(context.groups.topics.topic(name).record.partitions for name in topics)
     if partitions > PARTITIONS_MAX:
         raise Problem("invalid_body", f"the topics have {partitions} partitions, {PARTITIONS_MAX} are allowed")

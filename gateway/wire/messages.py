@@ -90,9 +90,6 @@ class Varying(NamedTuple):
     length: int = -1  # Content-Length
 
 
-NOTHING_VARIES = Varying(())
-
-
 class VariedHead(RequestHead):
     """A head that differs from `like` in nothing but its length, the `offset` of its query, and these `values`.
 

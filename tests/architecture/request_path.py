@@ -126,13 +126,31 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
             await produce()
             await polling
 
+        token = ""
+
+        async def group_poll(wait_ms: int = 0) -> None:
+            nonlocal token
+            wish = {"token": token, "topics": ["t"], "wait_ms": wait_ms}
+            async with client.post("/v1/groups/g/members/m/poll", json=wish) as answer:
+                token = (await answer.json())["token"]
+
+        async def woken_group_poll() -> None:
+            polling = asyncio.create_task(group_poll(10_000))
+            while not node.long_polls.open:
+                await asyncio.sleep(0.001)
+            await produce()
+            await polling
+
         produces, fetches, polls = await recorded(produce), await recorded(fetch), await recorded(long_poll)
         produces_all = await recorded(lambda: produce("all"))
+        await group_poll()
+        group_polls = await recorded(woken_group_poll)
         return {
             "produce with acks=1": shortest(one.path() for one in produces),
             "produce with acks=all": shortest(one.path() for one in produces_all),
             "fetch": shortest(one.path() for one in fetches),
             "long poll and the produce that wakes it": shortest(one.path() for one in polls),
+            "poll of a group and the produce that wakes it": shortest(one.path() for one in group_polls),
         }
 
 

@@ -25,6 +25,7 @@ from engine.partition.partition import Partition
 from engine.producers.appends import Appended
 from engine.runtime.clock import Clock
 from engine.runtime.loop_waits import loop_waits
+from engine.runtime.pending import Pending
 from engine.runtime.tasks import in_background
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.errors import CoordinatorMoved
@@ -43,11 +44,25 @@ Member = tuple[str, str]  # group and member id
 
 
 class Watch(Protocol):
-    """An open poll of a member: a future, or a value that acts in the same call."""
+    """An open poll of a member. It acts in the same call, and raises nothing."""
 
-    def done(self) -> bool: ...
-    def set_result(self, result: bool, /) -> None: ...
-    def set_exception(self, error: Exception, /) -> None: ...
+    def note_changed(self) -> None:
+        """Ends the wait: the assignment of the member is another one."""
+
+    def complete(self, outcome: EngineError, /) -> None:
+        """Ends the wait: the coordinator has ended."""
+
+
+class _Change(Pending[bool]):
+    """The wait of another process for another assignment; False: it was not in time."""
+
+    __slots__ = ()
+
+    def note_changed(self) -> None:
+        self.complete(True)
+
+    def expire(self) -> None:
+        self.complete(False)
 
 
 class _Decision(NamedTuple):
@@ -89,7 +104,7 @@ class Hosted:
         self._pending_rows = 0
         self._appending: asyncio.Future[Appended] | None = None
         self._sequence = self._stored = 0
-        self._storing: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._storing: deque[tuple[int, Pending[None]]] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._watching: defaultdict[Member, set[Watch]] = defaultdict(set)
 
@@ -161,34 +176,40 @@ class Hosted:
         grant, sequence = self.decide(lambda core, now, source: core.poll(call, now, source), call)
         return structs.replace(grant, hosting=self.hosting, sequence=sequence or self.prove_lead(0))
 
-    async def wait_stored(self, sequence: int) -> None:
-        """Waits until the records up to `sequence` are committed. Raises the error of their append."""
-        if sequence > self._stored:
-            if self.error is not None:
-                raise self.error
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._storing.append((sequence, future))
-            await future
+    def wait_stored(self, sequence: int) -> Pending[None]:
+        """Returns a pending that ends once the records up to `sequence` are committed, or with their append's error."""
+        pending: Pending[None] = Pending()
+        if sequence <= self._stored:
+            pending.complete(None)
+        elif self.error is not None:
+            pending.complete(self.error)
+        else:
+            self._storing.append((sequence, pending))
+        return pending
 
     async def wait_changed(self, group: str, member_id: str, version: int, wait_ms: int) -> bool:
         """Waits until a member's assignment is of another version; False: it was not in time. Keeps its session."""
+        change = _Change()
+        if not self.watch(group, member_id, version, change):
+            return True
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        bucket = loop_waits().deadlines.put(deadline, change, _Change.expire)
+        try:
+            return await change
+        finally:
+            bucket.pop(change, None)
+            self.unwatch(group, member_id, change)
+
+    def watch(self, group: str, member_id: str, version: int, watch: Watch) -> bool:
+        """Ends a watch once a member's assignment is not of this version. Keeps its session, until `unwatch`.
+
+        Returns False if it is of another one already; then nothing is watched.
+        """
         if self.coordinator.wait(group, member_id, self.now(), 1) != version:
             self.coordinator.wait(group, member_id, self.now(), -1)
-            return True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        self._watching[group, member_id].add(future)
-        try:
-            return await loop_waits().deadlines.done_by(loop.time() + wait_ms / 1000, future)
-        except TimeoutError:
             return False
-        finally:
-            self.unwatch(group, member_id, future)
-
-    def watch(self, group: str, member_id: str, watch: Watch) -> None:
-        """Ends a watch once the assignment of a member is not that of now. Keeps its session, until `unwatch`."""
-        self.coordinator.wait(group, member_id, self.now(), 1)
         self._watching[group, member_id].add(watch)
+        return True
 
     def unwatch(self, group: str, member_id: str, watch: Watch) -> None:
         self.coordinator.wait(group, member_id, self.now(), -1)
@@ -200,12 +221,12 @@ class Hosted:
     def close(self, error: EngineError) -> None:
         """Ends all waits: this coordinator was replaced, or its records could not be stored."""
         self.error = error
-        for _, future in self._storing:
-            _end_wait(future, error)
+        storing, self._storing = self._storing, deque()
+        for _, pending in storing:
+            pending.complete(error)
         moved = CoordinatorMoved("the group's coordinator has ended")  # an open poll has nothing to store: it goes on
-        for watch in [watch for watching in self._watching.values() for watch in watching]:  # some act in the same call
-            _end_wait(watch, moved)
-        self._storing.clear()
+        for watch in [watch for watching in self._watching.values() for watch in watching]:  # they act in the same call
+            watch.complete(moved)
         self._watching.clear()
 
     async def wait_written(self) -> None:
@@ -270,22 +291,11 @@ class Hosted:
 
     def _end_waits(self, sequence: int, error: EngineError | None) -> None:
         while self._storing and self._storing[0][0] <= sequence:
-            _, future = self._storing.popleft()
-            if error is not None:
-                _end_wait(future, error)
-            elif not future.done():
-                future.set_result(None)
+            _, pending = self._storing.popleft()
+            pending.complete(error)
 
     def _wake(self) -> None:
         for member in self.coordinator.woken:
             for watch in tuple(self._watching.get(member, ())):
-                if not watch.done():
-                    watch.set_result(True)
+                watch.note_changed()
         self.coordinator.woken.clear()
-
-
-def _end_wait(wait: asyncio.Future[None] | Watch, error: EngineError) -> None:
-    if not wait.done():
-        wait.set_exception(error)
-        if isinstance(wait, asyncio.Future):
-            wait.exception()  # its waiter may have left

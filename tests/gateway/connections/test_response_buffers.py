@@ -48,24 +48,6 @@ def test_what_is_taken_counts_no_longer(node):
     assert repr(node.answers) == "ResponseBuffers(connections=0, size_bytes=0)"
 
 
-def test_there_is_room_where_a_response_would_be_accepted(node):
-    one, other = connection(), connection()
-    assert node.answers.has_room(one, 10 * MIB), "a connection without unsent responses takes one of any size"
-    for size_bytes in (MIB, MIB, MIB):
-        assert node.answers.has_room(one, size_bytes)
-        node.answers.give(one, size_bytes)
-        one.unsent_bytes += size_bytes
-    assert not node.answers.has_room(one, 1), "the bound of the connection"
-    assert node.answers.has_room(other, MIB)
-    node.answers.give(other, MIB)
-    other.unsent_bytes = MIB
-    assert not node.answers.has_room(connection(), 1), "the bound of all"
-    assert node.answers.refused == 0
-    one.unsent_bytes = 0
-    node.now += REFRESH_S
-    assert node.answers.has_room(connection(), 1)
-
-
 def test_small_responses_are_not_counted_nor_those_without_a_body(node):
     node.give(connection(), COUNTED_BYTES - 1)
     node.answers.count(request_of(connection=connection(), method="HEAD"), MIB)

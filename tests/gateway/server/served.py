@@ -34,11 +34,11 @@ class Counts:
 
     @property
     def answered(self) -> int:
-        return self._checked + self.heads.answered
+        return self._checked
 
     @property
     def without_task(self) -> int:
-        return self._sent_now + self.heads.without_task
+        return self._sent_now
 
     def _count_begun(self, request: Request, *, is_checked: bool = False) -> Handled:
         self._checked += is_checked

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from gateway.fetch.fetch import PendingFetch
 from gateway.server.adapter import TakenRequest
-from gateway.server.delayed_fetch import DelayedFetch
 from gateway.server.head_cache import HeadCache
 from gateway.server.requests import Requests
 from gateway.settings import NodeSettings
@@ -20,7 +20,7 @@ WAIT = "/v1/topics/quiet/partitions/0/records?offset=0&wait_ms=60000"
 
 
 @pytest.mark.parametrize(("where", "name"), [
-    (TakenRequest, "follow"), (Requests, "finish"), (DelayedFetch, "_give"), (HeadCache, "find"),
+    (TakenRequest, "follow"), (Requests, "finish"), (PendingFetch, "_answer"), (HeadCache, "find"),
 ])  # fmt: skip
 async def test_an_exception_outside_of_a_handler_ends_one_request(tmp_path, monkeypatch, where, name):
     """Before the fix the first closed the connection, and the second left the client and those behind it waiting."""
@@ -33,7 +33,7 @@ async def test_an_exception_outside_of_a_handler_ends_one_request(tmp_path, monk
         await asyncio.sleep(0.01)
         with monkeypatch.context() as planted:
             planted.setattr(where, name, lambda *_, **__: 1 / 0)
-            path, method = (FETCH, "GET") if where is DelayedFetch else (RECORDS, "POST")
+            path, method = (FETCH, "GET") if where is PendingFetch else (RECORDS, "POST")
             stream_id = peer.send(method, path, TEXT, b"" if method == "GET" else b"1")
             if method == "GET":
                 assert await over_http1(place, "POST", RECORDS, TEXT, b"1") == 200

@@ -8,6 +8,7 @@ import pytest
 
 from engine.errors import AckTimeout, StorageFull
 from engine.format import batch as record_batch
+from engine.runtime.pending import Pending
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.hosted import BATCH_BYTES, Hosted
 from gateway.groups.model.errors import CoordinatorMoved
@@ -105,8 +106,8 @@ async def test_a_full_disk_refuses_the_calls_that_wait_for_it_and_ends_open_poll
     log.acknowledgements.put_nowait(None)
     await asyncio.wait_for(hosted.wait_stored(stored), 60)
     refused = [configure(hosted, "a"), configure(hosted, "b")]
-    waiting = [asyncio.ensure_future(hosted.wait_stored(one)) for one in refused]
-    poll: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    waiting = [asyncio.ensure_future(hosted.wait_stored(sequence)) for sequence in refused]
+    poll: Any = Pending()
     hosted._watching[GROUP, "m"].add(poll)
     await asyncio.sleep(0)
     log.acknowledgements.put_nowait(StorageFull("no space is left"))
