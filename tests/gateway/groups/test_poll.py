@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_while_its_commit_is_stored_is_not_answered(
     await scene.append()
     token = token_of(await scene.poll("a", token=token))
     storing: Pending[None] = Pending()
-    monkeypatch.setattr(Hosted, "stored", lambda *_: storing)
+    monkeypatch.setattr(Hosted, "wait_stored", lambda *_: storing)
     leaving = asyncio.create_task(scene.poll("a", token=token))
     async with asyncio.timeout(60):
         while storing._receive is None:
