@@ -48,6 +48,25 @@ class ClusterSettings:
             "brackets."
         ),
     )
+    zookeeper_tls_ca: str = setting(
+        "",
+        why="The file with the CA of ZooKeeper's certificates, the only one that is trusted. With it connections to "
+        "ZooKeeper use TLS and check the name of the host. Empty: plain.",
+    )
+    zookeeper_tls_cert: str = setting(
+        "", why="This node's certificate for ZooKeeper, a PEM chain. Renewed files count at the next connection."
+    )
+    zookeeper_tls_key: str = setting("", why="The private key of zookeeper_tls_cert, PEM without a password.")
+    zookeeper_login_file: str = setting(
+        "",
+        why="A file with one line, user:password, with which the node logs in to ZooKeeper (digest). The same for all "
+        "nodes; the password has 32 or more random characters. Needs zookeeper_tls_ca: it is sent as it is.",
+    )
+    zookeeper_acl: bool = setting(
+        False,
+        why="New keys in ZooKeeper are for zookeeper_login_file only. All nodes must log in before. "
+        "`penstock coordination secure` does the same with the keys that are there.",
+    )
     internal_port_base: int = setting(
         0,
         minimum=0,

@@ -21,6 +21,7 @@ from gateway.links.addresses import check_advertised_url, check_direct_url, chec
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import allowed_targets
 from penstock.units import MEANING, kind_of, with_units
+from replication.coordination.zookeeper_security import ZookeeperSecurity
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
@@ -174,6 +175,7 @@ def _check_relations(settings: NodeSettings) -> None:
         hint = "give 0 for never, or at least 1000: each time replaces an object of the store"
         raise StartRefused(f"accepted_counts_ms is {settings.accepted_counts_ms}", hint=hint)
     _check_cluster(settings)
+    _check_zookeeper(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
@@ -197,6 +199,26 @@ def _check_cluster(settings: NodeSettings) -> None:
     for directory in settings.directories:
         if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
             raise StartRefused(f"the store {settings.store} is inside the data directory of one node", hint=hint)
+
+
+def _check_zookeeper(settings: NodeSettings) -> None:
+    """Check how ZooKeeper is reached, and read the files. Raises StartRefused."""
+    given = [name for name in NODE_RULES if name.startswith("zookeeper_") and getattr(settings, name)]
+    if given and (not settings.coordination or settings.is_embedded):
+        text = f"{' and '.join(given)} is given, and the node does not use ZooKeeper"
+        raise StartRefused(text, hint="set --coordination zookeeper://…, or omit it")
+    zookeeper_security(settings).check()
+
+
+def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:
+    """Return how this node reaches ZooKeeper."""
+    return ZookeeperSecurity(
+        settings.zookeeper_tls_ca,
+        settings.zookeeper_tls_cert,
+        settings.zookeeper_tls_key,
+        settings.zookeeper_login_file,
+        settings.zookeeper_acl,
+    )
 
 
 def check_certificate(cert: str, key: str) -> None:
