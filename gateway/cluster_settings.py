@@ -73,6 +73,22 @@ class ClusterSettings:
         maximum=65_000,
         why="Shard i listens for other nodes on this port plus i. 0: free ports. Set it if there is a firewall.",
     )
+    internal_tls: str = setting(
+        "off",
+        choices=("off", "accept", "dial", "require"),
+        why="TLS between nodes. A cluster goes from one word to the next by a rolling restart. accept: takes TLS and "
+        "plain. dial: also uses TLS with every node that has it. require: refuses plain. off: the network between the "
+        "nodes is trusted.",
+    )
+    internal_tls_ca: str = setting(
+        "", why="The file with the private CA of the nodes' certificates, the only one that is trusted between nodes."
+    )
+    internal_tls_cert: str = setting(
+        "",
+        why="This node's certificate for other nodes, a PEM chain with the URI `penstock://<cluster id>/node/<id>`. "
+        "Renewed files count for new connections.",
+    )
+    internal_tls_key: str = setting("", why="The private key of internal_tls_cert, PEM without a password.")
     session_timeout_ms: int = setting(
         6 * SECOND_MS,
         minimum=400,

@@ -27,6 +27,7 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from gateway.links.link import Answer, Busy, Handler, handler
+from gateway.links.node_tls import OFF
 from gateway.settings import NodeSettings
 from node.child_processes import ChildProcesses
 from node.cluster.operations import ClusterOperator
@@ -35,6 +36,7 @@ from node.cluster.standalone_import import DirectoryImport
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from node.process_calls import PartitionNumber
+from node.setup.setting_sources import node_tls
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.keys import partition_name
 from replication.cluster.membership import OwnNode
@@ -149,6 +151,9 @@ class ClusterMember:
         await self._sessions.use_directory(first)
         if self._identity is None:
             await self._acquire_identity(first, catalog)
+        assert self._identity is not None
+        check = partial(node_tls, self._settings, self._identity.cluster_id)
+        await self._in_thread(check)  # else each shard would find the wrong file
         if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_shutdown, self._new_id)
             self._own.registration_state = await self._in_thread(load)
@@ -392,6 +397,7 @@ async def create_member(
         version("penstock-server"),
         tuple(shard_urls),
         tuple(internal_urls),
+        settings.internal_tls != OFF,
         save_registration_state=save,
     )
     member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)

@@ -31,6 +31,7 @@ from gateway.settings import NodeSettings
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, ShardTask, TopicChanges
 from node.process_calls import PartitionNumber
 from node.setup.listener import Listener
+from node.setup.setting_sources import node_tls
 from replication.cluster.values import (
     Outcome,
     Proposal,
@@ -60,7 +61,7 @@ class ShardCluster:
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
         self.topic_finder = TopicFinder(self._find_topic)
-        self.credentials = Credentials(cluster.cluster_id, cluster.secret)
+        self.credentials = Credentials(cluster.cluster_id, cluster.secret, node_tls(task.settings, cluster.cluster_id))
         self._task = task
         self._port = cluster.internal_port
         self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_max_ms)
@@ -156,7 +157,12 @@ class ShardCluster:
             await self._pause(shard.committer, is_paused)
             return None, b""
 
+        async def renew_internal_tls(_: None, __: bytes) -> tuple[None, bytes]:
+            await asyncio.to_thread(self.credentials.tls.renew)
+            return None, b""
+
         return {
+            "renew_internal_tls": handler(NoneType, renew_internal_tls),
             "leader_epochs": handler(NoneType, leader_epochs),
             "pause": handler(bool, pause),
             "nodes": sync_handler(NodesFields, self._apply_nodes),
@@ -179,6 +185,7 @@ class ShardCluster:
 
     def _apply_nodes(self, plain: NodesFields) -> None:
         self.view.put_plain_nodes(plain)
+        self.credentials.tls.follow(self.view.nodes.values())
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
         self._peers.on_nodes_changed()

@@ -18,6 +18,7 @@ from engine.settings import SECOND_MS, checked
 from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
+from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import allowed_targets
 from penstock.units import MEANING, kind_of, with_units
@@ -175,7 +176,7 @@ def _check_relations(settings: NodeSettings) -> None:
         hint = "give 0 for never, or at least 1000: each time replaces an object of the store"
         raise StartRefused(f"accepted_counts_ms is {settings.accepted_counts_ms}", hint=hint)
     _check_cluster(settings)
-    _check_zookeeper(settings)
+    _check_encryption(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
@@ -201,13 +202,20 @@ def _check_cluster(settings: NodeSettings) -> None:
             raise StartRefused(f"the store {settings.store} is inside the data directory of one node", hint=hint)
 
 
-def _check_zookeeper(settings: NodeSettings) -> None:
-    """Check how ZooKeeper is reached, and read the files. Raises StartRefused."""
-    given = [name for name in NODE_RULES if name.startswith("zookeeper_") and getattr(settings, name)]
+def _check_encryption(settings: NodeSettings) -> None:
+    """Check how ZooKeeper and other nodes are reached, and read ZooKeeper's files. Raises StartRefused."""
+    given = [
+        rule.name
+        for rule in NODE_RULES.values()
+        if rule.name.startswith(("zookeeper_", "internal_tls")) and getattr(settings, rule.name) != rule.default
+    ]
     if given and (not settings.coordination or settings.is_embedded):
-        text = f"{' and '.join(given)} is given, and the node does not use ZooKeeper"
+        text = f"{' and '.join(given)} is given, and the node has no other nodes"
         raise StartRefused(text, hint="set --coordination zookeeper://…, or omit it")
     zookeeper_security(settings).check()
+    if settings.internal_tls != OFF and not all(internal_tls_files(settings)):
+        text = f"internal_tls is {settings.internal_tls}, and a file is missing"
+        raise StartRefused(text, hint="give internal_tls_ca, internal_tls_cert and internal_tls_key")
 
 
 def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:
@@ -219,6 +227,15 @@ def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:
         settings.zookeeper_login_file,
         settings.zookeeper_acl,
     )
+
+
+def internal_tls_files(settings: NodeSettings) -> TlsFiles:
+    return TlsFiles(settings.internal_tls_ca, settings.internal_tls_cert, settings.internal_tls_key)
+
+
+def node_tls(settings: NodeSettings, cluster_id: str) -> NodeTls:
+    """Return the TLS of this node with others. Blocks, to read the files. Raises StartRefused."""
+    return NodeTls(settings.internal_tls, internal_tls_files(settings), cluster_id, settings.node_id)
 
 
 def check_certificate(cert: str, key: str) -> None:

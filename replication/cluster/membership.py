@@ -81,6 +81,7 @@ class OwnNode:
     version: str = ""
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
+    tls: bool = False
     registration_state: RegistrationState = field(default_factory=RegistrationState)
     save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
     starts: StartCounters | None = None  # None: the store is on the node's own disk, and proves nothing about it
@@ -303,6 +304,7 @@ class Membership:
                 self._nonce,
                 log_from,
                 intact_from,
+                own.tls,
             )
         )
 

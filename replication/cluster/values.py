@@ -62,6 +62,7 @@ class NodeInfo:
     nonce: str = ""  # distinguishes registrations of one node before their broker epoch is known
     log_from: Mapping[str, int] = field(default_factory=dict)
     intact_from: Mapping[str, int] = field(default_factory=dict)
+    tls: bool = False  # its internal ports accept TLS
 
     @property
     def registration(self) -> Registration:
@@ -141,6 +142,7 @@ class RegistrationFields(TypedDict):
     nonce: str
     log_from: NotRequired[Mapping[str, int]]
     intact_from: NotRequired[Mapping[str, int]]
+    tls: NotRequired[bool]
 
 
 class NodeFields(RegistrationFields):
@@ -242,6 +244,8 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
     }
     if node.intact_from:  # of few nodes, and of none for long
         plain["intact_from"] = dict(node.intact_from)
+    if node.tls:
+        plain["tls"] = True
     return plain
 
 
