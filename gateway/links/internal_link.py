@@ -9,9 +9,10 @@ network between the nodes is trusted with the data that they store.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
@@ -32,13 +33,22 @@ SILENCE_MS_MAX = 10_000  # of bytes that are not acknowledged: a machine that va
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))  # of an idle connection
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Credentials:
-    """The secret that only the nodes of a cluster know, and their TLS."""
+    """The secret that only the nodes of a cluster know, and their TLS. While it rotates, `others` are accepted too."""
 
     cluster_id: str
     secret: str = field(repr=False)
     tls: NodeTls = NO_TLS
+    others: tuple[str, ...] = field(default=(), repr=False)
+
+    def use(self, secrets: Sequence[str]) -> None:
+        """Send the first one from now on, and accept all."""
+        self.secret, self.others = secrets[0], tuple(secrets[1:])
+
+    def accepts(self, secret: str) -> bool:
+        given = secret.encode(errors="surrogateescape")
+        return any(hmac.compare_digest(given, one.encode()) for one in (self.secret, *self.others))
 
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"{SCHEME} {self.secret}", CLUSTER_ID: self.cluster_id}
@@ -50,9 +60,9 @@ def dial_internal(url: str, credentials: Credentials) -> Dial:
     host, port = parts.hostname, parts.port
     assert host is not None, url
     assert port is not None, url
-    request = _request(parts.netloc, credentials)
 
     async def dial(make_link: Callable[[], Link]) -> Link:
+        request = _request(parts.netloc, credentials)
         async with asyncio.timeout(CONNECT_S):
             try:
                 _, opening = await asyncio.get_running_loop().create_connection(

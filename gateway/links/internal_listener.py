@@ -8,7 +8,6 @@ receives every connection first and answers fetches.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -143,8 +142,7 @@ class InternalListener:
     def _check(self, authorization: str, cluster_id: str | None) -> None:
         """Checks the secret first: without it, a caller learns nothing else. Raises Problem unauthorized, forbidden."""
         scheme, _, secret = authorization.partition(" ")
-        is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
-        if scheme != SCHEME or not is_known:
+        if not self._credentials.accepts(secret) or scheme != SCHEME:
             raise Problem("unauthorized", "this port is for nodes of its cluster", headers={"WWW-Authenticate": SCHEME})
         if cluster_id != self._credentials.cluster_id:
             text = f"this node is of cluster {self._credentials.cluster_id}, not {cluster_id}"

@@ -26,8 +26,7 @@ class ReplicaExchanges:
 
     def __init__(self, credentials: Credentials, wait_ms: int) -> None:
         self._silence_s = ANSWER_S + wait_ms / 1000
-        self._tls = credentials.tls
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in credentials.headers().items())
+        self._credentials = credentials
         self._open: set[ReplicaConnection] = set()
         self._buffers = ReceiveBuffers(KEPT_BYTES_MAX)
         self._is_closed = False
@@ -37,11 +36,12 @@ class ReplicaExchanges:
 
     def to(self, url: str) -> Exchange:
         """Returns an exchange with the shard that listens at the URL."""
-        parts = urlsplit(url)
-        head = f"POST {FETCH_PATH} HTTP/1.1\r\nHost: {parts.netloc}\r\n{self._headers}".encode()
+        netloc = urlsplit(url).netloc
         idle: list[ReplicaConnection] = []
 
         async def exchange(body: bytes) -> Buffer:
+            headers = "".join(f"{name}: {value}\r\n" for name, value in self._credentials.headers().items())
+            head = f"POST {FETCH_PATH} HTTP/1.1\r\nHost: {netloc}\r\n{headers}".encode()
             request = head + b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             try:
                 connection = await self._connection(url, idle)
@@ -74,11 +74,12 @@ class ReplicaExchanges:
             parts = urlsplit(url)
             assert parts.hostname is not None
             assert parts.port is not None
+            tls = self._credentials.tls
             transport, connection = await loop.create_connection(
-                lambda: ReplicaConnection(self._buffers), parts.hostname, parts.port, ssl=self._tls.context_to(url)
+                lambda: ReplicaConnection(self._buffers), parts.hostname, parts.port, ssl=tls.context_to(url)
             )
             try:
-                self._tls.check(transport, url)
+                tls.check(transport, url)
             except NodeRefused:
                 connection.close()
                 raise

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import version
 from random import Random
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory, known_cluster_id
@@ -104,6 +104,7 @@ class ClusterMember:
         self._silence = SilenceWatch(settings.session_timeout_ms / 1000, clock)
         self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
+        self._secrets: tuple[str, ...] = ()
         self._import: DirectoryImport | None = None
         self._is_leaving = False
         self._directories: LogDirectories | None = None
@@ -152,6 +153,7 @@ class ClusterMember:
         if self._identity is None:
             await self._acquire_identity(first, catalog)
         assert self._identity is not None
+        self._secrets = self._identity.secrets
         check = partial(node_tls, self._settings, self._identity.cluster_id)
         await self._in_thread(check)  # else each shard would find the wrong file
         if self._import is None:
@@ -173,7 +175,7 @@ class ClusterMember:
     def task(self, index: int) -> ClusterTask | None:
         assert self._identity is not None
         port = self._internal_ports[index] if index >= 0 else 0
-        return ClusterTask(self._identity.cluster_id, self._identity.secret, port)
+        return ClusterTask(self._identity.cluster_id, self._secrets, port)
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -284,6 +286,10 @@ class ClusterMember:
         self._silence.on_contact(at)
         self._notify_shards("contact", at)
 
+    def on_secrets(self, secrets: tuple[str, ...]) -> None:
+        self._secrets = secrets
+        self._notify_shards("secrets", secrets)
+
     def on_nodes(self, view: ClusterView) -> None:
         self._notify_shards("nodes", view.nodes_to_plain())
 
@@ -310,7 +316,8 @@ class ClusterMember:
 
     async def _full_view(self, _: None, __: bytes) -> tuple[ClusterFields, bytes]:
         agent = self._agent
-        return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
+        own = {"member": agent.member, "contact_at": agent.contact_at, "secrets": self._secrets}
+        return cast(ClusterFields, {**agent.view.to_plain(), **own}), b""
 
     async def _confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
         """Return the states that the store has at some time after the call. Omits deleted partitions."""

@@ -61,7 +61,8 @@ class ShardCluster:
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
         self.topic_finder = TopicFinder(self._find_topic)
-        self.credentials = Credentials(cluster.cluster_id, cluster.secret, node_tls(task.settings, cluster.cluster_id))
+        tls = node_tls(task.settings, cluster.cluster_id)
+        self.credentials = Credentials(cluster.cluster_id, cluster.secrets[0], tls, cluster.secrets[1:])
         self._task = task
         self._port = cluster.internal_port
         self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_max_ms)
@@ -106,6 +107,7 @@ class ShardCluster:
             self.view.put_topic(topic_from_plain(topic))
         self._apply_nodes(fields["nodes"])
         self._apply_states(fields["states"])
+        self.credentials.use(fields["secrets"])
         self.host.on_contact(fields["contact_at"])
         if fields["member"] is not None:
             self.host.on_registered(Member(*fields["member"]))
@@ -165,6 +167,7 @@ class ShardCluster:
             "renew_internal_tls": handler(NoneType, renew_internal_tls),
             "leader_epochs": handler(NoneType, leader_epochs),
             "pause": handler(bool, pause),
+            "secrets": sync_handler(tuple[str, ...], self.credentials.use),
             "nodes": sync_handler(NodesFields, self._apply_nodes),
             "topics": sync_handler(TopicChanges, self._apply_topics),
             "states": sync_handler(list[list[object]], self._apply_states),

@@ -30,6 +30,9 @@ from node.commands.tier.restored_cluster import (
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_facts, print_json, print_note, print_table
+from replication.cluster.keys import CLUSTER
+from replication.cluster.values import identity_from_bytes, identity_to_bytes
+from replication.coordination.interface import Put
 from replication.rebuild.directories import node_of, read_inventory
 from replication.rebuild.inventory import NodeInventory, decode_inventory, encode_inventory
 from replication.rebuild.plan import Choices, Plan, PlannedTopic, plan_rebuild
@@ -142,6 +145,39 @@ async def _secure(sessions: OpenZookeeper, *, is_open: bool, is_dry: bool) -> tu
             if keys % PROGRESS_KEYS == 0:
                 print_note(f"{keys} keys, {changed} of them {'to change' if is_dry else 'changed'}")
     return keys, changed
+
+
+@coordination.command(cls=StoreCommand)
+@click.option("--coordination", "address", required=True, metavar="URL", help="The place of the cluster in ZooKeeper.")
+@click.option(
+    "--pause", "pause_s", type=float, default=30.0, metavar="SECONDS", help="Between two steps. [default: 30]"
+)
+def rotate_secret(address: str, pause_s: float) -> None:
+    """Give a running cluster a new secret, in three steps: all nodes accept it, all send it, the old one is forgotten.
+
+    A node learns of a step within a sixth of its session_timeout_ms; the pause has to be longer. All nodes need this
+    version. The variables PENSTOCK_ZOOKEEPER_… count as for a node. After an interruption repeat the command.
+
+    \f
+    Raises Failure.
+    """
+    asyncio.run(_rotate(zookeeper_sessions(address, new_id), pause_s))
+    print_note("The cluster has a new secret.")
+
+
+async def _rotate(sessions: OpenZookeeper, pause_s: float) -> None:
+    """Raises Failure, Conflict."""
+    async with sessions() as session:
+        while True:
+            found = await session.get(CLUSTER)
+            if found is None:
+                raise Failure("there is no cluster in --coordination")
+            rotated = identity_from_bytes(CLUSTER, found.value).rotated(new_id() + new_id())
+            await session.commit(Put(CLUSTER, identity_to_bytes(rotated), found.version))
+            if len(rotated.secrets) == 1:
+                return
+            print_note(f"Nodes {'accept' if rotated.next_secret else 'send'} the new secret from now on.")
+            await asyncio.sleep(pause_s)
 
 
 def _read_files(files: Sequence[str]) -> list[NodeInventory]:

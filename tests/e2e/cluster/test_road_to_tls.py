@@ -22,7 +22,7 @@ from gateway.links.node_tls import uri_of
 from loadtests.cluster.nodes import ROOT, ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper
 from tests.certificates import Authority
-from tests.e2e.cluster.test_secured_zookeeper import LOGIN, secure
+from tests.e2e.cluster.test_secured_zookeeper import LOGIN, run
 from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import TICK_MS, WHY_NOT, is_installed
 from tests.upgrade.rolling import restart_in_turn, running_nodes
@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 
 ETH_P_ALL = 3  # Linux; not among the names of `socket`
 CALM_S = 0.1
+PAUSE_S = 1.5  # a node learns of a step within a sixth of its session timeout, 6 s
 CAPTURE_S = 0.5  # in which every follower fetches
 
 
@@ -116,23 +117,25 @@ async def test_a_cluster_walks_to_tls_without_an_error_for_a_client(tmp_path: Pa
     is_secret_seen: list[bool] = []
     with running_nodes(tmp_path, ROOT, zookeeper) as nodes:
         road.cluster_id = call(f"{nodes[1].url}/v1/cluster")["cluster_id"]
-        secret = secret_of(zookeeper)
+        secrets = [secret_of(zookeeper)]
 
         def after_step(number: int) -> None:
             with capture() as packets:
                 time.sleep(CAPTURE_S)
-            is_secret_seen.append(secret.encode() in packets)
+            is_secret_seen.append(any(secret.encode() in packets for secret in secrets))
             settings = {name: one for name, one in nodes[1].settings.items() if name.startswith("zookeeper-")}
             if modes[number - 1] == "require":
-                secure(settings, str(nodes[1].settings["coordination"]))
+                run("secure", settings, str(nodes[1].settings["coordination"]))
                 with pytest.raises(NoAuthError):
                     secret_of(zookeeper)
-            elif number == len(modes) - 2:
-                secure(settings, str(nodes[1].settings["coordination"]), "--open")
-                assert secret_of(zookeeper) == secret
+                run("rotate-secret", settings, str(nodes[1].settings["coordination"]), "--pause", str(PAUSE_S))
+            elif "require" in modes[:number] and modes[number - 1] == "dial":
+                run("secure", settings, str(nodes[1].settings["coordination"]), "--open")
+                secrets.append(secret_of(zookeeper))
 
         steps = [partial(road.change, mode) for mode in modes]
         found = await restart_in_turn(nodes, steps, "this", CALM_S, after_step)
     assert found.findings == [], str(found)
     assert found.verdict.acknowledged > 100, "there was load"
+    assert len(set(secrets)) == len(secrets)
     assert is_secret_seen == [mode in ("accept", "off") for mode in modes]

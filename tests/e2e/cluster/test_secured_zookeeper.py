@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 LOGIN = "penstock:0123456789abcdef0123456789abcdef"
 
 
-def secure(settings: dict[str, object], address: str, *flags: str) -> str:
-    """Run `penstock coordination secure` with the node's settings in the environment; return what it prints."""
+def run(name: str, settings: dict[str, object], address: str, *flags: str) -> str:
+    """Run a command of `penstock coordination` with the node's settings in the environment; return what it prints."""
     names = {f"PENSTOCK_{name.upper().replace('-', '_')}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "penstock.cli.main", "coordination", "secure", "--coordination", address, *flags]
+    command = [sys.executable, "-m", "penstock.cli.main", "coordination", name, "--coordination", address, *flags]
     ended = subprocess.run(command, env={**os.environ, **names}, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
     return " ".join(ended.stdout.split())
@@ -45,10 +45,10 @@ def test_a_cluster_of_keys_for_its_login_refuses_the_start_of_another_in_one_lin
         cluster = Cluster(tmp_path, f"127.0.0.1:{zookeeper.tls_port}", 1, **settings, **{"log-level": "debug"})
         try:
             cluster.start()
-            expected = secure(settings, cluster.coordination, "--dry-run")
+            expected = run("secure", settings, cluster.coordination, "--dry-run")
             assert expected.startswith("keys ")
-            assert secure(settings, cluster.coordination) == expected.replace("would change", "changed")
-            assert secure(settings, cluster.coordination, "--dry-run").endswith("would change 0")
+            assert run("secure", settings, cluster.coordination) == expected.replace("would change", "changed")
+            assert run("secure", settings, cluster.coordination, "--dry-run").endswith("would change 0")
             own = {**settings, "coordination": cluster.coordination, "store": (tmp_path / "store").as_uri(), "port": 0}
             refused = {**own, "zookeeper_login_file": other, "node_id": 2, "data_dir": tmp_path / "node-2"}
             del refused["zookeeper-login-file"]
