@@ -6,6 +6,7 @@ A step is a rolling restart of all nodes. What the nodes send each other is capt
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -27,7 +28,11 @@ from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import TICK_MS, WHY_NOT, is_installed
 from tests.upgrade.rolling import restart_in_turn, running_nodes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not is_installed(), reason=WHY_NOT),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a capture of the loopback interface needs root"),
+]
 
 ETH_P_ALL = 3  # Linux; not among the names of `socket`
 CALM_S = 0.1
