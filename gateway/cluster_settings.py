@@ -48,12 +48,47 @@ class ClusterSettings:
             "brackets."
         ),
     )
+    zookeeper_tls_ca: str = setting(
+        "",
+        why="The file with the CA of ZooKeeper's certificates, the only one that is trusted. With it connections to "
+        "ZooKeeper use TLS and check the name of the host. Empty: plain.",
+    )
+    zookeeper_tls_cert: str = setting(
+        "", why="This node's certificate for ZooKeeper, a PEM chain. Renewed files count at the next connection."
+    )
+    zookeeper_tls_key: str = setting("", why="The private key of zookeeper_tls_cert, PEM without a password.")
+    zookeeper_login_file: str = setting(
+        "",
+        why="A file with one line, user:password, with which the node logs in to ZooKeeper (digest). The same for all "
+        "nodes; the password has 32 or more random characters. Needs zookeeper_tls_ca: it is sent as it is.",
+    )
+    zookeeper_acl: bool = setting(
+        False,
+        why="New keys in ZooKeeper are for zookeeper_login_file only. All nodes must log in before. "
+        "`penstock coordination secure` does the same with the keys that are there.",
+    )
     internal_port_base: int = setting(
         0,
         minimum=0,
         maximum=65_000,
         why="Shard i listens for other nodes on this port plus i. 0: free ports. Set it if there is a firewall.",
     )
+    internal_tls: str = setting(
+        "off",
+        choices=("off", "accept", "dial", "require"),
+        why="TLS between nodes. A cluster goes from one word to the next by a rolling restart. accept: takes TLS and "
+        "plain. dial: also uses TLS with every node that has it. require: refuses plain. off: the network between the "
+        "nodes is trusted.",
+    )
+    internal_tls_ca: str = setting(
+        "", why="The file with the private CA of the nodes' certificates, the only one that is trusted between nodes."
+    )
+    internal_tls_cert: str = setting(
+        "",
+        why="This node's certificate for other nodes, a PEM chain with the URI `penstock://<cluster id>/node/<id>`. "
+        "Renewed files count for new connections.",
+    )
+    internal_tls_key: str = setting("", why="The private key of internal_tls_cert, PEM without a password.")
     session_timeout_ms: int = setting(
         6 * SECOND_MS,
         minimum=400,

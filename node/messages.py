@@ -76,7 +76,7 @@ class ClusterTask:
     """The part of the cluster's identity that a process needs before it calls the supervisor."""
 
     cluster_id: str
-    secret: str = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)  # what other nodes may send; this one sends the first
     internal_port: int
 
 
@@ -187,10 +187,13 @@ def record_from(fields: RecordFields) -> TopicRecord:
 
 
 class ClusterFields(ViewFields):
-    """The view of the supervisor, its registration, and its last contact with the store by the time since boot."""
+    """The view of the supervisor, its registration, its last contact with the store by the time since boot, and the
+    secrets of the cluster.
+    """
 
     member: tuple[int, int] | None
     contact_at: float
+    secrets: tuple[str, ...]
 
 
 class TopicChanges(TypedDict):

@@ -8,22 +8,28 @@ receives every connection first and answers fetches.
 from __future__ import annotations
 
 import asyncio
-import hmac
+import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aiohttp import web
 
 from engine.errors import EngineError, StartRefused
+from engine.runtime.tasks import in_background, keep_running
 from gateway.http.problems import Problem, from_engine
 from gateway.links.addresses import bind_sockets
 from gateway.links.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.links.link import Handler, Link
-from gateway.links.replica_listener import FetchConnection, Fetching, FetchListening
+from gateway.links.replica_listener import HEAD_S, FetchConnection, Fetching, FetchListening
 
 CLOSE_S = 1.0
 IDLE_CHECK_S = 0.02
 BACKLOG = 128
+ACCEPT_PAUSE_S = 0.1
 _UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
+
+log = logging.getLogger("penstock.link")
 
 
 class InternalListener:
@@ -36,8 +42,11 @@ class InternalListener:
         app = web.Application(middlewares=[self._around])
         app.router.add_get(LINK_PATH, self._link)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
-        self._fetches = FetchListening(fetching, self._check, self._other)
-        self._servers: list[asyncio.Server] = []
+        self._fetches = FetchListening(fetching, self._check, self._other, credentials.tls.check)
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._refusal = ""  # the last one that was logged
 
     def __repr__(self) -> str:
         return f"InternalListener({self.port}, links={len(self._links)}, fetching={len(self._fetches.connections)})"
@@ -45,20 +54,23 @@ class InternalListener:
     @property
     def port(self) -> int:
         """The port; 0 while it is not open."""
-        sockets = [socket for server in self._servers for socket in server.sockets]
-        return sockets[0].getsockname()[1] if sockets else 0
+        return self._sockets[0].getsockname()[1] if self._sockets else 0
 
     async def open(self, host: str, port: int) -> None:
         """Listens. Raises StartRefused."""
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
         try:
             for bound in await asyncio.to_thread(bind_sockets, host, port):
-                server = await loop.create_server(lambda: FetchConnection(self._fetches), sock=bound, backlog=BACKLOG)
-                self._servers.append(server)
+                bound.setblocking(False)
+                bound.listen(BACKLOG)
+                self._sockets.append(bound)
         except OSError as error:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
+        self._accepting = [
+            keep_running(partial(self._accept_forever, one), "accepting connections of other nodes")
+            for one in self._sockets
+        ]
 
     async def wait_idle(self, seconds: float) -> None:
         """Waits until every call over a link has its reply, for at most `seconds`. So waits for acks can complete."""
@@ -68,12 +80,50 @@ class InternalListener:
             await asyncio.sleep(IDLE_CHECK_S)
 
     async def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        for task in (*self._accepting, *self._beginning):
+            task.cancel()
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
         await self._fetches.close()
         for link in list(self._links):
             link.close()
         await self._runner.cleanup()
+
+    async def _accept_forever(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError:
+                await asyncio.sleep(ACCEPT_PAUSE_S)  # out of descriptors, or the connection is gone already
+                continue
+            task = in_background(self._begin(connection), "accepting a connection of another node")
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        """Begin with or without TLS, as the first byte is."""
+        loop, tls = asyncio.get_running_loop(), self._credentials.tls
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(HEAD_S):
+                first = await _peek(connection)
+                await loop.connect_accepted_socket(
+                    lambda: FetchConnection(self._fetches), connection, ssl=tls.context_from(first)
+                )
+        except (TimeoutError, OSError) as error:  # includes SSLError
+            connection.close()
+            self._log_refusal(str(error))
+        except BaseException:
+            connection.close()
+            raise
+
+    def _log_refusal(self, reason: str) -> None:
+        """Log a reason once: the other node tries again and again."""
+        if reason and reason != self._refusal:
+            self._refusal = reason
+            log.warning("a connection to the port for other nodes was refused", extra={"reason": reason})
 
     @web.middleware
     async def _around(
@@ -92,8 +142,7 @@ class InternalListener:
     def _check(self, authorization: str, cluster_id: str | None) -> None:
         """Checks the secret first: without it, a caller learns nothing else. Raises Problem unauthorized, forbidden."""
         scheme, _, secret = authorization.partition(" ")
-        is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
-        if scheme != SCHEME or not is_known:
+        if not self._credentials.accepts(secret) or scheme != SCHEME:
             raise Problem("unauthorized", "this port is for nodes of its cluster", headers={"WWW-Authenticate": SCHEME})
         if cluster_id != self._credentials.cluster_id:
             text = f"this node is of cluster {self._credentials.cluster_id}, not {cluster_id}"
@@ -123,6 +172,20 @@ class InternalListener:
         finally:
             del self._links[link]
         return web.Response()  # never sent: the connection is lost
+
+
+async def _peek(connection: socket.socket) -> int:
+    """Return the first byte of a connection, which stays there. Raises ConnectionResetError if there is none."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection)
+    first = connection.recv(1, socket.MSG_PEEK)
+    if not first:
+        raise ConnectionResetError
+    return first[0]
 
 
 def _refusal(problem: Problem) -> web.Response:

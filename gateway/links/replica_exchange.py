@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from engine.format.batch import Buffer
 from engine.runtime.read_buffers import ReceiveBuffers
 from gateway.links.internal_link import FETCH_PATH, Credentials
+from gateway.links.node_tls import NodeRefused
 from gateway.links.replica_connection import FetchAnswerBody, ReplicaConnection
 from replication.replica.fetcher import Exchange, PeerUnreachable
 
@@ -25,7 +26,7 @@ class ReplicaExchanges:
 
     def __init__(self, credentials: Credentials, wait_ms: int) -> None:
         self._silence_s = ANSWER_S + wait_ms / 1000
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in credentials.headers().items())
+        self._credentials = credentials
         self._open: set[ReplicaConnection] = set()
         self._buffers = ReceiveBuffers(KEPT_BYTES_MAX)
         self._is_closed = False
@@ -35,17 +36,15 @@ class ReplicaExchanges:
 
     def to(self, url: str) -> Exchange:
         """Returns an exchange with the shard that listens at the URL."""
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        address = (parts.hostname, parts.port)
-        head = f"POST {FETCH_PATH} HTTP/1.1\r\nHost: {parts.netloc}\r\n{self._headers}".encode()
+        netloc = urlsplit(url).netloc
         idle: list[ReplicaConnection] = []
 
         async def exchange(body: bytes) -> Buffer:
+            headers = "".join(f"{name}: {value}\r\n" for name, value in self._credentials.headers().items())
+            head = f"POST {FETCH_PATH} HTTP/1.1\r\nHost: {netloc}\r\n{headers}".encode()
             request = head + b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             try:
-                connection = await self._connect(address, idle)
+                connection = await self._connect(url, idle)
                 answer = await self._wait_response(connection, request)
             except (TimeoutError, OSError) as error:
                 raise PeerUnreachable(f"{url}: {error!r}") from error
@@ -61,7 +60,7 @@ class ReplicaExchanges:
         for connection in self._open:
             connection.close()
 
-    async def _connect(self, address: tuple[str, int], idle: list[ReplicaConnection]) -> ReplicaConnection:
+    async def _connect(self, url: str, idle: list[ReplicaConnection]) -> ReplicaConnection:
         """Returns an idle connection or a new one. Raises OSError, TimeoutError."""
         while idle:
             connection = idle.pop()
@@ -72,7 +71,18 @@ class ReplicaExchanges:
             raise ConnectionResetError("this node is stopping")
         async with asyncio.timeout(CONNECT_S):
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(lambda: ReplicaConnection(self._buffers), *address)
+            parts = urlsplit(url)
+            assert parts.hostname is not None
+            assert parts.port is not None
+            tls = self._credentials.tls
+            transport, connection = await loop.create_connection(
+                lambda: ReplicaConnection(self._buffers), parts.hostname, parts.port, ssl=tls.context_to(url)
+            )
+            try:
+                tls.check(transport, url)
+            except NodeRefused:
+                connection.close()
+                raise
         self._open.add(connection)
         return connection
 

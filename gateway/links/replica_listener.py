@@ -20,6 +20,7 @@ from engine.format.batch import Buffer
 from engine.runtime.tasks import in_background
 from gateway.http.problems import Problem, from_engine
 from gateway.links.internal_link import CLUSTER_ID, FETCH_PATH, watch_silence
+from gateway.links.node_tls import NodeRefused
 
 HEAD_S = 5.0  # the time that a node takes to connect at most; a silent connection holds a descriptor
 HEAD_BYTES_MAX = 16 * 1024
@@ -35,11 +36,14 @@ Fetching = Callable[[bytes], Awaitable[Sequence[Buffer]]]  # the body of a repli
 
 @dataclass(frozen=True, slots=True)
 class FetchListening:
-    """The shared parts of all connections of a listener. `check` raises Problem, given two headers."""
+    """The shared parts of all connections of a listener. `check` raises Problem, given two headers; `check_peer`
+    raises NodeRefused.
+    """
 
     fetching: Fetching
     check: Callable[[str, str | None], None]
     others: Callable[[], asyncio.Protocol]
+    check_peer: Callable[[asyncio.BaseTransport], None]
     connections: set[FetchConnection] = field(default_factory=set)
 
     async def close(self) -> None:
@@ -67,6 +71,12 @@ class FetchConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit from it
+        try:
+            self._listening.check_peer(transport)
+        except NodeRefused as error:
+            transport.abort()  # type: ignore[attr-defined]
+            log.warning("a connection to the port for other nodes was refused", extra={"reason": str(error)})
+            return
         self._listening.connections.add(self)
         watch_silence(transport)
         self._head_deadline = asyncio.get_running_loop().call_later(HEAD_S, transport.abort)  # type: ignore[attr-defined]

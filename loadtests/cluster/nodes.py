@@ -32,7 +32,7 @@ def command_module(source: Path) -> str:
 
 class ClusterNode:
     """One node as a process. `settings` are flags by name; True is a switch, a list repeats its flag. A stopped or
-    killed node can be started again, also with other code: `source` is its checkout.
+    killed node can be started again, also with other `settings`, or other code: `source` is its checkout.
     """
 
     def __init__(
@@ -49,18 +49,21 @@ class ClusterNode:
         self.rack = RACKS[(node_id - 1) % len(RACKS)]
         self.url = ""
         self._output = directory / f"node-{node_id}.out"
-        given = {
+        self.settings: dict[str, object] = {
             "node-id": node_id,
             "rack": self.rack,
             "coordination": coordination,
             "data-dir": self.data,
             **settings,
         }
-        self._flags = [text for name, value in given.items() for text in _flag(name, value)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
         return f"ClusterNode({self.node_id}, {self.url})"
+
+    @property
+    def _flags(self) -> list[str]:
+        return [text for name, value in self.settings.items() for text in _flag(name, value)]
 
     @property
     def command(self) -> str:

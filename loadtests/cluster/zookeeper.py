@@ -11,8 +11,11 @@ import subprocess
 import time
 import weakref
 from pathlib import Path
+from typing import NamedTuple
 
 JAR = Path("/usr/share/java/zookeeper.jar")
+# TLS needs them, and Debian's package lacks them in its class path: then the ports drop every connection.
+TLS_JARS = [JAR.with_name(f"netty-{name}.jar") for name in ("codec", "resolver", "transport-native-unix-common")]
 START_S = 120  # generous, for a busy machine
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
@@ -29,13 +32,31 @@ def require_zookeeper() -> None:
         raise ZookeeperFailed(f"ZooKeeper is not installed ({JAR} is missing): apt-get install zookeeper")
 
 
-class Zookeeper:
-    """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it."""
+class TlsFiles(NamedTuple):
+    """The files of a server: its key as PKCS#8 with its certificate in one PEM file, and the CA of its clients."""
 
-    def __init__(self, directory: Path, tick_ms: int = 500, host: str = "127.0.0.1") -> None:
+    key_and_cert: Path
+    ca: Path
+
+
+class Zookeeper:
+    """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it.
+
+    With `tls` it also has a `tls_port`; `tls_port` is 0 without it.
+    """
+
+    def __init__(
+        self, directory: Path, tick_ms: int = 500, host: str = "127.0.0.1", tls: TlsFiles | None = None
+    ) -> None:
         reserved = reserve_port(host)
         weakref.finalize(self, reserved.close)
         self.port: int = reserved.getsockname()[1]
+        self.tls_port = 0
+        self._tls = tls
+        if tls is not None:
+            secure = reserve_port(host)
+            weakref.finalize(self, secure.close)
+            self.tls_port = secure.getsockname()[1]
         self._host = host
         self._directory = directory
         self._tick_ms = tick_ms
@@ -47,9 +68,10 @@ class Zookeeper:
         (self._directory / "zoo.cfg").write_text(
             f"tickTime={self._tick_ms}\nclientPort={self.port}\nclientPortAddress={self._host}\n"
             f"admin.enableServer=false\ndataDir={self._directory / 'data'}\n4lw.commands.whitelist=ruok,dump\n"
-            "maxSessionTimeout=60000\nmaxClientCnxns=0\n"
+            "maxSessionTimeout=60000\nmaxClientCnxns=0\n" + self._tls_lines()
         )
-        options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=64", "-cp", str(JAR))
+        jars = ":".join(map(str, [JAR, *(TLS_JARS if self._tls else [])]))
+        options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=64", "-cp", jars)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["java", *options, MAIN, "zoo.cfg"],
@@ -88,6 +110,16 @@ class Zookeeper:
             while piece := connection.recv(65536):
                 pieces.append(piece)
             return b"".join(pieces)
+
+    def _tls_lines(self) -> str:
+        if self._tls is None:
+            return ""
+        return (
+            f"secureClientPort={self.tls_port}\nsecureClientPortAddress={self._host}\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={self._tls.key_and_cert}\nssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={self._tls.ca}\nssl.trustStore.type=PEM\n"
+        )
 
     def _answers(self) -> bool:
         try:

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import version
 from random import Random
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory, known_cluster_id
@@ -27,6 +27,7 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from gateway.links.link import Answer, Busy, Handler, handler
+from gateway.links.node_tls import OFF
 from gateway.settings import NodeSettings
 from node.child_processes import ChildProcesses
 from node.cluster.operations import ClusterOperator
@@ -35,6 +36,7 @@ from node.cluster.standalone_import import DirectoryImport
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from node.process_calls import PartitionNumber
+from node.setup.setting_sources import node_tls
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.keys import partition_name
 from replication.cluster.membership import OwnNode
@@ -102,6 +104,7 @@ class ClusterMember:
         self._silence = SilenceWatch(settings.session_timeout_ms / 1000, clock)
         self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
+        self._secrets: tuple[str, ...] = ()
         self._import: DirectoryImport | None = None
         self._is_leaving = False
         self._directories: LogDirectories | None = None
@@ -149,6 +152,10 @@ class ClusterMember:
         await self._sessions.use_directory(first)
         if self._identity is None:
             await self._acquire_identity(first, catalog)
+        assert self._identity is not None
+        self._secrets = self._identity.secrets
+        check = partial(node_tls, self._settings, self._identity.cluster_id)
+        await self._in_thread(check)  # else each shard would find the wrong file
         if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_shutdown, self._new_id)
             self._own.registration_state = await self._in_thread(load)
@@ -168,7 +175,7 @@ class ClusterMember:
     def task(self, index: int) -> ClusterTask | None:
         assert self._identity is not None
         port = self._internal_ports[index] if index >= 0 else 0
-        return ClusterTask(self._identity.cluster_id, self._identity.secret, port)
+        return ClusterTask(self._identity.cluster_id, self._secrets, port)
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -279,6 +286,10 @@ class ClusterMember:
         self._silence.on_contact(at)
         self._notify_shards("contact", at)
 
+    def on_secrets(self, secrets: tuple[str, ...]) -> None:
+        self._secrets = secrets
+        self._notify_shards("secrets", secrets)
+
     def on_nodes(self, view: ClusterView) -> None:
         self._notify_shards("nodes", view.nodes_to_plain())
 
@@ -305,7 +316,8 @@ class ClusterMember:
 
     async def _full_view(self, _: None, __: bytes) -> tuple[ClusterFields, bytes]:
         agent = self._agent
-        return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
+        own = {"member": agent.member, "contact_at": agent.contact_at, "secrets": self._secrets}
+        return cast(ClusterFields, {**agent.view.to_plain(), **own}), b""
 
     async def _confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
         """Return the states that the store has at some time after the call. Omits deleted partitions."""
@@ -392,6 +404,7 @@ async def create_member(
         version("penstock-server"),
         tuple(shard_urls),
         tuple(internal_urls),
+        settings.internal_tls != OFF,
         save_registration_state=save,
     )
     member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)

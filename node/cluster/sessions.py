@@ -18,6 +18,7 @@ from engine.errors import StartRefused
 from engine.format import paths
 from engine.runtime.disk import Disk
 from gateway.settings import NodeSettings
+from node.setup.setting_sources import zookeeper_security
 from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.start_counter import StartCounter, StartCounters, load_start_counter, save_start_counter
 from replication.coordination.embedded import EmbeddedStore
@@ -31,7 +32,7 @@ class Sessions(Protocol):
         """Take the node's first directory, which is open. Raises StartRefused."""
 
     async def open(self) -> Session:
-        """Open a session. Raises StartRefused."""
+        """Open a session. Raises StartRefused, StoreDenied."""
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
         """Return the start counters, if the store can prove which copy of a directory is the newest. Raises OSError."""
@@ -52,6 +53,7 @@ class ZookeeperSessions:
         self._executor = executor
         self._open = ZookeeperSession.open
         self._address = parse_address(settings.coordination)
+        self._security = zookeeper_security(settings)
         self._timeout_ms = settings.session_timeout_ms
         self._new_id = new_id
 
@@ -59,7 +61,9 @@ class ZookeeperSessions:
         """No-op: the store is not in the directory."""
 
     async def open(self) -> Session:
-        return await self._open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
+        return await self._open(
+            self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id, security=self._security
+        )
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
         disks = {one.directory_id or first_id: one for one in directories.usable}

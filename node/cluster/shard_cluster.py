@@ -31,6 +31,7 @@ from gateway.settings import NodeSettings
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, ShardTask, TopicChanges
 from node.process_calls import PartitionNumber
 from node.setup.listener import Listener
+from node.setup.setting_sources import node_tls
 from replication.cluster.values import (
     Outcome,
     Proposal,
@@ -60,7 +61,8 @@ class ShardCluster:
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
         self.topic_finder = TopicFinder(self._find_topic)
-        self.credentials = Credentials(cluster.cluster_id, cluster.secret)
+        tls = node_tls(task.settings, cluster.cluster_id)
+        self.credentials = Credentials(cluster.cluster_id, cluster.secrets[0], tls, cluster.secrets[1:])
         self._task = task
         self._port = cluster.internal_port
         self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_max_ms)
@@ -105,6 +107,7 @@ class ShardCluster:
             self.view.put_topic(topic_from_plain(topic))
         self._apply_nodes(fields["nodes"])
         self._apply_states(fields["states"])
+        self.credentials.use(fields["secrets"])
         self.host.on_contact(fields["contact_at"])
         if fields["member"] is not None:
             self.host.on_registered(Member(*fields["member"]))
@@ -156,9 +159,15 @@ class ShardCluster:
             await self._pause(shard.committer, is_paused)
             return None, b""
 
+        async def renew_internal_tls(_: None, __: bytes) -> tuple[None, bytes]:
+            await asyncio.to_thread(self.credentials.tls.renew)
+            return None, b""
+
         return {
+            "renew_internal_tls": handler(NoneType, renew_internal_tls),
             "leader_epochs": handler(NoneType, leader_epochs),
             "pause": handler(bool, pause),
+            "secrets": sync_handler(tuple[str, ...], self.credentials.use),
             "nodes": sync_handler(NodesFields, self._apply_nodes),
             "topics": sync_handler(TopicChanges, self._apply_topics),
             "states": sync_handler(list[list[object]], self._apply_states),
@@ -179,6 +188,7 @@ class ShardCluster:
 
     def _apply_nodes(self, plain: NodesFields) -> None:
         self.view.put_plain_nodes(plain)
+        self.credentials.tls.follow(self.view.nodes.values())
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
         self._peers.on_nodes_changed()

@@ -1,7 +1,7 @@
-"""`penstock coordination`: rebuilds a lost coordination store from the data directories of a stopped cluster.
+"""`penstock coordination`: rebuilds a lost coordination store, and secures the keys of one.
 
-Two steps, since the directories are on several machines: `inventory` on each one writes what its directories hold, and
-`rebuild` on any of them writes the store. Decides nothing: replication/rebuild/plan.py does.
+The rebuild has two steps, since the directories are on several machines: `inventory` on each one writes what its
+directories hold, and `rebuild` on any of them writes the store. Decides nothing: replication/rebuild/plan.py does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,29 @@ from engine.runtime.disk import Disk, RealDisk
 from engine.tiering.store.store import open_store
 from node.commands.tier.audit import StoreCommand
 from node.commands.tier.restore import new_id
-from node.commands.tier.restored_cluster import OpenSession, zookeeper_sessions
-from penstock.cli.failures import Failure
+from node.commands.tier.restored_cluster import (
+    OpenSession,
+    OpenZookeeper,
+    zookeeper_security_of_environment,
+    zookeeper_sessions,
+)
+from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_facts, print_json, print_note, print_table
+from replication.cluster.keys import CLUSTER
+from replication.cluster.values import identity_from_bytes, identity_to_bytes
+from replication.coordination.interface import Put
 from replication.rebuild.directories import node_of, read_inventory
 from replication.rebuild.inventory import NodeInventory, decode_inventory, encode_inventory
 from replication.rebuild.plan import Choices, Plan, PlannedTopic, plan_rebuild
 from replication.rebuild.writing import check_empty, write_plan
 
+PROGRESS_KEYS = 1000  # between two lines of progress
+
 
 @click.group(cls=AliasGroup)
 def coordination() -> None:
-    """Rebuild a lost coordination store from the data directories of a stopped cluster."""
+    """Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."""
 
 
 @coordination.command(cls=StoreCommand)
@@ -101,6 +112,72 @@ def rebuild(
         print_note(f"Written to {address}. Start all nodes, in any order.")
         for node in absent_node:
             print_note(f"Start node {node} with an empty directory: it copies its replicas.")
+
+
+@coordination.command(cls=StoreCommand)
+@click.option("--coordination", "address", required=True, metavar="URL", help="The place of the cluster in ZooKeeper.")
+@click.option("--open", "is_open", is_flag=True, help="The way back: give the keys an ACL for every client.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only count the keys that would change.")
+def secure(address: str, is_open: bool, is_dry: bool) -> None:
+    """Give every key of a running cluster the ACL of PENSTOCK_ZOOKEEPER_LOGIN_FILE.
+
+    All nodes must log in before, and run with zookeeper_acl. The variables PENSTOCK_ZOOKEEPER_TLS_CA, _TLS_CERT and
+    _TLS_KEY count as for a node. After an interruption repeat the command.
+
+    \f
+    Raises Failure.
+    """
+    security = zookeeper_security_of_environment()
+    if not security.login_file:
+        raise Failure("PENSTOCK_ZOOKEEPER_LOGIN_FILE is not set: the file with the login of the nodes", ExitCode.USAGE)
+    sessions = zookeeper_sessions(address, new_id, replace(security, has_acl=True))
+    keys, changed = asyncio.run(_secure(sessions, is_open=is_open, is_dry=is_dry))
+    done = "would change" if is_dry else "changed"
+    print_facts([("keys", keys), (done, changed)])
+
+
+async def _secure(sessions: OpenZookeeper, *, is_open: bool, is_dry: bool) -> tuple[int, int]:
+    """Returns the number of keys, and of those whose ACL differed."""
+    keys = changed = 0
+    async with sessions() as session:
+        async for _, is_changed in session.secure(is_open=is_open, is_dry=is_dry):
+            keys, changed = keys + 1, changed + is_changed
+            if keys % PROGRESS_KEYS == 0:
+                print_note(f"{keys} keys, {changed} of them {'to change' if is_dry else 'changed'}")
+    return keys, changed
+
+
+@coordination.command(cls=StoreCommand)
+@click.option("--coordination", "address", required=True, metavar="URL", help="The place of the cluster in ZooKeeper.")
+@click.option(
+    "--pause", "pause_s", type=float, default=30.0, metavar="SECONDS", help="Between two steps. [default: 30]"
+)
+def rotate_secret(address: str, pause_s: float) -> None:
+    """Give a running cluster a new secret, in three steps: all nodes accept it, all send it, the old one is forgotten.
+
+    A node learns of a step within a sixth of its session_timeout_ms; the pause has to be longer. All nodes need this
+    version. The variables PENSTOCK_ZOOKEEPER_… count as for a node. After an interruption repeat the command.
+
+    \f
+    Raises Failure.
+    """
+    asyncio.run(_rotate(zookeeper_sessions(address, new_id), pause_s))
+    print_note("The cluster has a new secret.")
+
+
+async def _rotate(sessions: OpenZookeeper, pause_s: float) -> None:
+    """Raises Failure, Conflict."""
+    async with sessions() as session:
+        while True:
+            found = await session.get(CLUSTER)
+            if found is None:
+                raise Failure("there is no cluster in --coordination")
+            rotated = identity_from_bytes(CLUSTER, found.value).rotated(new_id() + new_id())
+            await session.commit(Put(CLUSTER, identity_to_bytes(rotated), found.version))
+            if len(rotated.secrets) == 1:
+                return
+            print_note(f"Nodes {'accept' if rotated.next_secret else 'send'} the new secret from now on.")
+            await asyncio.sleep(pause_s)
 
 
 def _read_files(files: Sequence[str]) -> list[NodeInventory]:

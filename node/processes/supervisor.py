@@ -31,6 +31,7 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
 from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
 from gateway.links.link import Link
+from gateway.links.node_tls import OFF
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
 from node.cluster.member import create_member
@@ -55,6 +56,7 @@ from node.processes.supervisor_calls import SupervisorActions, SupervisorConnect
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 from node.setup.reloading import FileReloader, read_tokens_at_start
+from node.setup.setting_sources import internal_tls_files
 
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after 1, 2, 3 … deaths in a row; the last value repeats
 HEALTHY_S = 60.0
@@ -116,6 +118,8 @@ async def _serve(
         supervisor.tokens = tokens
         await unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+        if settings.internal_tls != OFF:
+            reloader.watch(internal_tls_files(settings), supervisor.renew_internal_tls)
         reloader.start()
         print_ready(supervisor.url, settings, supervisor.store_url)
         ends: list[asyncio.Future[Any]] = [start_task(stop.wait()), member.fenced]
@@ -360,6 +364,10 @@ class Supervisor:
     async def renew_tls(self) -> None:
         """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""
         await call_sequentially(self._processes.shard_links(), "renew_tls", None, CHANGE_S)
+
+    async def renew_internal_tls(self) -> None:
+        """Make every shard use the certificate for other nodes that is on disk now. Raises StartRefused."""
+        await self._processes.call_shards("renew_internal_tls", None)
 
 
 async def _kill_and_wait(child: Child) -> None:

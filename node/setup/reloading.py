@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from types import NoneType
@@ -65,10 +65,14 @@ class FileReloader:
         self._files: list[WatchedFiles] = []
         self._watching: list[asyncio.Task[None]] = []
         if settings.tokens_file:
-            self._files.append(WatchedFiles([settings.tokens_file], executor, self._read_tokens))
+            self.watch([settings.tokens_file], self._read_tokens)
             self._files[0].check_now()
         if settings.is_tls:
-            self._files.append(WatchedFiles([settings.tls_cert, settings.tls_key], executor, self._check_and_renew))
+            self.watch([settings.tls_cert, settings.tls_key], self._check_and_renew)
+
+    def watch(self, paths: Sequence[str], changed: Callable[[], Awaitable[None]]) -> None:
+        """Watch more files, from `start` on."""
+        self._files.append(WatchedFiles(paths, self._executor, changed))
 
     def start(self) -> None:
         """Watch until `stop`. SIGHUP never ends the node: without such files there is nothing to reload.

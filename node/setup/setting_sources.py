@@ -18,9 +18,11 @@ from engine.settings import SECOND_MS, checked
 from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
+from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
 from penstock.units import MEANING, kind_of, with_units
+from replication.coordination.zookeeper_security import ZookeeperSecurity
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
@@ -174,6 +176,7 @@ def _check_relations(settings: NodeSettings) -> None:
         hint = "give 0 for never, or at least 1000: each time replaces an object of the store"
         raise StartRefused(f"accepted_counts_ms is {settings.accepted_counts_ms}", hint=hint)
     _check_cluster(settings)
+    _check_encryption(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
@@ -197,6 +200,42 @@ def _check_cluster(settings: NodeSettings) -> None:
     for directory in settings.directories:
         if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
             raise StartRefused(f"the store {settings.store} is inside the data directory of one node", hint=hint)
+
+
+def _check_encryption(settings: NodeSettings) -> None:
+    """Check how ZooKeeper and other nodes are reached, and read ZooKeeper's files. Raises StartRefused."""
+    given = [
+        rule.name
+        for rule in NODE_RULES.values()
+        if rule.name.startswith(("zookeeper_", "internal_tls")) and getattr(settings, rule.name) != rule.default
+    ]
+    if given and (not settings.coordination or settings.is_embedded):
+        text = f"{' and '.join(given)} is given, and the node has no other nodes"
+        raise StartRefused(text, hint="set --coordination zookeeper://…, or omit it")
+    zookeeper_security(settings).check()
+    if settings.internal_tls != OFF and not all(internal_tls_files(settings)):
+        text = f"internal_tls is {settings.internal_tls}, and a file is missing"
+        raise StartRefused(text, hint="give internal_tls_ca, internal_tls_cert and internal_tls_key")
+
+
+def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:
+    """Return how this node reaches ZooKeeper."""
+    return ZookeeperSecurity(
+        settings.zookeeper_tls_ca,
+        settings.zookeeper_tls_cert,
+        settings.zookeeper_tls_key,
+        settings.zookeeper_login_file,
+        settings.zookeeper_acl,
+    )
+
+
+def internal_tls_files(settings: NodeSettings) -> TlsFiles:
+    return TlsFiles(settings.internal_tls_ca, settings.internal_tls_cert, settings.internal_tls_key)
+
+
+def node_tls(settings: NodeSettings, cluster_id: str) -> NodeTls:
+    """Return the TLS of this node with others. Blocks, to read the files. Raises StartRefused."""
+    return NodeTls(settings.internal_tls, internal_tls_files(settings), cluster_id, settings.node_id)
 
 
 def check_certificate(cert: str, key: str) -> None:

@@ -49,7 +49,7 @@ COMMANDS = {
     "token": LazyCommand(SERVER, "Make, list and revoke the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "coordination": LazyCommand(
-        SERVER, "Rebuild a lost coordination store from the data directories of a stopped cluster."
+        SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."
     ),
     "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
     "segment": LazyCommand(SERVER, "Print segment files."),

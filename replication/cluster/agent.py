@@ -20,7 +20,7 @@ from engine.errors import EngineError, StartRefused
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import BackgroundTasks, in_background, keep_running, warn_of
 from replication.cluster.controller import ControllerCandidate, Rebalancing
-from replication.cluster.keys import PartitionKey, block_of, partition_name
+from replication.cluster.keys import CLUSTER, PartitionKey, block_of, partition_name
 from replication.cluster.membership import (
     Fenced,
     Membership,
@@ -34,10 +34,17 @@ from replication.cluster.membership import (
 from replication.cluster.operations import Operations
 from replication.cluster.store_calls import Coalescer, Heartbeat
 from replication.cluster.topics import ClusterTopics
-from replication.cluster.values import ClusterIdentity, Outcome, OutcomeUnknown, Proposal, TopicEntry
+from replication.cluster.values import (
+    ClusterIdentity,
+    Outcome,
+    OutcomeUnknown,
+    Proposal,
+    TopicEntry,
+    identity_from_bytes,
+)
 from replication.cluster.view import ClusterListener, ClusterView, StateChange
 from replication.cluster.watch import ClusterWatch
-from replication.coordination.interface import Session, SessionLost, State
+from replication.coordination.interface import Session, SessionLost, State, Versioned
 from replication.cores.partition_state import Member, VersionedState
 
 RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after 1, 2, 3 … failed registrations in a row; the last value repeats
@@ -64,7 +71,7 @@ class _ActiveSession:
         rebalancing = Rebalancing(settings.leader_imbalance_check_ms, settings.leader_imbalance_percent)
         self.session = session
         self.membership = Membership(session, agent.own, agent.new_id, timeout_s * 1.5)
-        self.contact = Heartbeat(session, timeout_s, agent.clock, agent.listener.on_contact)
+        self.contact = Heartbeat(session, timeout_s, agent.clock, agent.listener.on_contact, agent.on_cluster)
         self.watch = ClusterWatch(session, agent.view, agent, agent.on_broken)
         self.confirmed = Coalescer(self.watch.blocks.confirm, CONFIRM_PAUSE_S)
         self.topics = ClusterTopics(session, agent.view, agent.clock, agent.new_id)
@@ -304,6 +311,14 @@ class ClusterAgent:
             self._active.candidate.on_states(changed)
         self._view_changed.set()
 
+    def on_cluster(self, found: Versioned | None) -> None:
+        """Take over new secrets. A key that is gone, or of another cluster, is found by the next registration."""
+        identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
+        known = self._identity
+        if identity is not None and known is not None and identity != known and identity.has_secret_of(known):
+            self._identity = identity
+            self.listener.on_secrets(identity.secrets)
+
     def on_broken(self, error: Exception) -> None:
         """End this session: the store has data that this version does not understand and must not act on."""
         log.error("the coordination store cannot be read", extra={"reason": str(error) or repr(error)})
@@ -325,6 +340,7 @@ class ClusterAgent:
     async def _begin(self, session: Session) -> None:
         """Raises StartRefused, SessionLost, Corrupt. The view is filled even if the registration is rejected."""
         self._identity = await check_same_cluster(session, self._identity)
+        self.listener.on_secrets(self._identity.secrets)
         active = _ActiveSession(self, session)
         try:
             await active.watch.load()

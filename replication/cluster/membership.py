@@ -81,6 +81,7 @@ class OwnNode:
     version: str = ""
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
+    tls: bool = False
     registration_state: RegistrationState = field(default_factory=RegistrationState)
     save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
     starts: StartCounters | None = None  # None: the store is on the node's own disk, and proves nothing about it
@@ -303,6 +304,7 @@ class Membership:
                 self._nonce,
                 log_from,
                 intact_from,
+                own.tls,
             )
         )
 
@@ -375,7 +377,7 @@ async def check_same_cluster(session: Session, known: ClusterIdentity | None) ->
     identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
     if identity is None:
         raise StartRefused("the coordination store has no cluster any more", hint=HINT_EMPTY)
-    if known is not None and identity != known:
+    if known is not None and not identity.has_secret_of(known):
         text = f"the coordination store has another cluster than this node joined, {known.cluster_id}"
         raise StartRefused(text, hint="if it was rebuilt, restart the node; else correct --coordination")
     return identity

@@ -17,7 +17,7 @@ from engine.errors import EngineError
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
 from replication.cluster.keys import CLUSTER
-from replication.coordination.interface import CommitUnknown, Session, SessionLost, State
+from replication.coordination.interface import CommitUnknown, Session, SessionLost, State, Versioned
 
 PINGS = 6  # per session timeout; acks=1 stops after two thirds of it without an answer
 SILENT_S = 8.0  # ZooKeeper's own leader election takes less, and clients wait 30 s for an answer
@@ -144,14 +144,22 @@ def _retrieve_exception(future: asyncio.Future[V | None]) -> None:
 
 
 class Heartbeat:
-    """Sends a request to the store at an interval, and reports when the last answered one was sent."""
+    """Reads the cluster's key at an interval, and reports when the last answered request was sent, and what it read."""
 
-    def __init__(self, session: Session, timeout_s: float, clock: Clock, on_contact: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        timeout_s: float,
+        clock: Clock,
+        on_contact: Callable[[float], None],
+        on_cluster: Callable[[Versioned | None], None],
+    ) -> None:
         self.at = clock.boottime()  # the registration is sent after this, and answered before the value is read
         self._session = session
         self._timeout_s = timeout_s
         self._clock = clock
         self._on_contact = on_contact
+        self._on_cluster = on_cluster
 
     def __repr__(self) -> str:
         return f"Heartbeat(at={self.at})"
@@ -161,9 +169,10 @@ class Heartbeat:
         with suppress(SessionLost):
             while True:
                 sent_at = self._clock.boottime()
-                await self._session.get(CLUSTER)
+                found = await self._session.get(CLUSTER)
                 self.at = sent_at
                 self._on_contact(sent_at)
+                self._on_cluster(found)
                 await asyncio.sleep(self._timeout_s / PINGS)
 
 

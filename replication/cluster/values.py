@@ -7,7 +7,7 @@ of this version writes is Corrupt: a node never guesses about leadership.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import orjson
@@ -27,6 +27,7 @@ T = TypeVar("T")
 class ClusterIdentity:
     """The cluster's id and secret. A node that has the secret is trusted by every node.
 
+    `next_secret` and `previous_secret` are there while the secret rotates: nodes accept them, and send `secret`.
     `is_claimed`: the import of a standalone directory, or a rebuild of the store, is unfinished. `is_rebuilt`: it was
     rebuilt from data directories; others that were in the cluster before are refused.
     """
@@ -35,6 +36,28 @@ class ClusterIdentity:
     secret: str = field(repr=False)
     is_claimed: bool = False
     is_rebuilt: bool = False
+    next_secret: str = field(default="", repr=False)
+    previous_secret: str = field(default="", repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return what nodes accept; the first one is what they send."""
+        return (self.secret, *filter(None, (self.next_secret, self.previous_secret)))
+
+    def has_secret_of(self, other: ClusterIdentity) -> bool:
+        """True if a node that knows one of them accepts a node that knows the other."""
+        return self.cluster_id == other.cluster_id and not set(self.secrets).isdisjoint(other.secrets)
+
+    def rotated(self, new_secret: str) -> ClusterIdentity:
+        """Return the next step of a rotation: all accept the new secret, all send it, the old one is forgotten.
+
+        Nodes learn of a step one after the other, so a node accepts what nodes of the steps before and after it send.
+        """
+        if self.previous_secret:
+            return replace(self, previous_secret="")
+        if self.next_secret:
+            return replace(self, secret=self.next_secret, next_secret="", previous_secret=self.secret)
+        return replace(self, next_secret=new_secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,7 @@ class NodeInfo:
     nonce: str = ""  # distinguishes registrations of one node before their broker epoch is known
     log_from: Mapping[str, int] = field(default_factory=dict)
     intact_from: Mapping[str, int] = field(default_factory=dict)
+    tls: bool = False  # its internal ports accept TLS
 
     @property
     def registration(self) -> Registration:
@@ -141,6 +165,7 @@ class RegistrationFields(TypedDict):
     nonce: str
     log_from: NotRequired[Mapping[str, int]]
     intact_from: NotRequired[Mapping[str, int]]
+    tls: NotRequired[bool]
 
 
 class NodeFields(RegistrationFields):
@@ -242,6 +267,8 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
     }
     if node.intact_from:  # of few nodes, and of none for long
         plain["intact_from"] = dict(node.intact_from)
+    if node.tls:
+        plain["tls"] = True
     return plain
 
 
@@ -299,7 +326,9 @@ def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
 def identity_to_bytes(identity: ClusterIdentity) -> bytes:
     marks = {"claimed": identity.is_claimed, "rebuilt": identity.is_rebuilt}
     fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT}
-    return orjson.dumps({**fields, **{name: True for name, is_set in marks.items() if is_set}})
+    rotating = {"next_secret": identity.next_secret, "previous_secret": identity.previous_secret}
+    marked = {name: True for name, is_set in marks.items() if is_set}
+    return orjson.dumps({**fields, **marked, **{name: one for name, one in rotating.items() if one}})
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
@@ -308,8 +337,14 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
             raise Corrupt(f"{key} is of format {plain['format']}, newer than this version of penstock knows")
-        marks = (plain.get(name, False) is True for name in ("claimed", "rebuilt"))
-        return ClusterIdentity(plain["cluster_id"], plain["secret"], *marks)
+        return ClusterIdentity(
+            plain["cluster_id"],
+            plain["secret"],
+            plain.get("claimed", False) is True,
+            plain.get("rebuilt", False) is True,
+            plain.get("next_secret", ""),
+            plain.get("previous_secret", ""),
+        )
 
     return _decoded(key, value, decoded)
 

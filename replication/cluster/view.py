@@ -71,6 +71,9 @@ class ClusterListener(Protocol):
     def on_contact(self, at: float) -> None:
         """Note that the store has answered a request sent at this time of Clock.boottime."""
 
+    def on_secrets(self, secrets: tuple[str, ...]) -> None:
+        """Accept these secrets of the cluster, and send the first one."""
+
     def on_nodes(self, view: ClusterView) -> None: ...
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:

@@ -80,6 +80,10 @@ class Conflict(EngineError):
     retryable = True
 
 
+class StoreDenied(EngineError):
+    """The store denies this session the keys. Retrying does not help; an operator has to mend login or keys."""
+
+
 class SessionLost(EngineError):
     """The session is over and its ephemeral keys are gone. Open another session."""
 

@@ -5,6 +5,9 @@ until the session continues or is lost. (2) A lost session is final; kazoo is st
 (3) After a commit whose answer was lost, the keys are read: every value carries the id of its commit. The commit is
 retried if it did not happen, and fails as CommitUnknown if the keys do not show it.
 
+TLS trusts the given CA alone, checks the name of the host, and reads its files at each connection. kazoo logs the login
+below INFO, so it is given a logger without such levels, which also keeps the reason of a failed connection.
+
 All keys are below the root of the address. The data of a node is a format byte, the commit's id and the value; a node
 without data is a directory, created for the keys below it and never removed. `created` is ZooKeeper's czxid.
 """
@@ -12,8 +15,11 @@ without data is a directory, created for the keys below it and never removed. `c
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,13 +29,15 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from engine.errors import Invalid, StartRefused
 from engine.runtime.tasks import in_background
@@ -43,11 +51,13 @@ from replication.coordination.interface import (
     Put,
     SessionLost,
     State,
+    StoreDenied,
     Versioned,
     check_key,
     check_operations,
     parents_of,
 )
+from replication.coordination.zookeeper_security import PLAIN, ZookeeperSecurity
 
 START_S = 10.0  # for the first connection; ZooKeeper's own election takes a few seconds
 _PAUSE_S = 0.05  # between retries while kazoo reconnects
@@ -60,6 +70,11 @@ _HOST = (
 _ADDRESS = re.compile(rf"zookeeper://(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<root>(?:/[A-Za-z0-9._-]+)*)/?")
 _LOST_CONNECTION = (ConnectionLoss, ConnectionClosedError)
 _NOT_AS_DEMANDED = (NodeExistsError, NoNodeError, BadVersionError)
+
+_HINT_TLS = (
+    "check --coordination, which needs the port and the names of the servers' certificates, and the files "
+    "zookeeper_tls_ca, zookeeper_tls_cert and zookeeper_tls_key"
+)
 
 Call = Callable[[], Any]
 
@@ -100,20 +115,33 @@ class ZookeeperSession:
 
     @classmethod
     async def open(
-        cls, address: Address, *, session_timeout_ms: int, new_id: Callable[[], str], start_s: float = START_S
+        cls,
+        address: Address,
+        *,
+        session_timeout_ms: int,
+        new_id: Callable[[], str],
+        start_s: float = START_S,
+        security: ZookeeperSecurity = PLAIN,
     ) -> ZookeeperSession:
-        """Connect. Raises StartRefused if no server answers within `start_s`."""
-        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-        client = KazooClient(address.hosts, timeout=session_timeout_ms / 1000, connection_retry=retry)
+        """Connect. Raises StartRefused if no server answers within `start_s`, StoreDenied."""
+        kazoo_log = _KazooLog()
+        client = await asyncio.to_thread(_client, address, session_timeout_ms, security, kazoo_log)
         try:
             await asyncio.to_thread(client.start, start_s)
         except KazooTimeoutError:
+            client.close()
+            reason = f": {kazoo_log.reason}" if kazoo_log.reason else ""
             raise StartRefused(
-                f"ZooKeeper at {address.hosts} does not answer within {start_s:g} s", hint="check --coordination"
+                f"ZooKeeper at {address.hosts} does not answer within {start_s:g} s{reason}",
+                hint=_HINT_TLS if security.ca else "check --coordination",
             ) from None
         session = cls(client, address.root, new_id)
         client.add_listener(session._on_state)
-        await session._create_parents(parents_of(f"{address.root}/any"))
+        try:
+            await session._create_parents(parents_of(f"{address.root}/any"))
+        except BaseException:
+            await session.close()
+            raise
         return session
 
     async def get(self, key: str) -> Versioned | None:
@@ -172,6 +200,28 @@ class ZookeeperSession:
             await self._wait_watch(watch, lambda: self.children(key), seen)
         return names
 
+    async def secure(self, *, is_open: bool, is_dry: bool) -> AsyncIterator[tuple[str, bool]]:
+        """Give the root and each key below it the ACL of this session; with `is_open` the one that all may use.
+
+        Yields each path, and whether its ACL differed. ZooKeeper's own key, and `/` itself, stay as they are.
+        """
+        wanted = OPEN_ACL_UNSAFE if is_open else self._client.default_acl
+        assert wanted is not None, "the session has no login"
+        paths = [self._root or "/"]
+        while paths:
+            path = paths.pop()
+            names = await self._answer(partial(self._client.get_children_async, path))
+            found = await self._answer(partial(self._client.get_acls_async, path))
+            if names is None or found is None:
+                continue  # deleted meanwhile
+            paths += [
+                f"{path.rstrip('/')}/{name}" for name in sorted(names, reverse=True) if path + name != "/zookeeper"
+            ]
+            is_changed = path != "/" and found[0] != wanted
+            if is_changed and not is_dry:
+                await self._answer(partial(self._client.set_acls_async, path, wanted))
+            yield path, is_changed
+
     async def wait_for_state(self, seen: State) -> State:
         while self.state is seen:
             with self._waker() as woken:
@@ -225,6 +275,8 @@ class ZookeeperSession:
                 return await self._done(call())
             except NoNodeError:
                 return None
+            except NoAuthError:
+                raise _denied() from None
             except SessionExpiredError:
                 self._lost()
             except _LOST_CONNECTION:
@@ -261,10 +313,12 @@ class ZookeeperSession:
         return transaction
 
     def _raise_conflict(self, results: list[Any]) -> None:
-        """Raises Conflict for the operation that failed; CommitUnknown if the session was lost meanwhile."""
+        """Raises Conflict or StoreDenied for the operation that failed; CommitUnknown if the session was lost."""
         failures = [one for one in results if isinstance(one, Exception)]
         reasons = [one for one in failures if not isinstance(one, RolledBackError | RuntimeInconsistency)]
         for reason in reasons:
+            if isinstance(reason, NoAuthError):
+                raise _denied()
             if not isinstance(reason, _NOT_AS_DEMANDED):
                 raise reason
             raise Conflict(
@@ -350,6 +404,65 @@ class ZookeeperSession:
 def _versioned(data: bytes, stat: Any) -> Versioned | None:
     """None for a directory."""
     return Versioned(data[_HEAD_BYTES:], stat.version, stat.czxid) if data else None
+
+
+def _denied() -> StoreDenied:
+    """ZooKeeper accepts a wrong password, and then denies each operation."""
+    return StoreDenied(
+        "ZooKeeper denies this node its keys: their ACL is for another login",
+        hint="check zookeeper_login_file: all nodes log in with the same user and password",
+    )
+
+
+def _client(
+    address: Address, session_timeout_ms: int, security: ZookeeperSecurity, kazoo_log: _KazooLog
+) -> KazooClient:
+    """Blocks. Raises StartRefused."""
+    login = security.login()
+    acl = [make_digest_acl(*login.split(":", 1), all=True)] if login and security.has_acl else None
+    return KazooClient(
+        address.hosts,
+        timeout=session_timeout_ms / 1000,
+        connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+        handler=_TlsHandler(security) if security.ca else None,
+        auth_data=[("digest", login)] if login else None,
+        default_acl=acl,
+        logger=kazoo_log,
+    )
+
+
+class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc] # it has no types
+    """Connects with a context of ours: kazoo's own trusts the CAs of the system too."""
+
+    def __init__(self, security: ZookeeperSecurity) -> None:
+        super().__init__()
+        self._security = security
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> ssl.SSLSocket:
+        """Connect and check the certificate. Raises OSError."""
+        connection = socket.create_connection(address, timeout)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._security.tls_context().wrap_socket(connection, server_hostname=hostname)
+        except BaseException:
+            connection.close()
+            raise
+
+
+class _KazooLog(logging.Logger):
+    """The log of one client: keeps why a connection failed last, and passes on what the logger `kazoo` wants."""
+
+    def __init__(self) -> None:
+        super().__init__("kazoo.client", logging.INFO)  # below it kazoo logs user and password
+        self.reason = ""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith("Connection "):
+            self.reason = text
+        passed_on = logging.getLogger("kazoo")
+        if passed_on.isEnabledFor(record.levelno):
+            passed_on.handle(record)
 
 
 class _Waker:

@@ -29,6 +29,7 @@ FILE_DOORS = {
     "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",
     "node.processes.supervisor": "the directory of the sockets between its processes",
     "gateway.access.tokens_file": "the tokens file",
+    "replication.coordination.zookeeper_security": "the file with the login to ZooKeeper",
     "node.setup.watched_files": "whether the tokens file and the certificate have changed",
     "gateway.docs.page": "its own style sheet and pictures, from the package",
     "openapi.contract": "the contract, from the package",

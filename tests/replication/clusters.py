@@ -38,6 +38,7 @@ class ViewListener:
         self.topics: dict[str, TopicEntry] = {}
         self.deleted: list[str] = []
         self.fenced: list[StartRefused] = []
+        self.secrets: tuple[str, ...] = ()
 
     def on_registered(self, member: Member) -> None:
         self.events.append("registered")
@@ -52,6 +53,9 @@ class ViewListener:
 
     def on_contact(self, at: float) -> None:
         self.contacts.append(at)
+
+    def on_secrets(self, secrets: tuple[str, ...]) -> None:
+        self.secrets = secrets
 
     def on_nodes(self, view: ClusterView) -> None:
         self.events.append(f"nodes {sorted(view.nodes)}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtests.cluster.zookeeper import JAR, Zookeeper
+from loadtests.cluster.zookeeper import JAR, TlsFiles, Zookeeper
 
 TICK_MS = 200  # allows sessions as short as 400 ms
 WHY_NOT = "ZooKeeper is not installed (Debian: zookeeper)" if shutil.which("java") else "ZooKeeper needs Java"
@@ -16,8 +16,8 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def zookeeper_process(directory: Path, host: str = "127.0.0.1") -> Iterator[Zookeeper]:
-    process = Zookeeper(directory, TICK_MS, host)
+def zookeeper_process(directory: Path, host: str = "127.0.0.1", tls: TlsFiles | None = None) -> Iterator[Zookeeper]:
+    process = Zookeeper(directory, TICK_MS, host, tls)
     try:
         process.start()
         yield process

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +55,11 @@ class Replacement:
 
 
 @contextmanager
-def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator[dict[int, ClusterNode]]:
+def running_nodes(
+    directory: Path, source: Path, zookeeper: Zookeeper | None = None, **settings: object
+) -> Iterator[dict[int, ClusterNode]]:
     """Run ZooKeeper and three nodes with the code in `source`, at fixed URLs."""
-    zookeeper = Zookeeper(directory / "zookeeper")
+    zookeeper = zookeeper or Zookeeper(directory / "zookeeper")
     (directory / "store").mkdir()
     coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
     nodes, ports = {}, {number: reserve_port() for number in NODES}
@@ -81,8 +83,24 @@ def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator
 
 
 async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: str, calm_s: float) -> Replacement:
-    """Replace each node by one of the code in `source`, when all are in sync. `calm_s`: load before, between and
-    after.
+    """Replace each node by one of the code in `source`."""
+
+    def replace(node: ClusterNode) -> None:
+        node.source = source
+
+    return await restart_in_turn(nodes, [replace], commit, calm_s)
+
+
+async def restart_in_turn(
+    nodes: dict[int, ClusterNode],
+    steps: Sequence[Callable[[ClusterNode], None]],
+    commit: str,
+    calm_s: float,
+    after_step: Callable[[int], None] = lambda _: None,
+) -> Replacement:
+    """Restart every node once for each step, changed by the step, when all are in sync.
+
+    `calm_s`: load before, between and after. `after_step` is called in a thread, with the number of the step.
     """
     cluster = HttpCluster(nodes)
     load = Load(TOPIC, PARTITIONS, cluster.urls)
@@ -92,15 +110,17 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
     await cluster.wait_until_healthy(TOPIC)
     async with load.running():
         await asyncio.sleep(calm_s)
-        for node in nodes.values():
-            began.append(now())
-            if (code := await asyncio.to_thread(node.stop)) != EXIT_OK:
-                verdict.findings.append(f"{node} ended with {code}")
-            node.source = source
-            node.begin_start()
-            await asyncio.to_thread(node.wait_until_ready)
-            await cluster.wait_until_healthy(TOPIC)
-            await asyncio.sleep(calm_s)
+        for number, change in enumerate(steps, 1):
+            for node in nodes.values():
+                began.append(now())
+                if (code := await asyncio.to_thread(node.stop)) != EXIT_OK:
+                    verdict.findings.append(f"{node} ended with {code}")
+                change(node)
+                node.begin_start()
+                await asyncio.to_thread(node.wait_until_ready)
+                await cluster.wait_until_healthy(TOPIC)
+                await asyncio.sleep(calm_s)
+            await asyncio.to_thread(after_step, number)
     await judge_what_is_left(verdict, cluster, TOPIC, load.history, began)
     codes = load.codes + load.errors
     turned_away = codes.pop(f"0 {NOT_SENT}", 0) + codes.pop(f"poll: 0 {NOT_SENT}", 0)

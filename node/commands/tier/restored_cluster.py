@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from engine.format.paths import partition_dir
 from engine.log.leader_epochs import load_epochs
 from engine.runtime.disk import Disk
 from engine.tiering.audit.restored_directory import RestoredTopic
+from node.setup.setting_sources import ENVIRONMENT_PREFIX
 from replication.cluster.keys import CLUSTER, PartitionKey
 from replication.cluster.registration_state import (
     RegistrationState,
@@ -28,10 +30,14 @@ from replication.cluster.standalone_import import StandaloneImport
 from replication.cluster.values import identity_from_bytes
 from replication.coordination.interface import Session
 from replication.coordination.zookeeper import ZookeeperSession, parse_address
+from replication.coordination.zookeeper_security import ZookeeperSecurity
 
 _SESSION_TIMEOUT_MS = 10_000
 
+_SECURITY = ("tls_ca", "tls_cert", "tls_key", "login_file", "acl")
+
 OpenSession = Callable[[], AbstractAsyncContextManager[Session]]
+OpenZookeeper = Callable[[], AbstractAsyncContextManager[ZookeeperSession]]
 
 
 class RestoredCluster:
@@ -94,17 +100,34 @@ class RestoredCluster:
             await importing.finish()
 
 
-def zookeeper_sessions(coordination: str, new_id: Callable[[], str]) -> OpenSession:
-    """Return a factory of sessions with ZooKeeper. Raises StartRefused for another address."""
+def zookeeper_sessions(
+    coordination: str, new_id: Callable[[], str], security: ZookeeperSecurity | None = None
+) -> OpenZookeeper:
+    """Return a factory of sessions with ZooKeeper. Without `security` the environment has it, as for a node.
+
+    Raises StartRefused for another address, or for a wrong file.
+    """
     address = parse_address(coordination)
+    given = security or zookeeper_security_of_environment()
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the failure of the command says it in one line
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Session]:
-        session = await ZookeeperSession.open(address, session_timeout_ms=_SESSION_TIMEOUT_MS, new_id=new_id)
+    async def opened() -> AsyncIterator[ZookeeperSession]:
+        session = await ZookeeperSession.open(
+            address, session_timeout_ms=_SESSION_TIMEOUT_MS, new_id=new_id, security=given
+        )
         try:
             yield session
         finally:
             await session.close()
 
     return opened
+
+
+def zookeeper_security_of_environment() -> ZookeeperSecurity:
+    """Return how the variables PENSTOCK_ZOOKEEPER_… say that ZooKeeper is reached. Raises StartRefused."""
+    words = {name: os.environ.get(f"{ENVIRONMENT_PREFIX}ZOOKEEPER_{name.upper()}", "") for name in _SECURITY}
+    tls_ca, tls_cert, tls_key, login_file, acl = words.values()
+    security = ZookeeperSecurity(tls_ca, tls_cert, tls_key, login_file, acl.lower() in ("true", "1"))
+    security.check()
+    return security

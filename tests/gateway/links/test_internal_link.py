@@ -138,3 +138,15 @@ async def test_a_listener_that_closes_ends_its_calls_and_the_link_is_made_again_
 async def test_a_port_that_is_taken_refuses_the_start(node: Node) -> None:
     with pytest.raises(StartRefused, match="for other nodes"):
         await Node(node.port).listener.open("127.0.0.1", node.port)
+
+
+async def test_while_the_secret_rotates_both_are_accepted_and_the_first_is_sent(node: Node) -> None:
+    credentials = node.listener._credentials = replace(OURS)
+    credentials.use(["new", OURS.secret])
+    for secret in ("new", OURS.secret):
+        caller = node.caller(replace(OURS, secret=secret))
+        assert await (await caller.connected(5)).call("echo", 1, timeout_s=5) == (1, b"")
+        caller.close()
+    credentials.use(["new"])
+    with pytest.raises(LinkRejected, match="401"):
+        await dial_internal(node.url, OURS)(lambda: pytest.fail("no link is to be made"))

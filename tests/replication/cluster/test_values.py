@@ -1,5 +1,7 @@
 """Values in the coordination store and in messages between processes are read as they were written."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -172,3 +174,18 @@ def test_a_topic_made_again_takes_the_old_ones_states_along():
     view.put_topic(TopicEntry("orders", "u", 1, 1))
     assert view.states == {}
     assert view.topic_by_id("t") is None
+
+
+def test_a_rotation_has_three_steps_and_nodes_of_two_that_follow_each_other_accept_each_other():
+    steps = [ClusterIdentity("c", "old")]
+    for _ in range(3):
+        steps.append(steps[-1].rotated("new"))
+        assert identity_from_bytes("/cluster", identity_to_bytes(steps[-1])) == steps[-1]
+    assert [one.secrets for one in steps] == [("old",), ("old", "new"), ("new", "old"), ("new",)]
+    for one, other in pairwise(steps):
+        assert one.secret in other.secrets
+        assert other.secret in one.secrets
+        assert one.has_secret_of(other)
+    assert not steps[0].has_secret_of(steps[3]), "a store that was rebuilt has another secret, too"
+    assert "old" not in repr(steps[1])
+    assert "new" not in repr(steps[1])

@@ -75,6 +75,7 @@ class Cable:
         self.loses_next: str | None = None
         self.is_pulled = False
         self.cuts = 0
+        self.carried = bytearray()
         self._server_port = server_port
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -102,6 +103,7 @@ class Cable:
                 self.loses_next = None
                 self.cuts += 1
                 break
+            self.carried += data
             writer.write(data)
         for one in writers:
             one.close()
