@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
 # `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
-LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
+LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml penstock/pyproject.toml
 CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/*.py penstock_codec/src/*.[ch])
 # If no usable codec is compiled and can be, this runs the installation although nothing has changed. A build of an
 # earlier version, or for another machine, is not usable.
@@ -240,7 +240,7 @@ dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	@ls dist
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data

@@ -50,7 +50,14 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> bytes | None:
-        """The stored bytes, except for white space in JSON. Raises UndecodableBatch."""
+        """The stored bytes, except for white space in JSON; with encryption, those that were encrypted.
+
+        Raises UndecodableBatch, EncryptionFailed.
+        """
+        stored, encryption = self._stored_value(), self._encryption
+        return stored if encryption is None else encryption.open(self._stored_headers(), self.key, stored, self)
+
+    def _stored_value(self) -> bytes | None:
         if self._value_base64 is not None:
             return b64decode(self._value_base64)
         if self.error is not None:
@@ -59,14 +66,14 @@ class Record(msgspec.Struct, gc=False):
         return None if raw == b"null" else raw
 
     def json(self) -> Any:
-        """Parse the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
+        """Parse the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, and as `value`."""
         value = self.value
         return None if value is None else orjson.loads(value)
 
     def decoded(self) -> Any:
         """Return what the consumer's value_deserializer makes of the value, else its bytes; None for a tombstone.
 
-        Raises UndecodableBatch, and what the deserializer raises.
+        Raises as `value`, and what the deserializer raises.
         """
         return self._decoded(self.value, None if self._deserializers is None else self._deserializers.value)
 
@@ -76,6 +83,10 @@ class Record(msgspec.Struct, gc=False):
 
     def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
         return data if data is None or deserializer is None else deserializer.deserialize(self.topic, data)
+
+    @property
+    def _encryption(self) -> Any:
+        return None if self._deserializers is None else self._deserializers.encryption
 
     @property
     def value_json(self) -> bytes:
@@ -97,7 +108,11 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Names and values. A name may occur several times."""
+        """Names and values. A name may occur several times. With encryption, without the headers that it added."""
+        encryption, headers = self._encryption, self._stored_headers()
+        return headers if encryption is None else encryption.without_envelope(headers)
+
+    def _stored_headers(self) -> list[tuple[str, bytes | None]]:
         return [
             (name, _header_bytes(one))
             for name, value in orjson.loads(bytes(self._headers)).items()
