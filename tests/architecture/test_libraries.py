@@ -44,6 +44,8 @@ GROUPS: dict[str, list[str]] = {
 # Not imported: a program, a plugin, or what another library loads by itself.
 TOOLS = {
     "setuptools": "builds the package",
+    "cyclonedx-bom": "the command cyclonedx-py",
+    "pip-audit": "the command pip-audit",
     "import-linter": "the command lint-imports",
     "mypy": "the command mypy",
     "ruff": "the command ruff",
