@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -186,7 +185,7 @@ class Encryption:
     def _unwrapped(self, envelope: Envelope, record: object) -> AESGCM:
         try:
             wrapped = b64decode(envelope.wrapped_key, validate=True)
-        except Base64Error as error:
+        except ValueError as error:
             raise EncryptionFailed(f"{record!r}: its wrapped key is not base64", code="value_damaged") from error
         try:
             return AESGCM(self._key_ring.unwrap(envelope.key_id, wrapped))

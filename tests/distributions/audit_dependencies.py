@@ -38,7 +38,7 @@ class Audit(NamedTuple):
 
 def audit(lock: Path, environment: Mapping[str, str] | None = None) -> Audit:
     """Run pip-audit on a lock file with hashes."""
-    command = [sys.executable, "-m", "pip_audit", *OPTIONS, "-r", lock]
+    command = [sys.executable, "-m", "pip_audit", *OPTIONS, "-r", str(lock)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     return judge(ended.stdout, ended.stderr, locked(lock.read_text()))
 

@@ -62,6 +62,7 @@ def test_a_value_is_bound_to_its_topic_its_key_and_its_headers(keys: FileKeyRing
     assert failure(encryption, changed(), None, sealed.value) == "value_damaged"
     assert failure(encryption, changed(topic=b"payments"), b"k", sealed.value) == "value_damaged"
     assert failure(encryption, changed(key=b"no base64!"), b"k", sealed.value) == "value_damaged"
+    assert failure(encryption, changed(key="ü".encode()), b"k", sealed.value) == "value_damaged"
     assert failure(encryption, changed(topic=b"\xff"), b"k", sealed.value) == "value_damaged"
     assert failure(encryption, changed(key_id=b"new"), b"k", sealed.value) == "key_wrong"
     assert failure(encryption, changed(key_id=b"lost"), b"k", sealed.value) == "key_unknown"
