@@ -54,8 +54,10 @@ class Record(msgspec.Struct, gc=False):
 
         Raises UndecodableBatch, EncryptionFailed.
         """
-        stored, encryption = self._stored_value(), self._encryption
-        return stored if encryption is None else encryption.open(self._stored_headers(), self.key, stored, self)
+        made = self._deserializers
+        if made is None or made.encryption is None:
+            return self._stored_value()
+        return made.encryption.open(self._stored_headers(), self.key, self._stored_value(), self)  # type: ignore[no-any-return]
 
     def _stored_value(self) -> bytes | None:
         if self._value_base64 is not None:
@@ -85,12 +87,11 @@ class Record(msgspec.Struct, gc=False):
         return data if data is None or deserializer is None else deserializer.deserialize(self.topic, data)
 
     @property
-    def _encryption(self) -> Any:
-        return None if self._deserializers is None else self._deserializers.encryption
-
-    @property
     def value_json(self) -> bytes:
-        """The value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`."""
+        """The stored value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`.
+
+        Encryption is not undone here, nor by line().
+        """
         if self._value_base64 is not None:
             return orjson.dumps({"value_base64": self._value_base64})
         return bytes(self._value)
@@ -109,8 +110,10 @@ class Record(msgspec.Struct, gc=False):
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Names and values. A name may occur several times. With encryption, without the headers that it added."""
-        encryption, headers = self._encryption, self._stored_headers()
-        return headers if encryption is None else encryption.without_envelope(headers)
+        made, headers = self._deserializers, self._stored_headers()
+        if made is None or made.encryption is None:
+            return headers
+        return made.encryption.without_envelope(headers)  # type: ignore[no-any-return]
 
     def _stored_headers(self) -> list[tuple[str, bytes | None]]:
         return [

@@ -11,6 +11,8 @@ import pytest
 
 from penstock import Client, Encryption, EncryptionFailed, Output, Record
 from penstock import sync as penstock_sync
+from penstock.admin.single_request import SingleRequestClient
+from penstock.cli.commands.dead_letters import GROUP, Maker, replay_all
 from tests.e2e.node_process import running_process
 from tests.penstock.encryption.rings import NEW, ring
 
@@ -88,7 +90,7 @@ async def test_the_sync_client_writes_and_reads_the_same(node: tuple[str, Path],
     assert await asyncio.to_thread(work) == (EXPECTED, VALUES)
 
 
-async def test_a_dead_letter_opens(client: Client) -> None:
+async def test_a_dead_letter_opens_there_and_when_it_is_replayed(client: Client, node: tuple[str, Path]) -> None:
     await send_all(client, "cards.jobs")
     await client.create_topic("cards.dead")
     await client.configure_group("cards.jobs", {"kind": "share", "dead_letter_topic": "cards.dead"})
@@ -99,6 +101,11 @@ async def test_a_dead_letter_opens(client: Client) -> None:
     dead = await anext(aiter(client.consume("cards.dead")))
     assert (dead.topic, dead.key, dead.json()) == ("cards.dead", b"k", {"card": SECRET})
     assert ("dead-letter-topic", b"cards.jobs") in dead.headers
+    once = SingleRequestClient(node[0])
+    replayed = await asyncio.to_thread(replay_all, once, Maker(GROUP, "cards.jobs"), "cards.dead")
+    assert (replayed.replayed, replayed.rejected) == (1, 0)
+    back = [record async for record in client.consume("cards.jobs", follow=False)]
+    assert seen(back) == [*EXPECTED, EXPECTED[0]]
 
 
 async def test_a_processor_encrypts_its_outputs(client: Client, node: tuple[str, Path]) -> None:
