@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
 # `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
-LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
+LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml penstock/pyproject.toml
 CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/*.py penstock_codec/src/*.[ch])
 # If no usable codec is compiled and can be, this runs the installation although nothing has changed. A build of an
 # earlier version, or for another machine, is not usable.
@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -239,8 +239,15 @@ dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	@rm -rf build penstock/build penstock_codec/build
 	@ls dist
 
+sbom: $(VENV)/.all ## CycloneDX list of the packages installed in ENVIRONMENT (.venv): build/sbom.json
+	@mkdir -p build
+	@$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o build/sbom.json $(or $(ENVIRONMENT),$(VENV))
+
+audit-dependencies: $(VENV)/.all ## Compare the locked packages with published advisories: 1 if one has any, 3 if the audit did not run
+	@$(BIN)/python -m tests.distributions.audit_dependencies
+
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data

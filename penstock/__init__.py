@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.consumer.deserializers import Deserializer, load_deserializer
     from penstock.consumer.group_consumer import GroupConsumer
     from penstock.consumer.work_queue import WorkQueue, WorkRecord
+    from penstock.encryption.encryption import Encryption, EncryptionStatistics
+    from penstock.encryption.key_ring import FileKeyRing, KeyRing, WrappedKey
     from penstock.errors import (
         BufferFull,
         ChecksumMismatch,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         ClientError,
         ConnectionFailed,
         DeliveryTimedOut,
+        EncryptionFailed,
         IdempotenceUnavailable,
         ProblemError,
         UndecodableBatch,
@@ -41,6 +44,11 @@ _HOMES = {
     "Consumer": "penstock.consumer.consumer",
     "Deserializer": "penstock.consumer.deserializers",
     "load_deserializer": "penstock.consumer.deserializers",
+    "Encryption": "penstock.encryption.encryption",
+    "EncryptionStatistics": "penstock.encryption.encryption",
+    "FileKeyRing": "penstock.encryption.key_ring",
+    "KeyRing": "penstock.encryption.key_ring",
+    "WrappedKey": "penstock.encryption.key_ring",
     "GroupConsumer": "penstock.consumer.group_consumer",
     "TopicPartition": "penstock.consumer.delivery",
     "WorkQueue": "penstock.consumer.work_queue",
@@ -64,6 +72,7 @@ _HOMES = {
     "ClientClosed": "penstock.errors",
     "ConnectionFailed": "penstock.errors",
     "DeliveryTimedOut": "penstock.errors",
+    "EncryptionFailed": "penstock.errors",
     "IdempotenceUnavailable": "penstock.errors",
     "ProblemError": "penstock.errors",
     "UndecodableBatch": "penstock.errors",
@@ -82,9 +91,14 @@ __all__ = [
     "Delivery",
     "DeliveryTimedOut",
     "Deserializer",
+    "Encryption",
+    "EncryptionFailed",
+    "EncryptionStatistics",
+    "FileKeyRing",
     "GroupConsumer",
     "IdempotenceUnavailable",
     "Interceptor",
+    "KeyRing",
     "OutgoingRecord",
     "Output",
     "ProblemError",
@@ -98,6 +112,7 @@ __all__ = [
     "UndecodableBatch",
     "WorkQueue",
     "WorkRecord",
+    "WrappedKey",
     "load_deserializer",
     "load_serializer",
 ]

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 from weakref import WeakSet
 
 from penstock.admin.admin import Admin
@@ -35,6 +35,9 @@ from penstock.transport.compression import compress, encoding_headers
 from penstock.transport.exchange import Json, Query, Request, problem_from
 from penstock.transport.nodes import DEFAULT_URL
 from penstock.transport.transport import Transport
+
+if TYPE_CHECKING:
+    from penstock.encryption.encryption import Encryption
 
 Child = Producer | Consumer | GroupConsumer | WorkQueue
 ChildT = TypeVar("ChildT", bound=Child)
@@ -63,10 +66,12 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         token: str | None = None,
         options: ClientOptions | None = None,
         cacert: str | None = None,
+        encryption: Encryption | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         """Makes a client; the first request connects. `cacert` is a PEM file of CAs to trust instead of the system's.
 
+        With `encryption`, producers and processors encrypt each value, and consumers decrypt it when it is asked for.
         Raises ValueError for an invalid address, OSError for a `cacert` that cannot be used.
         """
         self.options = options or ClientOptions()
@@ -75,6 +80,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         self._topics = TopicPartitions(
             self._attempts, self.options.delivery_timeout_ms, self.options.partitions_age_ms_max
         )
+        self._encryption = encryption
         self._children: WeakSet[Child] = WeakSet()
 
     def __repr__(self) -> str:
@@ -123,7 +129,9 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         """
         options = self.options.changed("producer", changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
-        preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers)
+        preparation = Preparation(
+            as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers, self._encryption
+        )
         return self._keep(Producer(attempts, self._topics, options, chooser(partitioner), preparation))
 
     def consume(
@@ -154,7 +162,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         options = self.options.changed("consume", changed)
         given = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
         query: Query = {name: value for name, value in given.items() if value is not None}
-        made = deserializers(key_deserializer, value_deserializer)
+        made = deserializers(key_deserializer, value_deserializer, self._encryption)
         if options.verify_crc:
             view, decode = FetchView(api.BATCH_TYPE, query, follow), decode_verified
         else:
@@ -216,7 +224,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             topics_pattern,
             topics_exclude,
             min_bytes=min_bytes,
-            deserializers=deserializers(key_deserializer, value_deserializer),
+            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption),
         )
         member = self.group_member(terms, options)
         events = GroupEvents(on_assigned, on_revoked)
@@ -249,7 +257,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             max_records,
             lock_ms,
             is_extending,
-            deserializers=deserializers(key_deserializer, value_deserializer),
+            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption),
         )
         return self.work_queue(terms, self.options.changed("queue", changed))
 
@@ -281,7 +289,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             group=group, topics=topics, member_id=member_id, max_records=max_records, filters=filters, **changed
         )
         attempts = Attempts(self._transport, options, self._attempts.jitter)
-        return Processor(consumer, attempts, options, group, process, outputs)
+        return Processor(consumer, attempts, options, group, process, outputs, self._encryption)
 
     def group_member(self, terms: GroupTerms, options: ClientOptions) -> GroupMember:
         """Returns the calls of a member, for a consumer that this client has no method for."""
@@ -342,7 +350,10 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         With `expected_end`, the partition's log must end there; with `fencing_token`, the partition's token must be
         this one. With `source` and its first and last `source_positions`, each position is stored once; retries
         never create duplicates. Raises ProblemError if any partition failed: the first problem of the answer.
+        Raises ValueError on a client with encryption, because the body would be stored as it is.
         """
+        if self._encryption is not None:
+            raise ValueError("post_records() does not encrypt: use a producer, or a client without encryption")
         options = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
         query: dict[str, str | int] = {name: value for name, value in options.items() if value is not None}
         query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}

@@ -114,6 +114,18 @@ class ChecksumMismatch(ClientError):
     retryable = True
 
 
+class EncryptionFailed(ClientError):
+    """A value cannot be decrypted, or is not encrypted though it must be. `code` says why; the detail what to change.
+
+    Skip the record, or give the key ring its key: `key_unknown`, `key_wrong`, `value_damaged`, `not_encrypted`,
+    `encryption_version`.
+    """
+
+    def __init__(self, detail: str, *, code: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
 class UndecodableBatch(ClientError):
     """The node has bytes at this offset that cannot be decoded, and their value was requested. Skip the record."""
 

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.closing import AsyncClosing
 from penstock.consumer.group_consumer import GroupConsumer
@@ -21,9 +21,13 @@ from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.producer.lines import Headers, as_record_line, key_bytes, line_of
 from penstock.producer.partitioners import partition_of_key
+from penstock.producer.preparation import encrypted
 from penstock.records import Record
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
+
+if TYPE_CHECKING:
+    from penstock.encryption.encryption import Encryption
 
 
 class Output(NamedTuple):
@@ -56,17 +60,24 @@ Process = Callable[[Record], Outputs | Awaitable[Outputs]]
 
 
 class OutputPlan:
-    """Groups the outputs of a delivery by source and output partition. Pure.
+    """Groups the outputs of a delivery by source and output partition, encrypted with `encryption`.
 
     `counts` has the number of partitions of each output topic. It does not follow the growth of a topic: a second run
     would send outputs of the same input elsewhere.
     """
 
-    def __init__(self, group: str, topic_ids: Mapping[str, str], counts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        group: str,
+        topic_ids: Mapping[str, str],
+        counts: Mapping[str, int],
+        encryption: Encryption | None = None,
+    ) -> None:
         self.lines: dict[Target, list[OutputLine]] = {}
         self._group = group
         self._topic_ids = topic_ids
         self._counts = counts
+        self._encryption = encryption
 
     def __repr__(self) -> str:
         return f"OutputPlan({ {target: len(lines) for target, lines in self.lines.items()} })"
@@ -75,7 +86,10 @@ class OutputPlan:
         """Adds the outputs of a record. Raises ValueError for a topic or a partition that is not in `counts`."""
         source = f"{self._group}/{self._topic_ids[record.topic]}/{record.partition}"
         for output in outputs:
-            text, is_plain = line_of(output.value, output.key, output.headers)
+            value, headers = output.value, output.headers
+            if self._encryption is not None:
+                value, headers = encrypted(self._encryption, output.topic, value, output.key, headers)
+            text, is_plain = line_of(value, output.key, headers)
             target = Target(source, output.topic, self._partition(record, output))
             line = OutputLine(record.offset, as_record_line(text) if is_plain else text)
             self.lines.setdefault(target, []).append(line)
@@ -116,6 +130,7 @@ class Processor(AsyncClosing):
         group: str,
         process: Process,
         outputs: Mapping[str, int],
+        encryption: Encryption | None = None,
     ) -> None:
         self.processed = 0  # records
         self.dropped = 0  # outputs that were stored before
@@ -125,6 +140,7 @@ class Processor(AsyncClosing):
         self._group = group
         self._process = process
         self._counts = dict(outputs)
+        self._encryption = encryption
         self._is_stopping = False
         self._is_complete = True  # the outputs of the last delivery are stored
 
@@ -167,7 +183,7 @@ class Processor(AsyncClosing):
         self._is_complete = not records
         if records and not self._consumer.topic_ids:
             raise ClientError("the node's version has no source positions; use a newer one")
-        return records, OutputPlan(self._group, self._consumer.topic_ids, self._counts)
+        return records, OutputPlan(self._group, self._consumer.topic_ids, self._counts, self._encryption)
 
     async def store(self, plan: OutputPlan, count: int) -> None:
         """Stores the outputs of a delivery of this many records. The next poll commits it. Raises ClientError."""

@@ -50,7 +50,16 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> bytes | None:
-        """The stored bytes, except for white space in JSON. Raises UndecodableBatch."""
+        """The stored bytes, except for white space in JSON; with encryption, those that were encrypted.
+
+        Raises UndecodableBatch, EncryptionFailed.
+        """
+        made = self._deserializers
+        if made is None or made.encryption is None:
+            return self._stored_value()
+        return made.encryption.open(self._stored_headers(), self.key, self._stored_value(), self)  # type: ignore[no-any-return]
+
+    def _stored_value(self) -> bytes | None:
         if self._value_base64 is not None:
             return b64decode(self._value_base64)
         if self.error is not None:
@@ -59,14 +68,14 @@ class Record(msgspec.Struct, gc=False):
         return None if raw == b"null" else raw
 
     def json(self) -> Any:
-        """Parses the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
+        """Parses the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, and as `value`."""
         value = self.value
         return None if value is None else orjson.loads(value)
 
     def decoded(self) -> Any:
         """Returns what the consumer's value_deserializer makes of the value, else its bytes; None for a tombstone.
 
-        Raises UndecodableBatch, and what the deserializer raises.
+        Raises as `value`, and what the deserializer raises.
         """
         return self._deserialize(self.value, None if self._deserializers is None else self._deserializers.value)
 
@@ -79,7 +88,10 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def value_json(self) -> bytes:
-        """The value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`."""
+        """The stored value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`.
+
+        Encryption is not undone here, nor by line().
+        """
         if self._value_base64 is not None:
             return orjson.dumps({"value_base64": self._value_base64})
         return bytes(self._value)
@@ -97,7 +109,13 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Names and values. A name may occur several times."""
+        """Names and values. A name may occur several times. With encryption, without the headers that it added."""
+        made, headers = self._deserializers, self._stored_headers()
+        if made is None or made.encryption is None:
+            return headers
+        return made.encryption.without_envelope(headers)  # type: ignore[no-any-return]
+
+    def _stored_headers(self) -> list[tuple[str, bytes | None]]:
         return [
             (name, _header_bytes(part))
             for name, value in orjson.loads(bytes(self._headers)).items()

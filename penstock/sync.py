@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
@@ -34,6 +34,9 @@ from penstock.records import Record
 from penstock.transport import api
 from penstock.transport.exchange import Json, Request
 from penstock.transport.nodes import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from penstock.encryption.encryption import Encryption
 
 ResultT = TypeVar("ResultT")
 
@@ -92,9 +95,10 @@ class Client(Closing, Admin[Json]):
         token: str | None = None,
         options: ClientOptions | None = None,
         cacert: str | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         """Makes a client, as the async one."""
-        self._client = aio.Client(urls, token=token, options=options, cacert=cacert)
+        self._client = aio.Client(urls, token=token, options=options, cacert=cacert, encryption=encryption)
         self._thread = LoopThread()
 
     def __repr__(self) -> str:

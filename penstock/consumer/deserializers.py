@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
+
+if TYPE_CHECKING:
+    from penstock.encryption.encryption import Encryption
 
 ENTRY_POINTS = "penstock.deserializers"
 
@@ -38,10 +41,11 @@ _OWN: dict[str, Callable[..., Deserializer]] = {"json": JsonDeserializer, "strin
 
 
 class Deserializers(NamedTuple):
-    """Holds those of the keys and of the values of one consumer; None: they stay bytes."""
+    """Holds those of the keys and of the values of one consumer; None: they stay bytes. Values are decrypted first."""
 
     key: Deserializer | None
     value: Deserializer | None
+    encryption: Encryption | None = None
 
 
 def load_deserializer(name: str, **settings: Any) -> Deserializer:
@@ -59,8 +63,14 @@ def load_deserializer(name: str, **settings: Any) -> Deserializer:
     return made
 
 
-def deserializers(key: str | Deserializer | None, value: str | Deserializer | None) -> Deserializers | None:
+def deserializers(
+    key: str | Deserializer | None, value: str | Deserializer | None, encryption: Encryption | None = None
+) -> Deserializers | None:
     """Returns those of a consumer; None if it has none. Raises ValueError for an unknown name."""
-    if key is None and value is None:
+    if key is None and value is None and encryption is None:
         return None
-    return Deserializers(*(load_deserializer(given) if isinstance(given, str) else given for given in (key, value)))
+    return Deserializers(_load(key), _load(value), encryption)
+
+
+def _load(given: str | Deserializer | None) -> Deserializer | None:
+    return load_deserializer(given) if isinstance(given, str) else given

@@ -46,12 +46,10 @@ class StoredRecord(Record):
     def key(self) -> bytes | None:
         return self.stored_key
 
-    @property
-    def value(self) -> bytes | None:
-        return self.stored_value if self.error is None else super().value
+    def _stored_value(self) -> bytes | None:
+        return self.stored_value if self.error is None else super()._stored_value()
 
-    @property
-    def headers(self) -> list[tuple[str, bytes | None]]:
+    def _stored_headers(self) -> list[tuple[str, bytes | None]]:
         return list(self.stored_headers)
 
 

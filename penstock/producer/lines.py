@@ -55,6 +55,11 @@ def line_of(value: Any, key: Any = None, headers: Headers | None = None, timesta
     return b"{" + b",".join(fields) + b"}", False
 
 
+def value_bytes(value: Any) -> bytes:
+    """Return the bytes that are stored for a value. Raises TypeError if it cannot be encoded."""
+    return value if type(value) is bytes else _dumps(value, None, _NON_STR_KEYS)
+
+
 def as_record_line(plain: bytes) -> bytes:
     """Returns a plain line as a record object, for a batch in which another record needs one."""
     return b'{"value":' + plain + b"}"

@@ -1,4 +1,4 @@
-"""Prepares a record before it becomes a line: interceptors first, then serializers.
+"""Prepares a record before it becomes a line: interceptors first, then serializers, then encryption.
 
 A serializer encodes a value or a key as bytes: JSON, text, bytes, or a form that another package provides as an entry
 point of the group `penstock.serializers`, found by its name. None is never serialized: it is a missing key, or a
@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
 
-from penstock.producer.lines import Headers, HeaderValue, Line, line_of, pairs_of
+from penstock.producer.lines import Headers, HeaderValue, Line, key_bytes, line_of, pairs_of, value_bytes
 from penstock.records import Timestamp
+
+if TYPE_CHECKING:
+    from penstock.encryption.encryption import Encryption
 
 ENTRY_POINTS = "penstock.serializers"
 
@@ -115,12 +118,31 @@ def _with_default_headers(
     return [*given, *(header for header in defaults if header[0] not in names)]
 
 
+def encrypted(
+    encryption: Encryption, topic: str, value: Any, key: Any, headers: Headers | None
+) -> tuple[bytes | None, Headers | None]:
+    """Returns the encrypted value of a record, and its headers with those that open it. A tombstone stays one.
+
+    Raises as line_of(), ValueError for the headers of another encryption, and what the key ring raises.
+    """
+    if value is None:
+        return None, headers
+    pairs = pairs_of(headers or ())
+    if len(encryption.without_envelope(pairs)) < len(pairs):
+        raise ValueError("the record has headers of an encryption; decrypt it first, or send it without encryption")
+    sealed = encryption.seal(topic, None if key is None else key_bytes(key), value_bytes(value))
+    return sealed.value, [*pairs, *sealed.headers]
+
+
 Prepared = tuple[str, Line, Any, int | None, OutgoingRecord | None]
 """Topic, line, key, partition, and the record for interceptors if there are any. Bare: a named tuple costs more."""
 
 
 class Preparation:
-    """Applies a producer's interceptors and serializers. Synchronous; the sync producer uses the caller's thread."""
+    """Applies a producer's interceptors, serializers and encryption.
+
+    Synchronous; the sync producer uses the caller's thread.
+    """
 
     def __init__(
         self,
@@ -128,13 +150,15 @@ class Preparation:
         value: Serializer | None,
         interceptors: Sequence[Interceptor],
         headers: Headers = (),
+        encryption: Encryption | None = None,
     ) -> None:
         """`headers` are those of every record that has none of their name."""
         self._key = key
         self._value = value
         self.interceptors = tuple(interceptors)
         self._headers = pairs_of(headers)
-        self._is_needed = bool(key or value or self.interceptors or self._headers)
+        self._encryption = encryption
+        self._is_needed = bool(key or value or self.interceptors or self._headers or encryption)
 
     def prepare(
         self,
@@ -161,6 +185,8 @@ class Preparation:
         if self._value is not None and value is not None:
             value = self._value.serialize(topic, value)
             headers = _with_content_type(headers, self._value.content_type)
+        if self._encryption is not None:
+            value, headers = encrypted(self._encryption, topic, value, key, headers)
         original = record if self.interceptors else None
         return topic, line_of(value, key, headers, timestamp), key, partition, original
 

@@ -36,6 +36,7 @@ def normal(name: str) -> str:
 GROUPS: dict[str, list[str]] = {
     "client": CLIENT["dependencies"],
     "server": [one for one in SERVER["project"]["dependencies"] if distribution(one) not in OURS],
+    **CLIENT["optional-dependencies"],
     **SERVER["project"]["optional-dependencies"],
     **SERVER["dependency-groups"],
 }
@@ -43,6 +44,8 @@ GROUPS: dict[str, list[str]] = {
 # Not imported: a program, a plugin, or what another library loads by itself.
 TOOLS = {
     "setuptools": "builds the package",
+    "cyclonedx-bom": "the command cyclonedx-py",
+    "pip-audit": "the command pip-audit",
     "import-linter": "the command lint-imports",
     "mypy": "the command mypy",
     "ruff": "the command ruff",
@@ -104,7 +107,7 @@ def imported_by_servers() -> dict[str, set[str]]:
 
 
 def test_every_library_of_a_distribution_is_used_by_it():
-    assert unused(GROUPS["client"], imported("penstock"), HOMES) == []
+    assert unused(GROUPS["client"] + GROUPS["encryption"], imported("penstock"), HOMES) == []
     assert unused(GROUPS["server"] + GROUPS["patterns"], imported_by_servers(), HOMES) == []
 
 
@@ -122,7 +125,7 @@ def test_every_library_for_development_is_used_by_tests_or_load_tests():
 
 
 def test_a_distribution_imports_only_what_it_declares():
-    assert undeclared(imported("penstock"), GROUPS["client"], HOMES) == []
+    assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"], HOMES) == []
     assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["patterns"], HOMES) == []
 
 

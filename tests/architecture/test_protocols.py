@@ -24,6 +24,7 @@ LEFT = {
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",
     "Interceptor": "users of the client implement it",
+    "KeyRing": "users of the client implement it, for their key management service",
     "TopicSource": "the core of groups takes the topics of its process; its tests make and delete topics as they like",
     "Partitioner": "other distributions implement it, as an entry point",
     "RunListener": "one listener object that the command gives to a run of a job",

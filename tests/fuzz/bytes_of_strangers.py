@@ -5,18 +5,35 @@ tests/fuzz/test_decoders.py passes them to decoders. `PENSTOCK_FUZZ_EXAMPLES` se
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from crc32c import crc32c
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, example, settings
 from hypothesis import strategies as st
+
+from tests.fuzz import corpus
 
 T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "60"))
-fuzzed = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+_fuzzed = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+
+
+def fuzzed(test: T) -> T:
+    """Run a test that is given `data` alone with its corpus, and then with many examples; any other with these."""
+    run: Any = test
+    drawn = inspect.signature(run.hypothesis.inner_test).parameters.keys() - inspect.signature(run).parameters.keys()
+    if drawn == {"data"}:
+        name = run.__name__
+        for data in corpus.inputs(name):
+            run = example(data=data)(run)
+        if corpus.IS_KEEPING:
+            run.hypothesis.inner_test = corpus.keep_new(name, run.hypothesis.inner_test)
+    return _fuzzed(run)  # type: ignore[no-any-return]
+
 
 # Frequent causes of decoder bugs: extremes, signs, ends of text, nesting, numbers of any length.
 SNIPPETS = (

@@ -1,5 +1,5 @@
 """For any bytes a decoder returns a value or raises a declared error: no other error, no hang, bounded memory.
-tests/fuzz/test_findings.py has the bugs found by these tests.
+tests/fuzz/corpus/ has inputs that these tests found, and that they replay.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from contextlib import suppress
+from random import Random
 
 import orjson
 import pytest
@@ -46,6 +47,7 @@ from gateway.produce.json_records import (
     decode_topic_lines,
 )
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
+from penstock import Encryption, EncryptionFailed, WrappedKey
 from tests.engine.tiering.making import manifest_of
 from tests.fuzz.bytes_of_strangers import fuzzed, strangers, with_batch_crc
 
@@ -359,6 +361,31 @@ def test_a_topic_file(data: bytes) -> None:
         topic = decoded_topic("directory", data)
         assert isinstance(topic.partitions, int)
         assert all(isinstance(place, str) for place in topic.directory_ids.values())
+
+
+class KeysOfTest:
+    """Wraps by XOR: what is fuzzed comes after it."""
+
+    def wrap(self, data_key: bytes) -> WrappedKey:
+        return WrappedKey("old", bytes(byte ^ 0x55 for byte in data_key))
+
+    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        return bytes(byte ^ 0x55 for byte in {"old": wrapped}[key_id])
+
+
+KEYS = KeysOfTest()
+SEALED = Encryption(KEYS, random_bytes=Random(1).randbytes).seal("orders", b"k", b'{"a":1}')
+ENCRYPTED = b"\n".join([*(value.encode() for _, value in SEALED.headers), SEALED.value])
+
+
+@fuzzed
+@given(strangers([ENCRYPTED]))
+def test_an_encrypted_value(data: bytes) -> None:
+    """The first four lines are its headers. Only the untouched record opens."""
+    *headers, value = data.split(b"\n", 4)
+    with suppress(EncryptionFailed):
+        named = zip((name for name, _ in SEALED.headers), headers, strict=False)
+        assert Encryption(KEYS, is_required=True).open(named, b"k", value, "a record") == b'{"a":1}'
 
 
 def test_no_bytes_make_a_decoder_take_memory_without_bound() -> None:
