@@ -30,7 +30,7 @@ class NodeTier(TierReader, TierStatus, Protocol):
     def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         """Stop serving partitions that were reassigned to other nodes."""
 
-    def sealed(self, partition: Partition) -> None: ...
+    def wake_shipper(self, partition: Partition) -> None: ...
     def tiered_end(self, partition: Partition) -> int: ...
 
 
@@ -64,7 +64,7 @@ def shard_events(
         went_offline=replicas.partition_went_offline,
         read_failed=replicas.read_failed,
         damaged=replicas.damaged,
-        sealed=tier.sealed,
+        sealed=tier.wake_shipper,
         directory_failed=directory_failed,
         tiered_end=tier.tiered_end,
         leading_epoch=replicas.leading_epoch,

@@ -77,7 +77,7 @@ class LogStartAdvancer:
             while to_delete:
                 segment = to_delete[0]
                 await self._in_thread(remove_segment, self._disk, segment)
-                segment.deleted()
+                segment.mark_deleted()
                 to_delete.remove(segment)
             self._to_delete.pop(partition, None)
             if not is_saved:  # there is room now
@@ -112,7 +112,7 @@ class LogStartAdvancer:
     def drop(self, partition: Partition) -> None:
         """Drop the state of a deleted partition, whose files are removed too."""
         for segment in self._to_delete.pop(partition, []):
-            segment.deleted()
+            segment.mark_deleted()
 
 
 def save_state_below(

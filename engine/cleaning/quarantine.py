@@ -121,7 +121,7 @@ class Quarantine:
             finding = await self._in_thread(examine, self._disk, file, at_once)
             if await self.record(partition, file, finding) and not finding.damage:
                 await self._in_thread(self._drop_index, segment)  # the index may have misled the reader
-                segment.replaced(segment.size_bytes)
+                segment.mark_replaced(segment.size_bytes)
         except (EngineError, OSError) as error:
             extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
             log.error("a read found damaged bytes, and the check of the segment failed", extra=extra)
@@ -140,9 +140,9 @@ class Quarantine:
         if segment.is_being_replaced:
             return False
         self.damaged_found += not segment.damage
-        segment.damaged(damages, size_bytes)
+        segment.mark_damaged(damages, size_bytes)
         if size_bytes == 0:
-            segment.lost()
+            segment.mark_lost()
         for damage in damages:
             log.error(
                 "damaged records were quarantined",
@@ -175,7 +175,7 @@ class Quarantine:
     async def _release_segment(self, segment: Segment) -> None:
         """The file at the path is good, by a repair or by an operator."""
         size_bytes = await self._in_thread(self._clear_damage, segment)
-        segment.replaced(size_bytes)
+        segment.mark_replaced(size_bytes)
 
     def _swap(self, segment: Segment, path: str) -> None:
         self._disk.rename(path, segment.path)

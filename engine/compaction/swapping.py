@@ -83,9 +83,9 @@ class SegmentSwapper:
         """Begin no further work: the worker may ask until it has stopped too."""
         self._is_stopped = True
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait for the swaps in progress."""
-        await self._background.ended()
+        await self._background.wait_ended()
 
     async def files(self, partition: Partition) -> LogFiles:
         """Return the sealed segments of a partition, as far as they may be replaced: a round begins.
@@ -104,13 +104,13 @@ class SegmentSwapper:
     async def progress(self, partition: Partition) -> Progress:
         """Return how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
         async with partition.segments_lock:
-            saved = await self._loaded(partition)
+            saved = await self._load_progress(partition)
             progress = self._with_all(partition, saved)
             if progress != saved and partition.offline is None:
                 await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
             return progress
 
-    async def _loaded(self, partition: Partition) -> Progress:
+    async def _load_progress(self, partition: Partition) -> Progress:
         progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
         progress = progress.truncated(partition.high_watermark)
         partition.compacted_end = progress.cleaned_end
@@ -128,7 +128,7 @@ class SegmentSwapper:
         """
         async with partition.segments_lock:
             if partition.offline is None and generation == self._generation(partition):
-                reached = (await self._loaded(partition)).after_round(end, expired_below=expired_below)
+                reached = (await self._load_progress(partition)).after_round(end, expired_below=expired_below)
                 partition.compacted_end = reached.cleaned_end
                 self._on_compacted(partition)
                 reached = self._with_all(partition, reached)
@@ -151,7 +151,7 @@ class SegmentSwapper:
                 await self._in_thread(_drop, self._disk, new_file_path(directory, new.base_offset))
                 return False
             for segment in old:
-                await self._in_thread(_opened, segment)
+                await self._in_thread(_open_for_reads, segment)
             if any(segment.damage for segment in old):
                 return False
             for segment in old:
@@ -169,9 +169,9 @@ class SegmentSwapper:
             segment = _as_segment(self._disk, directory, new, old)
             partition.log.replace_segments(old, segment)
             place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, place)
             for one in old:
-                one.deleted()
+                one.mark_deleted()
             self.removed_records += new.removed
             self.freed_bytes += new.freed_bytes
             await self._in_thread(_save_derived, self._disk, segment, new.file)
@@ -229,8 +229,8 @@ class SegmentSwapper:
             segment.created_ms, segment.last_append_ms = old.created_ms, old.last_append_ms
             log_.replace_segments([old], segment)
             place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
-            old.deleted()
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, place)
+            old.mark_deleted()
             await self._in_thread(_save_derived, self._disk, segment, copy.file)
             return True
 
@@ -296,7 +296,7 @@ def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:
     return same and disk.stat(path) is not None and checksum_of(disk, path) == new.file
 
 
-def _opened(segment: Segment) -> None:
+def _open_for_reads(segment: Segment) -> None:
     """Open a segment for reads that are in progress when another file takes its name."""
     release = segment.begin_read()
     try:

@@ -165,7 +165,7 @@ class Catalog:
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
             record = await self._assign_directories(record)
-        await self._stored("creating", save_topic, record)
+        await self._change_files("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
@@ -205,9 +205,9 @@ class Catalog:
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
-            record = await self._grown(record, range(old.partitions, record.partitions))
+            record = await self._grow(record, range(old.partitions, record.partitions))
         else:
-            await self._stored("changing", save_settings, record)
+            await self._change_files("changing", save_settings, record)
         self.records[name] = record
         return record
 
@@ -225,9 +225,9 @@ class Catalog:
             moved_away = [number for number in old.local_partitions if number not in record.local_partitions]
             await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
         if added or not known:
-            record = await self._grown(record, added)
+            record = await self._grow(record, added)
         else:
-            await self._stored("changing", save_settings, record)
+            await self._change_files("changing", save_settings, record)
         self.records[record.name] = record
         self.set_aside.pop(record.topic_id, None)
         self.without_metadata.pop(record.topic_id, None)
@@ -279,7 +279,7 @@ class Catalog:
         except OSError as error:  # never opened again: the next start removes the remaining files
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    async def _grown(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
+    async def _grow(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
         """Does not try another directory after a failure: a start would find the partition in both."""
         if self._directories.is_several:
             try:
@@ -290,7 +290,7 @@ class Catalog:
                 raise storage_error(f"growing topic {record.name!r}", failure.error) from failure
             except OSError as error:
                 raise storage_error(f"growing topic {record.name!r}", error) from error
-        await self._stored("growing", partial(save_topic, added=added), record)
+        await self._change_files("growing", partial(save_topic, added=added), record)
         return record
 
     async def delete(self, record: TopicRecord) -> None:
@@ -299,7 +299,7 @@ class Catalog:
         The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `partially_deleted`.
         """
         try:
-            left = await self._stored("deleting", unlist_topic, record)
+            left = await self._change_files("deleting", unlist_topic, record)
         except EngineError:
             if self.records.get(record.name) is record and await self._is_deletion_begun(record):
                 self.partially_deleted[record.name] = record
@@ -336,7 +336,7 @@ class Catalog:
         check_deletable(name, record.overrides)
         return record
 
-    async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
+    async def _change_files(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
         """Change files. Raises StorageFull, StorageFailed."""
         try:
             return await self._in_thread(change, self._disk, self._data_dir, record)

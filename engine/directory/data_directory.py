@@ -190,7 +190,7 @@ def open_data_directory(
     or if it is not the first directory of its node.
     """
     lock_handle = _locked(disk, path)
-    with _released_on_error(disk, lock_handle):
+    with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             identity = _identify(disk, path, node_id, cluster_id, new_id)
         return _opened(disk, path, identity, FIRST, lock_handle, boot_id)
@@ -201,7 +201,7 @@ def open_additional_directory(
 ) -> DataDirectory:
     """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
     lock_handle = _locked(disk, path)
-    with _released_on_error(disk, lock_handle):
+    with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             directory_id = _identify_additional(disk, path, identity, new_id)
         return _opened(disk, path, identity, directory_id, lock_handle, boot_id)
@@ -224,7 +224,7 @@ def _locked(disk: Disk, path: str) -> int:
 
 
 @contextmanager
-def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
+def _release_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
     try:
         yield
     except BaseException:

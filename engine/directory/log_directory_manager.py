@@ -162,7 +162,7 @@ class LogDirectoryManager:
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:
-            self._closed.remove(self._closed.deleted())
+            self._closed.remove(self._closed.find_deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
             self._save_high_watermarks(directory, self._high_watermarks_in(directory), is_durable=False)
         if self._is_complete(directory):
@@ -211,7 +211,7 @@ class LogDirectoryManager:
 
     async def _checkpoints(self, directory: DataDirectory) -> dict[str, Checkpoint]:
         if self._closed:
-            self._closed.remove(await self._in_thread(self._closed.deleted))
+            self._closed.remove(await self._in_thread(self._closed.find_deleted))
         return self._checkpoints_in(directory)
 
     def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:

@@ -42,7 +42,7 @@ class TopicDeleter:
     async def stop(self) -> None:
         """Stop between two steps."""
         self._is_stopping = True
-        await self._tasks.ended()
+        await self._tasks.wait_ended()
 
     async def _run(self) -> None:
         while self._left and not self._is_stopping:

@@ -34,7 +34,7 @@ class ClosedTopic:
         for directory, one in self.closing:
             yield directory, f"{self.topic_id}/{one.number}", Checkpoint(one.durable_end, one.log.log_start)
 
-    def closed(self) -> None:
+    def keep_last(self) -> None:
         """Keep the last points: no task changes its partitions any more."""
         self.points, self.closing = list(self.now()), []
 
@@ -79,7 +79,7 @@ class UnopenedRecoveryPoints:
         topic = ClosedTopic(record.topic_id, directory, closing)
         self._topics[record.topic_id] = topic
         yield
-        topic.closed()
+        topic.keep_last()
 
     def of_topic(self, topic_id: str) -> Mapping[str, Checkpoint]:
         """Return the points to open a topic with."""
@@ -95,11 +95,11 @@ class UnopenedRecoveryPoints:
         having = (point for topic in self._topics.values() for point in topic.now())
         return {key: checkpoint for lies_in, key, checkpoint in having if lies_in is directory}
 
-    def opened(self, topic_id: str) -> None:
+    def drop(self, topic_id: str) -> None:
         """Drop the points of an opened topic: its partitions report their own."""
         self._topics.pop(topic_id, None)
 
-    def deleted(self) -> list[str]:
+    def find_deleted(self) -> list[str]:
         """Return the topics that do not exist any more. Asks the disk."""
         return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 

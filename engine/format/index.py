@@ -56,7 +56,7 @@ class SpanChecksums:
     def __repr__(self) -> str:
         return f"SpanChecksums(written={len(self._written.values)}, learned={len(self._read_runs)})"
 
-    def written(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
+    def add_bytes(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
         """Add bytes written at `start`, and the entries in them, which begin with that number."""
         if start != self._end:  # the bytes before are of an earlier process
             self._written = _Run(number, array("I"))
@@ -159,7 +159,7 @@ class SegmentIndex:
         """Add contiguous written batches; returns where the last one ends."""
         number = len(self.positions)
         end = self._add_all(headers, start)
-        self.checksums.written(buffers, start, self.positions, number)
+        self.checksums.add_bytes(buffers, start, self.positions, number)
         return end
 
     def _add_all(self, headers: Sequence[Header], position: int) -> int:

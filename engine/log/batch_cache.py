@@ -2,8 +2,8 @@
 
 A follower in sync wants what was just written. A cache refers to the buffers of that write, so that nothing is copied.
 It is never evidence: what it does not have is read from the file. It does not know who may see a batch: the caller
-names the limit. A log clears its cache when its end is cut off or its files change (Log.shortened); a cache ends with
-the leadership (replication/replica/replica_host.py).
+names the limit. A log clears its cache when its end is cut off or its files change (Log.forget_recent); a cache ends
+with the leadership (replication/replica/replica_host.py).
 Invariants: the entries of a cache are contiguous, each has whole batches of one segment, and their bytes are those of
 the file; all caches of a process together take at most `bytes_max`.
 """
@@ -49,7 +49,7 @@ class BatchCaches:
     def new(self) -> BatchCache:
         return BatchCache(self)
 
-    def grown(self, cache: BatchCache, size_bytes: int) -> None:
+    def count(self, cache: BatchCache, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         self._by_age[cache] = None
         self._by_age.move_to_end(cache)
@@ -90,7 +90,7 @@ class BatchCache:
             begin, is_segment_start = next_offset, False
             added_bytes += size_bytes + ENTRY_BYTES
         self._end = begin
-        self._caches.grown(self, added_bytes)
+        self._caches.count(self, added_bytes)
 
     def read(self, offset: int, max_bytes: int, limit: int) -> CachedBatches | None:
         """Return batches from this offset on, up to `max_bytes`, at least those of one entry. None if it has none.

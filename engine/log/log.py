@@ -239,7 +239,7 @@ class Log:
         segment.created_ms = now_ms
         return [Roll(segment)]
 
-    def applied(self, steps: list[Write | Roll]) -> None:
+    def apply(self, steps: list[Write | Roll]) -> None:
         """Record that a plan has been carried out completely."""
         for step in steps:
             if isinstance(step, Roll):
@@ -253,7 +253,7 @@ class Log:
             self._recent[self.log_end] = self.end_position
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-            self.active.appended(step.headers, step.buffers, step.now_ms)
+            self.active.add_batches(step.headers, step.buffers, step.now_ms)
             if self.batch_cache is not None:
                 self.batch_cache.put(step.headers, step.buffers, is_segment_start=step.position == 0)
 
@@ -271,9 +271,9 @@ class Log:
     def replace_with(self, other: Log) -> None:
         """Replace this log's state by that of a changed copy."""
         self.segments, self.log_start, self.epochs = other.segments, other.log_start, other.epochs
-        self.shortened()
+        self.forget_recent()
 
-    def shortened(self) -> None:
+    def forget_recent(self) -> None:
         """Forget recent writes, after a truncation or a compaction."""
         self._recent.clear()
         if self.batch_cache is not None:
@@ -349,7 +349,7 @@ class Log:
         assert self.segments[at : at + len(old)] == list(old)
         assert new.next_offset == old[-1].next_offset
         self.segments[at : at + len(old)] = [new]
-        self.shortened()
+        self.forget_recent()
 
     def has_segments_below(self, offset: int) -> bool:
         """True if `drop_oldest` would find any."""

@@ -208,14 +208,14 @@ def _list_segments(disk: Disk, directory: str, names: list[str], missing: list[i
     for segment in segments[:-1]:
         if segment.base_offset in missing:
             segment.damage = (Damage(segment.base_offset, segment.next_offset, 0, 0),)
-            segment.lost()
+            segment.mark_lost()
             extra = {"segment": segment.path, "first_offset": segment.base_offset, "end_offset": segment.next_offset}
             log.error("a segment file is missing", extra=extra)
         elif os.path.basename(segment.file(paths.QUARANTINE)) in names:
             data = read_file(disk, segment.file(paths.QUARANTINE))
             segment.damage = decode_quarantine(data, segment.base_offset, segment.next_offset, segment.size_bytes)
             if segment.damage and not segment.size_bytes:
-                segment.lost()
+                segment.mark_lost()
     for segment, following in reversed(list(pairwise(segments))):
         segment.last_append_ms = segment.last_append_ms or following.last_append_ms  # a missing segment keeps its age
     return segments
@@ -400,7 +400,7 @@ def _open_for_append(disk: Disk, segment: Segment) -> None:
     if _unlink_derived(disk, segment):
         disk.fsync_dir(segment.directory)
     segment.close()
-    segment.opened_for_append(disk.open(segment.path, writable=True))
+    segment.use_append_handle(disk.open(segment.path, writable=True))
 
 
 def _unlink_derived(disk: Disk, segment: Segment) -> bool:

@@ -94,7 +94,7 @@ class Segment:
         """Make the file of an empty log at the first append: many partitions of a large topic never get one."""
         self.is_made = False
 
-    def opened_for_append(self, handle: int) -> None:
+    def use_append_handle(self, handle: int) -> None:
         """Set the handle that the writer has opened or created; reads use it too."""
         assert self._handle is None
         self._handle = handle
@@ -130,7 +130,7 @@ class Segment:
             return None
         return read_header(self.pread(HEADER_BYTES, 0)).base_timestamp
 
-    def appended(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
+    def add_batches(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
         """Add contiguous batches written at the end; `buffers` hold their bytes."""
         self.last_append_ms = now_ms
         assert headers[0].base_offset == self.next_offset
@@ -154,28 +154,28 @@ class Segment:
             self._readers -= 1
         self._close_if_idle()
 
-    def replaced(self, size_bytes: int) -> None:
+    def mark_replaced(self, size_bytes: int) -> None:
         """Forget the state of the earlier file after a good copy has replaced it."""
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
-    def damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
+    def mark_damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
         """Set the damaged records, which are not served, and the file's size; batches may have moved in it."""
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, damages
         self._close_if_idle()
 
-    def lost(self) -> None:
+    def mark_lost(self) -> None:
         """Mark the file as missing or empty: no record of it can be read, through any handle."""
         damage = self.damage
-        self.replaced(0)
+        self.mark_replaced(0)
         self.damage, self.loaded_index = damage, SegmentIndex(self.base_offset)
         self.loaded_index.is_partial = True
 
-    def shortened(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
+    def shorten(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
         """Set the new end after a truncation; this handle appends from now on."""
         self._retire_handle()
         self._handle, self.loaded_index = handle, index
@@ -183,12 +183,12 @@ class Segment:
         self.damage = tuple(damage for damage in self.damage if damage.start_offset < next_offset)
         self._close_if_idle()
 
-    def sealed(self) -> None:
+    def seal(self) -> None:
         """End writing: all bytes are durable. Reads open the file again if they need it."""
         self._retire_handle()
         self._close_if_idle()
 
-    def deleted(self) -> None:
+    def mark_deleted(self) -> None:
         """Close the file, removed from its directory, once the last reader is done."""
         self._is_deleted = True
         self._close_if_idle()

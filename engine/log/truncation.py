@@ -40,7 +40,7 @@ def truncate_to(log: Log, offset: int) -> None:
         segment = log.segment_of(offset)
         _drop_after(log, segment)
         _cut(segment, offset)
-        log.shortened()
+        log.forget_recent()
     _note_end(log)
 
 
@@ -52,10 +52,10 @@ def reset_to(log: Log, offset: int, log_start: int) -> None:
     """
     first = Segment(log.disk, log.directory, offset)
     _drop_after(log, None)
-    first.opened_for_append(log.disk.open(first.path, create=True, writable=True))
+    first.use_append_handle(log.disk.open(first.path, create=True, writable=True))
     log.disk.fsync_dir(log.directory)
     log.segments, log.log_start, log.epochs = [first], log_start, []
-    log.shortened()
+    log.forget_recent()
     save_epochs(log.disk, log.directory, [])
 
 
@@ -66,7 +66,7 @@ def _drop_after(log: Log, last: Segment | None) -> None:
         for suffix in (paths.LOG, *paths.DERIVED_SUFFIXES):
             if log.disk.stat(segment.file(suffix)) is not None:
                 log.disk.unlink(segment.file(suffix))
-        segment.deleted()
+        segment.mark_deleted()
     log.disk.fsync_dir(log.directory)
 
 
@@ -80,7 +80,7 @@ def _cut(segment: Segment, offset: int) -> None:
     disk.truncate(handle, size_bytes)
     disk.fdatasync(handle)
     disk.fsync_dir(segment.directory)
-    segment.shortened(handle, end, size_bytes, index)
+    segment.shorten(handle, end, size_bytes, index)
 
 
 def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:

@@ -110,7 +110,7 @@ class GroupTimes:
     def histograms(self) -> tuple[Histogram, ...]:
         return self.queue, self.append, self.flush
 
-    def done(self, group: Group) -> None:
+    def observe(self, group: Group) -> None:
         self.append.observe(group.write_s)
         files = sum(len(work.sync) for work in group.work)
         if files:
@@ -193,11 +193,11 @@ class Committer:
         done: asyncio.Future[int] = self._loop.create_future()
         partition.copies.add(FollowerAppend(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
-        done.add_done_callback(partial(self._copied, len(data)))
+        done.add_done_callback(partial(self._on_copied, len(data)))
         self.include(partition)
         return asyncio.shield(done)  # its buffers are in use until it is written
 
-    def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
+    def _on_copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
         self.queued_bytes -= size_bytes
 
     def roll(self, partition: Partition) -> asyncio.Future[int]:
@@ -227,7 +227,7 @@ class Committer:
         partition.copies.fail(error)
 
     @asynccontextmanager
-    async def paused(self, partition: Partition) -> AsyncIterator[None]:
+    async def pause(self, partition: Partition) -> AsyncIterator[None]:
         """Keep a partition out of all groups; its queue stays until afterwards."""
         while partition in self._held:
             await self._change()
@@ -240,9 +240,9 @@ class Committer:
             sync = self._held.pop(partition)
             if sync is not None or partition.has_work:
                 self.include(partition, sync=bool(sync))
-            self._finished()
+            self._start_due()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until the queue is empty and no group is in progress."""
         while self._due or self._in_progress or self._held:
             self._idle.clear()
@@ -253,10 +253,10 @@ class Committer:
         while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
             for partition in unsynced:
                 self.include(partition, sync=True)
-            await self.drained()
+            await self.wait_drained()
             if any(one.is_sync_put_off for one in unsynced):
                 await asyncio.sleep(PUT_OFF_S)
-        await self.drained()
+        await self.wait_drained()
 
     def drop(self, partition: Partition) -> None:
         """Drop a deleted partition: no group takes it again."""
@@ -297,46 +297,46 @@ class Committer:
             if partition.has_work:
                 self._due.add(partition, sync=False)
         if not self._in_progress:
-            self._finished()
+            self._start_due()
             return
         self.groups += 1
         is_early = any(share.work.sync and share.work.wants_early_ack for share in self._in_progress)
-        on_written = self._in_loop(self._written) if is_early else None
+        on_written = self._in_loop(self._on_written) if is_early else None
         group = Group([share.work for share in self._in_progress], on_written, self._clock.monotonic)
         if self._writer.write_now(group):
-            self._done(group)
+            self._on_done(group)
             return
-        self._writer.submit(group, self._in_loop(self._done))
+        self._writer.submit(group, self._in_loop(self._on_done))
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
         """The writer calls from its own thread."""
         return lambda group: self._loop.call_soon_threadsafe(callback, group)
 
-    def _written(self, _: Group) -> None:
+    def _on_written(self, _: Group) -> None:
         now = self._clock.monotonic()
         for share in self._in_progress:
             if not share.is_applied:
                 share.is_applied = True
                 self.queued_bytes -= sum([len(append.batch) for append in share.taken])
                 try:
-                    if sealed := share.partition.written(share.work, share.taken, now):
+                    if sealed := share.partition.apply_writes(share.work, share.taken, now):
                         self._on_sealed(share.partition, sealed)
                 except Exception as error:
                     _fail_partition(share.partition, share.taken, error)
 
-    def _done(self, group: Group) -> None:
-        self._written(group)
-        self.times.done(group)
+    def _on_done(self, group: Group) -> None:
+        self._on_written(group)
+        self.times.observe(group)
         under_way, self._in_progress = self._in_progress, []
         for share in under_way:
             try:
-                share.partition.synced(share.work)
+                share.partition.apply_syncs(share.work)
                 self._arm_flush(share.partition)
             except Exception as error:
                 _fail_partition(share.partition, share.taken, error)
-        self._finished()
+        self._start_due()
 
-    def _finished(self) -> None:
+    def _start_due(self) -> None:
         """Start due work; wake waits for the end of a group or of a hold."""
         awaiting, self._awaiting = self._awaiting, []
         for future in (one for one in awaiting if not one.done()):

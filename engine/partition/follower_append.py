@@ -96,9 +96,9 @@ class FollowerAppendQueue:
         self.under_way = taken
         return taken
 
-    def written(self, log: Log) -> PlannedAppends:
+    def apply_written(self, log: Log) -> PlannedAppends:
         """Apply a group that is in the page cache and in the log."""
-        taken = self._ended()
+        taken = self._take()
         for step in taken.steps:
             if isinstance(step, Write):
                 self.batches += len(step.headers)
@@ -110,14 +110,14 @@ class FollowerAppendQueue:
                 copies.done.set_result(log.log_end)
         return taken
 
-    def failed(self, error: EngineError) -> PlannedAppends:
+    def drop_failed(self, error: EngineError) -> PlannedAppends:
         """Drop a group that failed."""
-        taken = self._ended()
+        taken = self._take()
         _fail(taken.finished, error)
         self.fail(error)
         return taken
 
-    def synced(self, log_end: int) -> None:
+    def complete_synced(self, log_end: int) -> None:
         """Complete the appends that wait for the sync: all bytes are durable."""
         syncing, self.syncing = self.syncing, []
         for copies in syncing:
@@ -136,7 +136,7 @@ class FollowerAppendQueue:
             _fail(self.under_way.finished, error)
         self.fail(error)
 
-    def _ended(self) -> PlannedAppends:
+    def _take(self) -> PlannedAppends:
         taken, self.under_way = self.under_way, None
         assert taken is not None
         return taken

@@ -308,7 +308,7 @@ class HighWatermark:
             self.polls.advance(position)
             self.acks.advance(position)
 
-    def segments_replaced(self, first: int, end: int, end_position: BytePosition) -> None:
+    def follow_compaction(self, first: int, end: int, end_position: BytePosition) -> None:
         """Follow a compaction of the committed segments from a base offset to an end: bytes moved, offsets did not."""
         if first <= self.byte_position.base_offset < end:
             assert self.position == end

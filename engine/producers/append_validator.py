@@ -158,7 +158,7 @@ class AppendValidator:
             self._staged += sequenced
         return True
 
-    def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
+    def commit_staged(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
         """Apply the tentative changes: the last judged plan is in the log.
 
         It began new segments at these offsets; the state at each is kept for `take_states`.
@@ -179,7 +179,7 @@ class AppendValidator:
         self.keys.commit(settings, None)
         self.sources.commit(settings.sources_max)
 
-    def failed(self) -> None:
+    def discard_staged(self) -> None:
         """Drop the tentative changes: the last judged plan is not in the log."""
         self.is_judged = False
         self._staged.clear()
@@ -238,7 +238,7 @@ class AppendValidator:
         if keys:
             self.keys.replay(keys, now_ms, since_ms)
 
-    def copied(
+    def apply_copied(
         self,
         batches: Sequence[tuple[Header, Buffer]],
         settings: TopicSettings,

@@ -86,10 +86,10 @@ class KeyBudget:
         """Its slices, including dropped ones: at most about twice the live ones."""
         return len(self._slices)
 
-    def opened(self, window: KeyWindow, opened: _Slice) -> None:
+    def add_slice(self, window: KeyWindow, opened: _Slice) -> None:
         self._slices.append((window, opened))
 
-    def dropped(self) -> None:
+    def note_dropped(self) -> None:
         """Note that a slice was dropped. Dropped ones are removed when they are the greater part."""
         self._dropped += 1
         if self._dropped > _DROPPED_MIN and 2 * self._dropped > len(self._slices):
@@ -217,7 +217,7 @@ class KeyWindow:
         self._budget = budget
         budget.keys += self._keys
         for one in self._slices:
-            budget.opened(self, one)
+            budget.add_slice(self, one)
         budget.evict(now_ms)
 
     def clear(self) -> None:
@@ -237,7 +237,7 @@ class KeyWindow:
         oldest.is_dropped = True
         self._keys -= len(oldest.keys)
         self._budget.keys -= len(oldest.keys)
-        self._budget.dropped()
+        self._budget.note_dropped()
         oldest.keys = {}
 
     def _slice_for(self, now_ms: int, base_offset: int, window_ms: int, keys_max: int) -> _Slice:
@@ -249,7 +249,7 @@ class KeyWindow:
             self.expire(now_ms, window_ms)
         opened = _Slice(now_ms, base_offset)
         self._slices.append(opened)
-        self._budget.opened(self, opened)
+        self._budget.add_slice(self, opened)
         return opened
 
 

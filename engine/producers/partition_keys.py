@@ -187,7 +187,7 @@ class PartitionKeys:
             return rows, tuple(file for file, _ in self._files if file != offset)
         files = tuple(file for file, _ in self._files)
         rows, self._rows = self._rows, bytearray()
-        self._saved(offset, rows, self._rows_last_ms)
+        self._note_saved(offset, rows, self._rows_last_ms)
         self._rows_last_ms = 0
         return rows, files
 
@@ -201,7 +201,7 @@ class PartitionKeys:
     def restore(self, offset: int, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         """Restore the keys of a state; the oldest state first. Their age is unknown: they count as new."""
         self._remember(rows, now_ms, since_ms)
-        self._saved(offset, bytearray(rows), now_ms)
+        self._note_saved(offset, bytearray(rows), now_ms)
 
     def restore_in_part(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         """Restore the keys of one of several incomplete states: the next one will have all known keys."""
@@ -219,7 +219,7 @@ class PartitionKeys:
             ]
             self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
 
-    def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
+    def _note_saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)
         if rows:
             self._files.append((offset, last_ms))

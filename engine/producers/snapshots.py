@@ -139,7 +139,7 @@ class SnapshotFiles:
                 self._offsets = set(snapshot_offsets(disk, directory))
             return sorted(self._offsets)
 
-    def changed(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
+    def note_changes(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
         """Note a written snapshot, and removed ones."""
         with self._lock:
             if self._offsets is not None:
@@ -164,14 +164,14 @@ def save_state(
     files = files or SnapshotFiles()
     try:
         write(disk, _file(directory, state.offset), encode_state(state))
-        files.changed(added=state.offset)
+        files.note_changes(added=state.offset)
         offsets = files.offsets(disk, directory)
         last_committed = [offset for offset in offsets if offset <= committed][-1:]
         old = set(offsets) - {state.offset, *offsets[-KEPT:], *last_committed, *state.key_files}
         for offset in old:
             with suppress(FileNotFoundError):  # two rolls may remove the same one
                 disk.unlink(_file(directory, offset))
-        files.changed(removed=old)
+        files.note_changes(removed=old)
     except OSError:
         files.invalidate()
         raise

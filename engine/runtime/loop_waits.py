@@ -113,7 +113,7 @@ class Deadlines:
         bucket[subject] = on_deadline
         return bucket
 
-    async def done_by(self, deadline: float, future: asyncio.Future[T]) -> T:
+    async def wait_until(self, deadline: float, future: asyncio.Future[T]) -> T:
         """Wait for a future of our own until a time of the loop's clock. Raises TimeoutError.
 
         At the deadline the future ends with that error; code that sets a result must check that it is not done.

@@ -37,7 +37,7 @@ def in_background(
     """
     task = asyncio.create_task(work)
     _running.add(task)
-    task.add_done_callback(partial(_ended, doing, of, on_failed))
+    task.add_done_callback(partial(_on_ended, doing, of, on_failed))
     return task
 
 
@@ -102,14 +102,14 @@ class BackgroundTasks:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(partial(_ended, doing, "", None))
+            task.add_done_callback(partial(_on_ended, doing, "", None))
             raise
 
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait for all tasks; their failures are reported where they occur."""
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -154,7 +154,7 @@ async def _run_until_done(work: Callable[[], Coroutine[Any, Any, None]], doing: 
         pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
-def _ended(doing: str, of: str, on_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
+def _on_ended(doing: str, of: str, on_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if (failure := _failure_of(task)) is None:
         return

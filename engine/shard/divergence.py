@@ -66,7 +66,7 @@ class DivergenceHandler:
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """Start an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
-        async with self._committer.paused(partition):
+        async with self._committer.pause(partition):
             self._reject_queued(partition)
             log = partition.log
             if not log.epochs or log.epochs[-1].epoch != epoch:
@@ -108,7 +108,7 @@ class DivergenceHandler:
 
     @asynccontextmanager
     async def _paused_appends(self, partition: Partition) -> AsyncIterator[None]:
-        async with self._committer.paused(partition):
+        async with self._committer.pause(partition):
             self._reject_queued(partition)
             await self._sealer.wait_saved(partition)
             async with partition.segments_lock:

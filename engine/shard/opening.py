@@ -183,7 +183,7 @@ class Opener:
     def _open(self, directory: str, request: OpenRequest, last_shutdown: LastShutdown) -> _Opened:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
-            self._disk, directory, request.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
+            self._disk, directory, request.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._count_scanned
         )
         if report.truncated_bytes or report.dropped_segments:
             lower_progress(self._disk, directory, opened.log_end)
@@ -223,7 +223,7 @@ class Opener:
         except Corrupt:  # a damaged sealed segment; the leader sends the high watermark
             return first, BytePosition(first, 0)
 
-    def _scanned(self, size_bytes: int) -> None:
+    def _count_scanned(self, size_bytes: int) -> None:
         with self._counting:
             self.progress.scanned_bytes += size_bytes
 

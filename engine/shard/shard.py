@@ -103,7 +103,7 @@ class Shard:
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.directories = LogDirectories(directory, additional, self._directory_failed)
+        self.directories = LogDirectories(directory, additional, self._on_directory_failed)
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
@@ -115,7 +115,7 @@ class Shard:
         closed = self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._opening = OpeningPartitions()
         self.log_manager = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, closed)
-        self.committer = Committer(self.writer, clock, self.sealer.sealed)
+        self.committer = Committer(self.writer, clock, self.sealer.start_saving)
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
         reports = PartitionEvents(moved, include, offline, self._find_watermark, self.log_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
@@ -125,7 +125,9 @@ class Shard:
         positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
         self.segment_swapper = SegmentSwapper(disk, executor, clock, events.compacted_by_all, moved)
-        self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
+        self._delete_topic = TopicDeletion(
+            self.catalog, self.close_without_event, self.open_topic, events.closed, events.moved_away
+        )
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(
             disk, executor, clock, self.committer, self.log_manager, self.sealer, self.key_budget
@@ -174,9 +176,9 @@ class Shard:
         for partition in self.partitions():
             partition.wake_all()
         self._finding.cancel()
-        await self._finding.ended()
-        await self._background.ended()
-        await self.segment_swapper.ended()
+        await self._finding.wait_ended()
+        await self._background.wait_ended()
+        await self.segment_swapper.wait_ended()
         await self.catalog.stop()
         self.writer.stop()
         return await self._in_thread(self.log_manager.close, self.clock.monotonic)
@@ -217,7 +219,7 @@ class Shard:
         async with self.catalog.changing:
             record = await self.catalog.alter(name, overrides, partitions)
             await self.open_added(record)
-            return self.altered(record)
+            return self.apply_record(record)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Its waits fail; its bytes are never served again. A cancel ends the wait only.
@@ -229,16 +231,16 @@ class Shard:
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Start serving a new topic, or one that returns: then its files are recovered as they are."""
         await self._open_topics([record], self._closed.of_topic(record.topic_id), _NOT_KNOWN)
-        self._closed.opened(record.topic_id)
+        self._closed.drop(record.topic_id)
         return self.topics[record.name]
 
     async def open_added(self, record: TopicRecord) -> None:
-        """Open the new partitions of a topic. They are announced only after `altered` has run everywhere."""
+        """Open the new partitions of a topic. They are announced only after `apply_record` has run everywhere."""
         topic = self.topic(record.name)
         wanted = [one for one in self._partitions_to_open(record, {}) if one.number not in topic.partitions]
         await self._add({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
 
-    def altered(self, record: TopicRecord) -> Topic:
+    def apply_record(self, record: TopicRecord) -> Topic:
         """Apply new settings or a new partition count of a topic; its new partitions here are open."""
         topic = self.topic(record.name)
         self.topics.change(topic, record)
@@ -248,9 +250,9 @@ class Shard:
 
     async def close_topic(self, name: str) -> None:
         """Stop serving a topic, which is deleted or set aside: its waits fail, and no write follows."""
-        self._events.closed(await self.closed(self.topic(name).record))
+        self._events.closed(await self.close_without_event(self.topic(name).record))
 
-    async def closed(self, record: TopicRecord) -> Topic:
+    async def close_without_event(self, record: TopicRecord) -> Topic:
         """Close as `close_topic` does, without its event. Returns a topic without partitions if it is not open."""
         topic = self.topics.stop_serving(record.name) or Topic(record, record.settings)
         if topic.partitions:
@@ -272,10 +274,10 @@ class Shard:
             partition.go_offline(reason)
             self.committer.drop(partition)
         async for partition in in_slices(partitions):
-            async with self.committer.paused(partition):  # wait for the group and the truncation in progress
+            async with self.committer.pause(partition):  # wait for the group and the truncation in progress
                 await self.sealer.wait_saved(partition)
             for segment in partition.log.segments:
-                segment.deleted()
+                segment.mark_deleted()
             self.advancer.drop(partition)
             partition.validator.keys.window.clear()
 
@@ -383,7 +385,7 @@ class Shard:
     async def _record_damage(self, partition: Partition, file: SealedFile, finding: Finding) -> None:
         await self.quarantine.record(partition, file, finding)
 
-    def _directory_failed(self, directory: DataDirectory) -> None:
+    def _on_directory_failed(self, directory: DataDirectory) -> None:
         self.log_manager.take_offline(directory)
         self._events.directory_failed(directory)
 

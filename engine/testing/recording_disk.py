@@ -126,7 +126,7 @@ class RecordingDisk:
         data = b"".join(buffers)
         if data:
             found.file.write(data, position)
-            self._changed(found.file, "write of %d bytes at %d to %s", len(data), position, found.path)
+            self._touch(found.file, "write of %d bytes at %d to %s", len(data), position, found.path)
         return len(data)
 
     @_guarded
@@ -156,7 +156,7 @@ class RecordingDisk:
         if not found.is_writable:
             raise os_error(errno.EINVAL, found.path)  # as Linux does; a write gets EBADF
         found.file.truncate(size_bytes)
-        self._changed(found.file, "truncation to %d bytes of %s", size_bytes, found.path)
+        self._touch(found.file, "truncation to %d bytes of %s", size_bytes, found.path)
 
     @_guarded
     def size(self, handle: int) -> int:
@@ -256,7 +256,7 @@ class RecordingDisk:
             raise os_error(errno.EBADF, str(handle))
         return found
 
-    def _changed(self, file: RecordedFile, what: str, *args: object) -> None:
+    def _touch(self, file: RecordedFile, what: str, *args: object) -> None:
         file.modified_ms = self._now_ms()
         self._count(what, *args)
 

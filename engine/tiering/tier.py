@@ -121,7 +121,7 @@ class Tier:
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return await self._remote_logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
-    def sealed(self, partition: Partition) -> None:
+    def wake_shipper(self, partition: Partition) -> None:
         """Wake the shipper of a partition that has more to ship."""
         if (topic_id := self._topic_ids.get(partition)) is not None:
             self.spool.count(partition, is_led=self._is_led(partition))
@@ -136,13 +136,13 @@ class Tier:
                 shard,
                 topic,
                 partition,
-                lambda end: self._tiered(topic.topic_id, partition, end),
+                lambda end: self._on_tiered(topic.topic_id, partition, end),
                 self._shipping.change,
                 self.spool,
             )
             self._shipping.add(topic, partition.number, source)
 
-    def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
+    def _on_tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         if partition in self._shards:
             self.spool.note_tiered(partition, end_offset, is_led=self._is_led(partition))
         self._remote_logs.use_manifest(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))

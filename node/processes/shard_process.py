@@ -228,7 +228,7 @@ class SupervisedChanges:
 
         async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            self._shard.altered(record_from(fields))
+            self._shard.apply_record(record_from(fields))
             return None, b""
 
         async def close_topic(name: str, _: bytes) -> tuple[None, bytes]:

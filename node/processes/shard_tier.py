@@ -55,7 +55,7 @@ class ShardTier:
             self.spool.drop(partition)
         self._logs.remove(topic, [partition.number for partition in partitions])
 
-    def sealed(self, partition: Partition) -> None:
+    def wake_shipper(self, partition: Partition) -> None:
         """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
         if partition not in self._shards:
             return

@@ -132,7 +132,7 @@ class ReplicaHost:
         self._ticker.cancel()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
-        await self._background.ended()
+        await self._background.wait_ended()
 
     @property
     def cached_bytes(self) -> int:

@@ -145,7 +145,7 @@ class Shipping:
         if self._with.merging is not None:
             await self._with.merging.thread.stop(None)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._removing.ended()
+        await self._removing.wait_ended()
 
     async def _remove_objects(
         self, topic: TopicRecord, shippers: list[asyncio.Task[None]], logs: Mapping[int, tuple[int, int]]

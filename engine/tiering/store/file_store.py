@@ -83,14 +83,14 @@ class FileStore:
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Read a file, or a range of it. Raises NoSuchObject."""
         assert end is None or (start or 0) < end, "the range is empty"
-        with _map_errors("read", key), self._opened(_parts_of(key)) as handle:
+        with _map_errors("read", key), self._open_object(_parts_of(key)) as handle:
             if handle is None:
                 raise NoSuchObject(f"no object {key} in {self.url}")
             size_bytes = os.fstat(handle).st_size
             return _read_range(handle, start or 0, size_bytes if end is None else min(end, size_bytes))
 
     def head(self, key: str) -> ObjectInfo | None:
-        with _map_errors("head", key), self._opened(_parts_of(key)) as handle:
+        with _map_errors("head", key), self._open_object(_parts_of(key)) as handle:
             return None if handle is None else _info(key, os.fstat(handle))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -106,7 +106,7 @@ class FileStore:
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
         with _map_errors("delete", key):
-            with self._tree.opened(parts[:-1]) as parent:
+            with self._tree.open_directory(parts[:-1]) as parent:
                 if parent is None:
                     return
                 with suppress(FileNotFoundError, IsADirectoryError):
@@ -179,9 +179,9 @@ class FileStore:
     # Reading
 
     @contextmanager
-    def _opened(self, parts: Path) -> Iterator[int | None]:
+    def _open_object(self, parts: Path) -> Iterator[int | None]:
         """A handle on an object; None for anything but a plain file."""
-        with self._tree.opened(parts[:-1]) as parent:
+        with self._tree.open_directory(parts[:-1]) as parent:
             handle = None if parent is None else _open_file(parts[-1], parent)
             try:
                 is_file = handle is not None and stat.S_ISREG(os.fstat(handle).st_mode)

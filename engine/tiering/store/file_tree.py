@@ -37,7 +37,7 @@ class FileTree:
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(self, path: Path) -> Iterator[int | None]:
+    def open_directory(self, path: Path) -> Iterator[int | None]:
         """Open a directory; yields its handle, None if it is absent."""
         handle = self._open(path)
         try:
@@ -63,7 +63,7 @@ class FileTree:
         directory of thousands.
         """
         listed: list[Entry] = []
-        with self.opened(path) as handle:
+        with self.open_directory(path) as handle:
             if handle is None:
                 return listed
             leading = {first[:end] for end in range(len(first))}
@@ -83,7 +83,7 @@ class FileTree:
     def prune(self, path: Path) -> None:
         """Remove empty directories, upwards, so that a deleted topic leaves nothing behind."""
         while path:
-            with self.opened(path[:-1]) as parent:
+            with self.open_directory(path[:-1]) as parent:
                 if parent is None:
                     return
                 try:

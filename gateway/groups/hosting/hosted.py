@@ -179,7 +179,7 @@ class Hosted:
         future: asyncio.Future[bool] = loop.create_future()
         self._watching[group, member_id].add(future)
         try:
-            return await loop_waits().deadlines.done_by(loop.time() + wait_ms / 1000, future)
+            return await loop_waits().deadlines.wait_until(loop.time() + wait_ms / 1000, future)
         except TimeoutError:
             return False
         finally:

@@ -179,7 +179,7 @@ async def same_over_both(node: Node, send: Sender, lines: Lines, tokens: Sequenc
                 before = {key: one.count for key, one in answers.items()}
                 before_both = records.value, taken.value
                 given = await send(place, target_of(path, query, topic), headers, bodies)
-                await node.server.produce.queue.drained()
+                await node.server.produce.queue.wait_drained()
                 await until_committed(node, topic)
                 counted = {key: one.count - before.get(key, 0) for key, one in answers.items()}
                 more = records.value - before_both[0], taken.value - before_both[1]
@@ -235,7 +235,7 @@ async def test_failures_have_the_problems_of_the_long_path(
             acks, without_task = stages.ack.cumulative()[-1], short.without_task
             with monkeypatch.context() as planted:
                 plant(planted, node, kind)
-                async with node.server.produce.queue.paused(partition):
+                async with node.server.produce.queue.pause(partition):
                     writer.write(http1(target, NDJSON, b"22\n"))
                     answer = await http1_answer(reader) if kind not in ("write failed", "disk full") else b""
                 answer = answer or await http1_answer(reader)
@@ -276,7 +276,7 @@ async def test_a_client_that_leaves_is_counted_and_its_record_is_stored(tmp_path
             writer.write(http1(TARGET, NDJSON, b"1\n"))
             await http1_answer(reader)
         lines()
-        async with node.server.produce.queue.paused(partition):
+        async with node.server.produce.queue.pause(partition):
             writer.write(http1(TARGET, NDJSON, b"2\n"))
             await until(lambda: metrics.delayed_produces.value == 1)
             assert (metrics.requests_in_flight.value, metrics.delayed_produces.value) == (1, 1)
@@ -325,7 +325,7 @@ async def test_keys_of_a_produce_to_many_topics_are_held_until_its_outcome(tmp_p
     async with node_of(tmp_path) as node, served(node, is_short=True) as (place, _):
         partition, keys = node.shard.topics[SHORT].partitions[0], node.server.produce.keys
         _, writer = await asyncio.open_connection(*place)
-        async with node.server.produce.queue.paused(partition):
+        async with node.server.produce.queue.pause(partition):
             writer.write(http1("/v1/records", headers, b'{"topic":"%b","value":1}\n' % SHORT.encode()))
             await until(lambda: node.server.metrics.delayed_produces.value == 1)
             writer.transport.abort()

@@ -55,7 +55,7 @@ async def test_an_acknowledgement_that_takes_too_long_ends_with_an_error_and_the
             await leader.produce(batch_of(b"b"), Acks.ALL, 50)
         assert (await others).base_offset == 0
         goes_on.set()
-        await node.shard.committer.drained()
+        await node.shard.committer.wait_drained()
         assert partition.high_watermark == 2
 
 

@@ -147,7 +147,7 @@ class AsPartition:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hosted.log, name)
 
-    def segments_replaced(self, *_: object) -> None:
+    def follow_compaction(self, *_: object) -> None:
         """The simulated log has no byte position of its high watermark."""
 
 

@@ -98,9 +98,9 @@ class ReplicaLog:
         try:
             rolled_at = self._write(self.log.plan([batch], self.settings, now_ms))
         except EngineError:
-            self.validator.failed()
+            self.validator.discard_staged()
             raise
-        self.validator.written(self.settings, rolled_at)
+        self.validator.commit_staged(self.settings, rolled_at)
         for state in self.validator.take_states():
             save_state(self.log.disk, self.log.directory, state, self.high_watermark)
         return base_offset
@@ -120,7 +120,9 @@ class ReplicaLog:
             run = Run(memoryview(data), start=position, headers=[header])
             for offset in self._write(self.log.plan_follower_append([run], self.settings, now_ms)):
                 save_state(self.log.disk, self.log.directory, self.validator.state(offset), self.high_watermark)
-            self.validator.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
+            self.validator.apply_copied(
+                [(header, data[position : position + header.size_bytes])], self.settings, now_ms, []
+            )
             taken += 1
         return taken
 
@@ -187,7 +189,7 @@ class ReplicaLog:
             )
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
-            segment.deleted()
+            segment.mark_deleted()
         self.forget_removed()
 
     def forget_removed(self) -> None:
@@ -250,7 +252,7 @@ class ReplicaLog:
             if not work.write_error.retryable:
                 self.offline = work.write_error
             raise work.write_error
-        self.log.applied(steps)
+        self.log.apply(steps)
         for step in steps:
             if step.segment not in self._unsynced:
                 self._unsynced.append(step.segment)
