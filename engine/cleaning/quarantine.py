@@ -208,7 +208,7 @@ class LocalPartition:
         self._partition = partition
         self._quarantine = quarantine
 
-    async def sealed_files(self) -> list[SealedFile]:
+    async def list_sealed_files(self) -> list[SealedFile]:
         return sealed_files(self._partition)
 
     async def report(self, file: SealedFile, finding: Finding) -> bool:

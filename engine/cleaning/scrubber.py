@@ -32,7 +32,7 @@ class ScrubbedPartition(Protocol):
     @property
     def number(self) -> int: ...
 
-    async def sealed_files(self) -> list[SealedFile]:
+    async def list_sealed_files(self) -> list[SealedFile]:
         """Return its sealed segments. Raises EngineError if the owner does not answer."""
 
     async def report(self, file: SealedFile, finding: Finding) -> bool:
@@ -103,7 +103,7 @@ class Scrubber:
         while True:
             files = {
                 (partition.topic_id, partition.number, file.base_offset, file.end_offset): file
-                for file in await partition.sealed_files()
+                for file in await partition.list_sealed_files()
                 if file.is_damaged or not only_damaged
             }
             if not (files.keys() - done):

@@ -174,7 +174,7 @@ class ClusterMember:
         return {
             "cluster": handler(NoneType, self._full_view),
             "propose": handler(list[list[object]], self._propose),
-            "confirmed": handler(list[tuple[str, int]], self._confirmed),
+            "confirmed": handler(list[tuple[str, int]], self._read_confirmed),
             "partition_offline": handler(PartitionNumber, partial(_report, self._agent.partition_offline)),
             "distrust": handler(PartitionNumber, partial(_report, self._agent.distrust)),
             "partition_online": handler(PartitionNumber, partial(_report, self._agent.partition_online)),
@@ -211,7 +211,7 @@ class ClusterMember:
         except EngineError as error:
             raise StartRefused(error.detail, hint=error.hint or "restart the node: the import resumes") from error
 
-    def shard_died(self) -> None:
+    def on_shard_died(self) -> None:
         self._agent.reregister()
 
     async def leave(self) -> None:
@@ -288,11 +288,11 @@ class ClusterMember:
             "deleted": list(map(topic_to_plain, deleted)),
         }
         self._notify_shards("topics", plain)
-        self._hosted.changed(topic.name for topic in (*changed, *deleted))
+        self._hosted.queue(topic.name for topic in (*changed, *deleted))
 
     def on_states(self, changed: list[StateChange]) -> None:
         self._notify_shards("states", states_to_plain(changed))
-        self._hosted.states_changed(changed)
+        self._hosted.on_states_changed(changed)
 
     def _notify_shards(self, change: str, arguments: object) -> None:
         """Call all connected shards. Others fetch the whole view when they connect."""
@@ -307,9 +307,9 @@ class ClusterMember:
         agent = self._agent
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 
-    async def _confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
+    async def _read_confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
         """Return the states that the store has at some time after the call. Omits deleted partitions."""
-        found = await asyncio.gather(*(self._agent.confirmed_state(*key) for key in keys))
+        found = await asyncio.gather(*(self._agent.read_confirmed_state(*key) for key in keys))
         states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
         return states_to_plain(states), b""
 

@@ -80,7 +80,7 @@ class ShardCluster:
             _limits(settings),
             connect=self._exchanges.to,
             propose=self._propose,
-            confirm=None if settings.is_embedded else self._confirmed,
+            confirm=None if settings.is_embedded else self._read_confirmed,
             boottime=boottime,
             partition_offline=partial(self._report, "partition_offline"),
             distrust=partial(self._report, "distrust"),
@@ -208,7 +208,7 @@ class ShardCluster:
         answers, _ = await self._supervisor().call("propose", plain, timeout_s=PROPOSE_S)
         return [outcome_from_plain(answer) for answer in answers]
 
-    async def _confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
+    async def _read_confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
         plain, _ = await self._supervisor().call("confirmed", keys, timeout_s=CONFIRM_S)
         return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
 

@@ -44,7 +44,7 @@ class Membership(Protocol):
     async def join(self) -> None:
         """Join the cluster once all processes serve. Raises StartRefused."""
 
-    def shard_died(self) -> None: ...
+    def on_shard_died(self) -> None: ...
     async def leave(self) -> None:
         """Move leaderships to other nodes before the processes end."""
 
@@ -86,7 +86,7 @@ class Standalone:
     async def join(self) -> None:
         """No-op: a standalone node has no peers."""
 
-    def shard_died(self) -> None:
+    def on_shard_died(self) -> None:
         """No-op: it leads the same partitions when it is back."""
 
     async def leave(self) -> None:

@@ -78,19 +78,19 @@ class TopicSync:
     def __repr__(self) -> str:
         return f"TopicSync({len(self._catalog.records)}, changed={len(self._changed)})"
 
-    def changed(self, names: Iterable[str]) -> None:
+    def queue(self, names: Iterable[str]) -> None:
         """Queue topics for a comparison with the view."""
         self._changed.update(dict.fromkeys(names))
         self._has_changed.set()
 
-    def states_changed(self, changed: Iterable[StateChange]) -> None:
+    def on_states_changed(self, changed: Iterable[StateChange]) -> None:
         """Queue the topics that gained or lost a local partition."""
         for topic_id, number, found in changed:
             entry = self._view.topic_by_id(topic_id)
             known = None if entry is None else self._catalog.records.get(entry.name)
             is_here = known is not None and known.hosted is not None and number in known.hosted
             if entry is not None and is_here != (self._node_id in found.state.replicas):
-                self.changed([entry.name])
+                self.queue([entry.name])
 
     def has(self, topic: TopicEntry) -> bool:
         """True if this node has applied this version of the topic or a newer one."""
@@ -106,7 +106,7 @@ class TopicSync:
     def start(self) -> None:
         """Start, beginning with all local topics and all topics of the cluster."""
         aside = (record.name for record in self._catalog.set_aside.values())
-        self.changed([*self._catalog.records, *self._view.topics, *aside])
+        self.queue([*self._catalog.records, *self._view.topics, *aside])
         self._running = keep_running(self._run, "applying the cluster's topics")
 
     def stop(self) -> None:
@@ -161,7 +161,7 @@ class TopicSync:
                 self._failures.pop(name, None)
             except Exception as error:  # any kind of error: no later event would name the topic
                 self._note_failure(name, error)
-                asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
+                asyncio.get_running_loop().call_later(RETRY_S, self.queue, [name])
             finally:
                 self._applying = None
 

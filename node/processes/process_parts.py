@@ -184,7 +184,7 @@ class StoppedEarly(Exception):
     """The node was stopped before it was ready. Not a failure: all steps of the start have been undone."""
 
 
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+async def run_unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of the work, or cancel it if `stop` is set first. Raises StoppedEarly then."""
     working: asyncio.Task[T] = start_task(work)
     stopping = start_task(stop.wait())

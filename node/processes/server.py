@@ -47,10 +47,10 @@ from node.processes.process_parts import (
     open_directories,
     open_probed_store,
     print_ready,
+    run_unless_stopped,
     segment_restorer,
     stop_event,
     store_url,
-    unless_stopped,
     wait_until_unlocked,
 )
 from node.setup.file_limit import within_file_limit
@@ -69,7 +69,7 @@ async def serve(settings: NodeSettings) -> None:
     stop = stop_event()
     freeze_objects()  # before thousands of partitions are opened
     with suppress(StoppedEarly):
-        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
         with reserved_port(settings.host, settings.port) as port:
             await _serve(settings, port, stop)
 

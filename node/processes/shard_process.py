@@ -197,12 +197,12 @@ class SupervisedChanges:
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
-        await self._opened(name)
+        await self._wait_opened(name)
         opening = self._openings[name] = start_task(work())
         opening.add_done_callback(lambda _: self._openings.pop(name))
         await asyncio.shield(opening)
 
-    async def _opened(self, name: str) -> None:
+    async def _wait_opened(self, name: str) -> None:
         """Wait for a topic that is being opened."""
         while name in self._openings:
             await asyncio.wait([self._openings[name]])
@@ -226,34 +226,34 @@ class SupervisedChanges:
             await self._open(record.name, partial(self._shard.open_added, record))
             return None, b""
 
-        async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+        async def apply_record(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             self._shard.apply_record(record_from(fields))
             return None, b""
 
         async def close_topic(name: str, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            await self._opened(name)
+            await self._wait_opened(name)
             if name in self._shard.topics:
                 await self._shard.close_topic(name)
             return None, b""
 
         async def close_partitions(closed: ClosePartitions, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            await self._opened(closed.topic)
+            await self._wait_opened(closed.topic)
             if closed.topic in self._shard.topics:
                 await self._shard.close_partitions(closed.topic, closed.partitions)
             return None, b""
 
-        async def directory_failed(failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
+        async def take_offline(failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
             self._shard.directories.take_offline(failed.directory_id, Unreachable(failed.detail, hint=FAULT_HINT))
             return None, b""
 
         return {
-            "directory_failed": handler(DirectoryFailed, directory_failed),
+            "directory_failed": handler(DirectoryFailed, take_offline),
             "open_topic": handler(RecordFields, open_topic),
             "open_added": handler(RecordFields, open_added),
-            "altered": handler(RecordFields, altered),
+            "altered": handler(RecordFields, apply_record),
             "close_topic": handler(str, close_topic),
             "close_partitions": handler(ClosePartitions, close_partitions),
         }

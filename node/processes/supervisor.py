@@ -46,9 +46,9 @@ from node.processes.process_parts import (
     open_directories,
     open_probed_store,
     print_ready,
+    run_unless_stopped,
     stop_event,
     store_url,
-    unless_stopped,
     wait_until_unlocked,
 )
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
@@ -73,20 +73,20 @@ async def serve_shards(settings: NodeSettings) -> None:
     stop = stop_event()
     tokens = read_tokens_at_start(settings)
     with suppress(StoppedEarly):
-        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
         await _serve_unlocked(settings, tokens, stop)
 
 
 async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyncio.Event) -> None:
     """Run with free ports. Raises StartRefused, StoppedEarly."""
     with (
-        reserved_ports(settings) as ports,
+        reserve_ports(settings) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,
     ):
         member: Membership
         if settings.coordination:
-            member = await unless_stopped(stop, _create_member(settings, ports, executor))
+            member = await run_unless_stopped(stop, _create_member(settings, ports, executor))
         else:
             check_standalone(RealDisk(), settings.directories[0])
             member = Standalone(executor)
@@ -114,7 +114,7 @@ async def _serve(
     supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
     try:
         supervisor.tokens = tokens
-        await unless_stopped(stop, supervisor.start())
+        await run_unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         reloader.start()
         print_ready(supervisor.url, settings, supervisor.store_url)
@@ -167,7 +167,7 @@ class Supervisor:
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
         self._settings = settings
-        self._directories = LogDirectories(directories.first, directories.additional, self._directory_failed)
+        self._directories = LogDirectories(directories.first, directories.additional, self._on_directory_failed)
         self._run_dir = run_dir
         self._ports = ports
         self._executor = executor
@@ -262,7 +262,7 @@ class Supervisor:
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.consecutive_deaths = 0
             if child.index != WORKER:  # also during the join: the node may be registered, and the shard may have led
-                self.member.shard_died()
+                self.member.on_shard_died()
             pause = RESTART_PAUSE_S[min(child.consecutive_deaths, len(RESTART_PAUSE_S) - 1)]
             child.consecutive_deaths += 1
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
@@ -342,7 +342,7 @@ class Supervisor:
         """Take a data directory offline that a shard has found failing."""
         self._directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
-    def _directory_failed(self, directory: DataDirectory) -> None:
+    def _on_directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)
         assert directory.fault is not None
         reporting = partial(
@@ -383,7 +383,7 @@ async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadP
 
 
 @contextmanager
-def reserved_ports(settings: NodeSettings) -> Iterator[Ports]:
+def reserve_ports(settings: NodeSettings) -> Iterator[Ports]:
     """Reserve free ports for the node and its shards. Raises StartRefused."""
     with ExitStack() as stack:
 

@@ -115,11 +115,11 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+    async def alter_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def removed(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+    async def remove_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
         shipping.remove_topic(record)
@@ -138,7 +138,7 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
     async def statistics(which: PartitionNumber, _: bytes) -> tuple[TierStatistics, bytes]:
         return shipping.statistics(which.topic_id, which.number), b""
 
-    topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
+    topics = {"open_topic": open_topic, "altered": alter_topic, "removed": remove_topic, "set_aside": set_aside}
     return {
         **{name: handler(RecordFields, function) for name, function in topics.items()},
         **HEARTBEAT,
@@ -187,7 +187,7 @@ class _RemotePartition:
         self._owner = owner
         self._partition_id = (record.topic_id, record.name, number)
 
-    async def sealed_files(self) -> list[SealedFile]:
+    async def list_sealed_files(self) -> list[SealedFile]:
         files, _ = await self._owner.link().call("sealed_files", TieredPartition(*self._partition_id), timeout_s=CALL_S)
         return [SealedFile(*fields) for fields in files]
 

@@ -29,7 +29,7 @@ from replication.cluster.membership import (
     check_same_cluster,
     close_session,
     join,
-    until_lost,
+    wait_lost,
 )
 from replication.cluster.operations import Operations
 from replication.cluster.store_calls import Coalescer, Heartbeat
@@ -211,7 +211,7 @@ class ClusterAgent:
 
     # Calls of the shards.
 
-    async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
+    async def read_confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
         """Return the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
@@ -343,7 +343,7 @@ class ClusterAgent:
         """Replaces a lost session by a new one, until this process is fenced."""
         while not self._is_fenced:
             if self._active is not None:
-                await until_lost(self._active.session)
+                await wait_lost(self._active.session)
                 await self._end_session(self._active)
             failures = 0
             while self._active is None and not self._is_fenced:

@@ -119,14 +119,14 @@ class Membership:
         own = self._own
         while True:
             counted = await self._count_start()
-            operations = [*counted, *await self._replaced(), Create(self._key, self._value(), is_ephemeral=True)]
+            operations = [*counted, *await self._replace_stale(), Create(self._key, self._value(), is_ephemeral=True)]
             with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
                 await self._session.commit(*operations)
             found = await self._session.get(self._key)
             if found is not None and node_from_bytes(self._key, found.value, found.created).nonce == self._nonce:
                 await self._save_registration_state(own.registration_state.registered(found.created))
                 if own.starts is not None:
-                    await own.starts.registered(found.created)
+                    await own.starts.note_registered(found.created)
                 own.log_from.update({name: epoch or found.created for name, epoch in own.log_from.items()})
                 own.has_registered = True
                 return Member(own.node_id, found.created)
@@ -236,7 +236,7 @@ class Membership:
             except (Conflict, CommitUnknown):
                 continue
 
-    async def _replaced(self) -> list[Operation]:
+    async def _replace_stale(self) -> list[Operation]:
         """Deletes the stale registration of this node. Waits for one of another process to expire, which may be dead.
 
         A process at another address may be alive, and have a copy of this directory.
@@ -307,7 +307,7 @@ class Membership:
         )
 
 
-async def until_lost(session: Session) -> None:
+async def wait_lost(session: Session) -> None:
     """Wait for the end of a session."""
     state = session.state
     while state is not State.LOST:

@@ -148,7 +148,7 @@ class StartCounters:
         present = {one: StartCounter(own.number, own.nonces[:1]) for one, own in self.counters.items() if own.number}
         return StoredStarts(self.first, {**known, **present})
 
-    async def registered(self, broker_epoch: int) -> None:
+    async def note_registered(self, broker_epoch: int) -> None:
         """Write down since when a condemned directory is trusted. Raises OSError."""
         changed = {
             one: replace(own, known_from=broker_epoch) for one, own in self.counters.items() if own.known_from is None

@@ -41,7 +41,7 @@ async def with_store_timeout(
 ) -> Result:
     """Return the work's result. Raises StoreTimeout if it was not started or changes nothing, else CommitUnknown."""
     silence = start_task(_silence(session, silent_s))
-    connected = start_task(_until_not_suspended(session))
+    connected = start_task(_wait_resumed(session))
     working: asyncio.Future[Result] | None = None
     try:
         await asyncio.wait([connected, silence], return_when=asyncio.FIRST_COMPLETED)
@@ -61,7 +61,7 @@ async def with_store_timeout(
     raise CommitUnknown(f"{text}; the outcome is unknown", hint="check ZooKeeper, read the current state, then retry")
 
 
-async def _until_not_suspended(session: Session) -> None:
+async def _wait_resumed(session: Session) -> None:
     while session.state is State.SUSPENDED:
         await session.wait_for_state(State.SUSPENDED)
 
@@ -78,7 +78,7 @@ async def _silence(session: Session, silent_s: float) -> None:
             await asyncio.Event().wait()
         try:
             async with asyncio.timeout(silent_s):
-                await _until_not_suspended(session)
+                await _wait_resumed(session)
         except TimeoutError:
             return
 

@@ -87,7 +87,7 @@ class ClusterTopics:
     async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
         """Change the given settings, and grow to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             merged = {**topic.config, **overrides}
             _check_settings(name, merged, topic.replication_factor)
@@ -95,7 +95,7 @@ class ClusterTopics:
             changed = replace(topic, config=merged, partitions=wanted)
             if changed == topic:
                 return topic
-            added = await self._added(topic, changed) if wanted > topic.partitions else []
+            added = await self._operations_to_add(topic, changed) if wanted > topic.partitions else []
             try:
                 await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version))
                 return changed
@@ -105,7 +105,7 @@ class ClusterTopics:
     async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
         """Change the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             changed = replace(topic, replication_factor=replication_factor)
             _check_settings(name, changed.config, replication_factor)
@@ -120,7 +120,7 @@ class ClusterTopics:
     async def delete(self, name: str) -> TopicEntry:
         """Delete a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             check_deletable(name, topic.config)
             tombstone = tombstone_to_bytes(name, self._clock.now_ms())
@@ -140,7 +140,7 @@ class ClusterTopics:
         """True if a topic has a tombstone. Without one, the files of an unknown topic are kept."""
         return await self._session.get(deleted_key(topic_id)) is not None
 
-    async def _seen(self, name: str) -> Versioned:
+    async def _read_topic(self, name: str) -> Versioned:
         seen = await self._session.get(topic_key(name))
         if seen is None:
             raise UnknownTopic(f"no topic is called {name!r}", topic=name)
@@ -160,7 +160,7 @@ class ClusterTopics:
             blocks.setdefault(block_of(topic.topic_id, number), {})[number] = VersionedState(state, 0)
         return blocks
 
-    async def _added(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
+    async def _operations_to_add(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
         """The commits for the states of new partitions. States of an interrupted attempt are replaced."""
         operations: list[Operation] = []
         for block, states in self._first_states(grown, topic.partitions).items():

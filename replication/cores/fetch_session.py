@@ -67,7 +67,7 @@ class FetchSession:
         """Remove a partition from `ready`; the follower goes on waiting for it."""
         self.ready.pop(key, None)
 
-    def sent_positions(self, key: str, answer: Send) -> None:
+    def record_positions(self, key: str, answer: Send) -> None:
         """Record that an answer has the positions without batches. The partition stays asked.
 
         It stays ready too: more may have been appended while other partitions of the same answer were read.

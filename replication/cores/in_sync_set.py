@@ -60,7 +60,7 @@ class InSyncSet:
         assert self.proposed is None, "one change at a time"
         self.proposed = state
 
-    def confirmed(self, partition_epoch: int) -> None:
+    def confirm(self, partition_epoch: int) -> None:
         """Take the proposal as committed, unless a newer state arrived first."""
         if self.proposed is not None and partition_epoch > self.committed.partition_epoch:
             self.committed = VersionedState(self.proposed, partition_epoch)

@@ -222,7 +222,7 @@ class Leader:
             return answer, []
         end = self._end_of(fetch.log_end, fetch.durable_end)
         known = self._progress[fetch.node_id]
-        known.fetched(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
+        known.record_fetch(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
         if known.compacted_end != fetch.compacted_end:
             known.compacted_end = fetch.compacted_end
             self.on_compacted(self.compacted_end)
@@ -278,7 +278,7 @@ class Leader:
 
     def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
         """Take the proposal as committed."""
-        self._set.confirmed(partition_epoch)
+        self._set.confirm(partition_epoch)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_proposal_rejected(self) -> None:

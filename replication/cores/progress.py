@@ -27,18 +27,18 @@ class Progress:
     _mark_end: int = 0
     _mark_at: float | None = None
 
-    def fetched(self, broker_epoch: int, log_end: int, end: int, leader_end: int, now: float) -> None:
+    def record_fetch(self, broker_epoch: int, log_end: int, end: int, leader_end: int, now: float) -> None:
         """Record a fetch of the current leader epoch that passed every check.
 
         1. At the leader's end: caught up now. 2. At the end that the leader had some fetches ago: caught up then.
         """
         self.broker_epoch, self.log_end, self.end = broker_epoch, log_end, end
         if end >= leader_end:
-            self._caught_up(now)
+            self._note_caught_up(now)
             self._mark_at = None
             return
         if self._mark_at is not None and end >= self._mark_end:
-            self._caught_up(self._mark_at)
+            self._note_caught_up(self._mark_at)
             self._mark_at = None
         if self._mark_at is None:
             self._mark_end, self._mark_at = leader_end, now
@@ -48,12 +48,12 @@ class Progress:
         time.
         """
         if self.end >= leader_end:
-            self._caught_up(now)
+            self._note_caught_up(now)
 
     def is_caught_up(self, leader_end: int, now: float, lag_s_max: float) -> bool:
         return self.end >= leader_end or now - self.caught_up_at <= lag_s_max
 
-    def _caught_up(self, at: float) -> None:
+    def _note_caught_up(self, at: float) -> None:
         self.caught_up_at = max(self.caught_up_at, at)
 
 

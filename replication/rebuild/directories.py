@@ -32,7 +32,7 @@ def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
     """Read all directories of one node, in any order. Raises StartRefused if one is in use or not of this node."""
     with ExitStack() as held:
         for path in data_dirs:
-            held.enter_context(_locked(disk, path))
+            held.enter_context(_lock(disk, path))
         metas = {path: read_meta(disk, path) for path in data_dirs}
         firsts = [path for path, meta in metas.items() if "directory_id" not in meta]
         if len(firsts) != 1:
@@ -77,7 +77,7 @@ def node_of(disk: Disk, path: str) -> int:
 
 
 @contextmanager
-def _locked(disk: Disk, path: str) -> Iterator[None]:
+def _lock(disk: Disk, path: str) -> Iterator[None]:
     node_of(disk, path)
     try:
         handle = disk.lock(os.path.join(path, paths.LOCK))

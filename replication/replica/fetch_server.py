@@ -110,7 +110,7 @@ class FetchServer:
     async def _answer(self, session: FetchSession, request: FetchRequest) -> _Answer:
         deadline = self._loop.time() + request.wait_ms / 1000
         while True:
-            answer = await self._gathered(session, request)
+            answer = await self._gather(session, request)
             if session.epoch != request.session_epoch or session is not self._sessions.get(
                 (request.node_id, request.shard)
             ):
@@ -124,7 +124,7 @@ class FetchServer:
                 session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s)
             )
 
-    async def _gathered(self, session: FetchSession, request: FetchRequest) -> _Answer:
+    async def _gather(self, session: FetchSession, request: FetchRequest) -> _Answer:
         """Gather everything to send now. Does not change the session except for what can be requested again."""
         answer = _Answer()
         keys = list(session.ready)
@@ -145,7 +145,7 @@ class FetchServer:
             return
         if replica is None or not isinstance(verdict, Send):
             answer.ended.append((key, verdict))
-            answer.responses.append(await self._refused(replica, key, fetch, verdict, answer))
+            answer.responses.append(await self._refuse(replica, key, fetch, verdict, answer))
             return
         if replica.has_more(fetch):
             if found := await self._read(replica, key, fetch, answer, request):
@@ -171,7 +171,7 @@ class FetchServer:
             answer.responses.append(as_partition_response(key, verdict))
             answer.sent.append((key, verdict))
 
-    async def _refused(
+    async def _refuse(
         self, replica: LeaderFetch | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
     ) -> PartitionResponse:
         """Answer with an error. A follower that must begin in the middle of the log also gets the state before that."""
@@ -210,7 +210,7 @@ class FetchServer:
         for key, verdict in answer.ended:
             session.on_answer(key, verdict)
         for key, sent in answer.sent:
-            session.sent_positions(key, sent)
+            session.record_positions(key, sent)
         return answer
 
     def _is_in_sync(self, key: str, node_id: int) -> bool:

@@ -131,7 +131,7 @@ class Fetcher:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
-    def moved(self, key: str) -> None:
+    def include(self, key: str) -> None:
         """Include the replica in the next round, whenever that is sent: its position may have changed."""
         if key in self._followed:
             self._changed[key] = None

@@ -163,10 +163,10 @@ class FollowerDriver:
     def _follow_log_start(self, offset: int) -> None:
         """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
         self._is_deleting = True
-        work = self._deleted_below(offset)
+        work = self._delete_below(offset)
         self._background.start(work, "following the leader's log start", of=self.replica.partition.name)
 
-    async def _deleted_below(self, offset: int) -> None:
+    async def _delete_below(self, offset: int) -> None:
         partition = self.replica.partition
         try:
             await self.replica.shard.follow_log_start(partition, offset)

@@ -72,7 +72,7 @@ class LeaderFetch:
         core, log = replica.core, replica.partition.log
         if core is None:
             return None
-        found = self._cached(offset, max_bytes) or await self._stored(offset, max_bytes)
+        found = self._cached(offset, max_bytes) or await self._read_log(offset, max_bytes)
         if found is None or replica.core is not core:
             return None
         end = BatchesEnd(found.next_offset, epoch_before(log.epochs, found.next_offset))
@@ -93,7 +93,7 @@ class LeaderFetch:
             return None
         return log.batch_cache.read(offset, max_bytes, log.log_end)
 
-    async def _stored(self, offset: int, max_bytes: int) -> CachedBatches | None:
+    async def _read_log(self, offset: int, max_bytes: int) -> CachedBatches | None:
         reader, partition = self._replica.shard.reader, self._replica.partition
         try:
             chunk = reader.read_uncommitted_nowait(partition, offset, max_bytes)

@@ -47,7 +47,7 @@ class Host(Protocol):
     def has_contact(self) -> bool: ...  # less than the session timeout ago
 
     def now(self) -> float: ...
-    def moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
+    def on_moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
     def on_role_changed(self, replica: Replica) -> None: ...  # begins or stops fetching
     # on_confirmed, on_state or on_outcome_unknown answers
     def propose(self, replica: Replica, change: Propose) -> None: ...
@@ -204,7 +204,7 @@ class Replica(AppendingReplica):
             role = role_of(self.host.member, found.state)
             if role != self.role:
                 self._apply_role(role)
-        self.host.moved(self)
+        self.host.on_moved(self)
 
     def on_confirmed(self, core: Leader, found: VersionedState) -> None:
         """Apply a proposal of this leader that the store has taken. Usually the new state has arrived before."""
@@ -255,20 +255,20 @@ class Replica(AppendingReplica):
     def do(self, effects: list[LeaderEffect]) -> None:
         if effects:
             self._carry_out(effects)
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def note_log_start(self, core: Leader) -> None:
         log_start, local_log_start = self.partition.log.log_start, self.partition.log.local_log_start
         has_moved = core.log_start < log_start or core.local_log_start < local_log_start
         if has_moved and local_log_start <= core.high_watermark:
             core.on_log_start(log_start, local_log_start)
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def note_compacted(self, core: Leader) -> None:
         core.on_compacted(self.partition.compacted_end)
         if core.compacted_by_all > self.partition.compacted_by_all:
             self.partition.compacted_by_all = core.compacted_by_all
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def _apply_role(self, role: Role) -> None:
         self._end_leading(role)
@@ -276,7 +276,7 @@ class Replica(AppendingReplica):
         if isinstance(role, Lead):
             self._starting = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
         self.host.on_role_changed(self)
-        self.host.moved(self)
+        self.host.on_moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
         """Start leading, and retry while the disk is full, still elected and rejecting appends: no record is lost.
@@ -300,7 +300,7 @@ class Replica(AppendingReplica):
                 await self.shard.start_epoch(self.partition, role.leader_epoch)
                 if self.role is role and self.host.member is not None:
                     self._lead(self.host.member)
-                    self.host.moved(self)
+                    self.host.on_moved(self)
             except (StorageFull, TooManyOpenFiles) as error:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
                 return self.role is role
@@ -355,12 +355,12 @@ class Replica(AppendingReplica):
         if self._core is None:  # otherwise it leads again, with all records that are waited for
             self.partition.watermark.acks.fail_present(append_errors.leadership_lost(self.partition.name))
 
-    def positions_moved(self, now: float) -> None:
+    def on_positions_moved(self, now: float) -> None:
         """Pass the new ends of the log to the leader core, and apply its effects."""
         core, partition = self._core, self.partition
         if core is not None:
             if partition.settings is not self._settings:
-                self._settings_changed(core)
+                self._apply_settings(core)
             log_end = partition.log_end
             if log_end != core.log_end and (effects := core.on_written(log_end, now)):
                 self._carry_out(effects)
@@ -380,10 +380,10 @@ class Replica(AppendingReplica):
         """Update the conditions for appends after a change."""
         core = self._core
         if core is not None and self.partition.settings is not self._settings:
-            self._settings_changed(core)
+            self._apply_settings(core)
         self._update_acceptance()
 
-    def _settings_changed(self, core: Leader) -> None:
+    def _apply_settings(self, core: Leader) -> None:
         self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
         self._update_acceptance()
 

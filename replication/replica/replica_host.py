@@ -143,7 +143,7 @@ class ReplicaHost:
 
     # From the shard (engine.shard.shard.ShardEvents).
 
-    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
+    def on_opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         key = f"{topic.record.topic_id}/{partition.number}"
         replica = Replica(partition, shard, key, self)
         following = FollowerDriver(replica, self._background)
@@ -156,7 +156,7 @@ class ReplicaHost:
         elif (known := self._states.get(key)) is not None and self.member is not None:
             replica.on_state(known)
 
-    def closed(self, partitions: Iterable[Partition]) -> None:
+    def on_closed(self, partitions: Iterable[Partition]) -> None:
         """Remove the replicas of partitions that were deleted or reassigned."""
         for partition in partitions:
             replica = self.by_partition.pop(partition, None)
@@ -165,13 +165,13 @@ class ReplicaHost:
                 self.unreadable.forget(replica.key)
                 del self._hosted[replica.key]
 
-    def positions_moved(self, partition: Partition) -> None:
+    def on_positions_moved(self, partition: Partition) -> None:
         replica = self.by_partition.get(partition)
         if replica is not None:
-            replica.positions_moved(self.now())
+            replica.on_positions_moved(self.now())
             if (cache := partition.log.batch_cache) is not None:
                 cache.drop_below(partition.high_watermark)
-            self.moved(replica)
+            self.on_moved(replica)
 
     def partition_went_offline(self, partition: Partition) -> None:
         """Resign if the disk has failed: the partition was not just closed."""
@@ -179,12 +179,12 @@ class ReplicaHost:
         if replica is not None and offline is not None and offline.code == StorageFailed.code:
             self.went_offline(replica)
 
-    def damaged(self, partition: Partition, offset: int) -> None:
+    def on_damaged(self, partition: Partition, offset: int) -> None:
         """Repair a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
         if (replica := self.by_partition.get(partition)) is not None and isinstance(replica.role, Follow):
-            self.read_failed(partition, offset)
+            self.on_read_failed(partition, offset)
 
-    def read_failed(self, partition: Partition, offset: int) -> None:
+    def on_read_failed(self, partition: Partition, offset: int) -> None:
         if (replica := self.by_partition.get(partition)) is not None:
             self.unreadable.on_failed_read(replica, self._hosted[replica.key].following, offset)
 
@@ -262,11 +262,11 @@ class ReplicaHost:
         own = self.member
         return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
 
-    def moved(self, replica: Replica) -> None:
+    def on_moved(self, replica: Replica) -> None:
         self.server.on_change(replica.key)
         hosted = self._hosted.get(replica.key)
         if hosted is not None and hosted.endpoint is not None and (fetcher := self._fetchers.get(hosted.endpoint)):
-            fetcher.moved(replica.key)
+            fetcher.include(replica.key)
 
     def on_role_changed(self, replica: Replica) -> None:
         hosted = self._hosted.get(replica.key)
@@ -275,13 +275,13 @@ class ReplicaHost:
             self._unfollow(hosted)
             self._follow_leader(hosted)
             if damaged := damaged_segments(replica.partition):  # also what was found before a restart
-                self.damaged(replica.partition, damaged[0].base_offset)
+                self.on_damaged(replica.partition, damaged[0].base_offset)
 
     def propose(self, replica: Replica, change: Propose) -> None:
         core = replica.core
         assert core is not None
         if not self._proposals:
-            self._loop.call_soon(self._send_proposals)
+            self._loop.call_soon(self._start_proposing)
         self._proposals.append((replica, core, change))
 
     def went_offline(self, replica: Replica) -> None:
@@ -363,11 +363,11 @@ class ReplicaHost:
         exchange = self._connect(endpoint.url)
         return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
 
-    def _send_proposals(self) -> None:
+    def _start_proposing(self) -> None:
         proposals, self._proposals = self._proposals, []
-        self._background.start(self._proposed(proposals), "proposing partition states")
+        self._background.start(self._send_proposals(proposals), "proposing partition states")
 
-    async def _proposed(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
+    async def _send_proposals(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
         proposals = [
             Proposal(*_split(replica.key), change.partition_epoch, change.state) for replica, _, change in changes
         ]

@@ -65,24 +65,24 @@ class StandaloneReplicas:
         self.store_age_s: float | None = None
         self.has_contact = True
 
-    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
+    def on_opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         partition.begin_standalone()
         self.by_partition[partition] = StandaloneReplica(partition, shard.committer, self._spool, self._node_id)
 
-    def closed(self, partitions: Iterable[Partition]) -> None:
+    def on_closed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             self.by_partition.pop(partition, None)
 
-    def positions_moved(self, partition: Partition) -> None:
+    def on_positions_moved(self, partition: Partition) -> None:
         """No-op: partitions of a standalone node commit by themselves."""
 
     def partition_went_offline(self, partition: Partition) -> None:
         """No-op: no other replica can lead."""
 
-    def damaged(self, partition: Partition, offset: int) -> None:
+    def on_damaged(self, partition: Partition, offset: int) -> None:
         """No-op: no other replica has the records."""
 
-    def read_failed(self, partition: Partition, offset: int) -> None:
+    def on_read_failed(self, partition: Partition, offset: int) -> None:
         """No-op: no other replica has the records."""
 
     def leading_epoch(self, partition: Partition) -> int | None:

@@ -89,7 +89,7 @@ def run_audit(
     store = open_store(url)
     with ThreadPoolExecutor(_THREADS) as executor, status_line() as line:
         show = Progress(line)
-        examiner = Examiner(store, executor, SystemClock().now_ms(), depth, grace_ms, show.checked)
+        examiner = Examiner(store, executor, SystemClock().now_ms(), depth, grace_ms, show.count_checked)
         audit = Audit(store, examiner)
         for cluster_id in clusters(store, cluster):
             for name in topics_of(store, cluster_id) if topic is None else [topic]:
@@ -113,7 +113,7 @@ class Progress:
         self.objects = 0
         self.checked_bytes = 0
 
-    def checked(self, size_bytes: int) -> None:
+    def count_checked(self, size_bytes: int) -> None:
         self.objects += 1
         self.checked_bytes += size_bytes
         self._show(f"{self.name}: {format_count(self.objects, 'object')}, {format_bytes(self.checked_bytes)}")

@@ -127,7 +127,7 @@ def restore(
             found[0],
             topics or having,
             until_ms=until_ms,
-            on_restored=show.checked,
+            on_restored=show.count_checked,
             publication=publication,
         )
     if as_json:

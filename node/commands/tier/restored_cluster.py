@@ -100,11 +100,11 @@ def zookeeper_sessions(coordination: str, new_id: Callable[[], str]) -> OpenSess
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the failure of the command says it in one line
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Session]:
+    async def open_session() -> AsyncIterator[Session]:
         session = await ZookeeperSession.open(address, session_timeout_ms=_SESSION_TIMEOUT_MS, new_id=new_id)
         try:
             yield session
         finally:
             await session.close()
 
-    return opened
+    return open_session

@@ -314,7 +314,7 @@ async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_f
             self.number = number
             self.error = error
 
-        async def sealed_files(self) -> list:
+        async def list_sealed_files(self) -> list:
             scrubbed.append(self.number)
             if self.error is not None:
                 raise self.error

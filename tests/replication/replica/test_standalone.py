@@ -67,7 +67,7 @@ async def test_a_standalone_start_commits_the_log_of_a_former_cluster(tmp_path):
         await leader.produce(batch_of(b"a"), Acks.ALL, WAIT_MS)
         partition.begin_replicated(0, start)
         assert partition.high_watermark == 0
-        StandaloneReplicas(1).opened(node.shard, topic, partition)
+        StandaloneReplicas(1).on_opened(node.shard, topic, partition)
         assert (partition.is_replicated, partition.high_watermark) == (False, 1)
 
 
