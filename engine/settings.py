@@ -40,7 +40,7 @@ class Rule(NamedTuple):
         if isinstance(self.default, bool):
             return self._expect(isinstance(value, bool), value, "true or false")
         if isinstance(self.default, tuple):
-            is_list = isinstance(value, list | tuple) and all(isinstance(one, str) and one for one in value)
+            is_list = isinstance(value, list | tuple) and all(isinstance(item, str) and item for item in value)
             self._expect(is_list, value, "a list of texts, none of them empty")
             return tuple(value)  # type: ignore[arg-type]
         if self.choices:
@@ -52,9 +52,9 @@ class Rule(NamedTuple):
         assert self.maximum is not None
         return self._expect(is_number and self.minimum <= value <= self.maximum, value, bounds)  # type: ignore[operator]
 
-    def _expect(self, ok: bool, value: object, wanted: str) -> object:
+    def _expect(self, ok: bool, value: object, expected: str) -> object:
         if not ok:
-            raise InvalidConfig(f"{self.name} is {value!r}", hint=f"give {wanted}", setting=self.name)
+            raise InvalidConfig(f"{self.name} is {value!r}", hint=f"give {expected}", setting=self.name)
         return value
 
 
@@ -81,13 +81,13 @@ def rules(settings: type) -> Iterator[Rule]:
 
 def checked(settings: type, given: Mapping[str, object]) -> dict[str, object]:
     """Return the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
-    known = {rule.name: rule for rule in rules(settings)}
-    unknown = sorted(given.keys() - known.keys())
+    rules_by_name = {rule.name: rule for rule in rules(settings)}
+    unknown = sorted(given.keys() - rules_by_name.keys())
     if unknown:
         raise InvalidConfig(
             f"no setting is called {unknown[0]}", hint="see /docs or docs/reference/settings.md", setting=unknown[0]
         )
-    return {name: known[name].check(value) for name, value in given.items()}
+    return {name: rules_by_name[name].check(value) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class _GoodCopy:
         return at is not None and self._is_at(at, batch)
 
     def _is_at(self, position: int, batch: Buffer) -> bool:
-        own = self._file.read(position, len(batch))
-        return own[8:12] == batch[8:12] and own[16:] == batch[16:]  # all but base offset and leader epoch
+        stored = self._file.read(position, len(batch))
+        return stored[8:12] == batch[8:12] and stored[16:] == batch[16:]  # all but base offset and leader epoch
 
     def _position_of(self, offset: int) -> int | None:
         if self._index is None:

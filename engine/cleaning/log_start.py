@@ -127,8 +127,8 @@ def remove_segment(disk: Disk, segment: Segment) -> None:
 
     A file with batches of another log is renamed and kept (engine/cleaning/foreign_batches.py).
     """
-    if (kept := set_aside_foreign(disk, segment)) is not None:
-        extra = {"segment": segment.path, "kept": kept}
+    if (foreign_path := set_aside_foreign(disk, segment)) is not None:
+        extra = {"segment": segment.path, "kept": foreign_path}
         log.error("an expired segment file has batches of another log and was kept", extra=extra)
     for suffix in paths.SEGMENT_SUFFIXES:
         if disk.stat(segment.file(suffix)) is not None:

@@ -107,9 +107,9 @@ class Quarantine:
         segment = _sealed_segment(partition, base_offset)
         if segment is None or partition.offline is not None:
             return
-        kept = await self._in_thread(save_foreign_batches, self._disk, segment.path, path)
-        if kept is not None:
-            extra = {"partition": partition.name, "segment": segment.path, "kept": kept}
+        copy_path = await self._in_thread(save_foreign_batches, self._disk, segment.path, path)
+        if copy_path is not None:
+            extra = {"partition": partition.name, "segment": segment.path, "kept": copy_path}
             log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
 
     async def _search(self, partition: Partition, segment: Segment) -> None:
@@ -162,8 +162,8 @@ class Quarantine:
         """True if a file has its sealed length, and yet ends before the next segment begins."""
         if last.end_offset != segment.next_offset or last.start_offset in (segment.base_offset, segment.next_offset):
             return False
-        known = await self._in_thread(load_checksum, self._disk, segment.path)
-        return known is not None and known.size_bytes == last.start_position == last.end_position
+        checksum = await self._in_thread(load_checksum, self._disk, segment.path)
+        return checksum is not None and checksum.size_bytes == last.start_position == last.end_position
 
     async def _split(self, partition: Partition, segment: Segment, gap: Damage) -> Segment | None:
         """End the segment where its file does, and begin a missing one there. Returns None if the log has changed."""

@@ -63,15 +63,15 @@ def record_at(data: Buffer, offset: int, decoded_bytes_max: int) -> Record | Non
     for at, header in walk(view):
         if header.next_offset > offset:
             batch = unpacked(view[at : at + header.size_bytes], decoded_bytes_max)
-            return next((one for one in decode_one(_with_only(batch, offset)) if one.offset == offset), None)
+            return next((record for record in decode_one(_with_only(batch, offset)) if record.offset == offset), None)
     return None
 
 
 def _with_only(batch: Buffer, offset: int) -> Buffer:
     """Returns a batch with the record at an offset alone: a batch may have many thousands."""
-    if penstock_codec.native is None or (found := penstock_codec.native.record_at(batch, offset)) is None:
+    if penstock_codec.native is None or (record_batch := penstock_codec.native.record_at(batch, offset)) is None:
         return batch
-    record, number = found
+    record, number = record_batch
     producer_id = NO_PRODUCER if number else read_header(batch).producer_id
     return with_records(batch, record, Codec.NONE, 1, producer_id)
 

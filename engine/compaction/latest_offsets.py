@@ -103,10 +103,10 @@ class CompiledOffsets:
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
         """Keep records as the protocol says. Raises InvalidBatch."""
         assert penstock_codec.native is not None
-        kept = penstock_codec.native.latest_keep(self._slots, self._hash_key, batch, expired_below, keeps_first)
-        if kept is None:
+        compacted = penstock_codec.native.latest_keep(self._slots, self._hash_key, batch, expired_below, keeps_first)
+        if compacted is None:
             raise InvalidBatch(f"the records of the batch at {header.base_offset} cannot be read")
-        return Kept(*kept)
+        return Kept(*compacted)
 
 
 class PythonOffsets:
@@ -125,14 +125,14 @@ class PythonOffsets:
         return self._keys_max - len(self._offsets)
 
     def add(self, batch: Buffer, header: Header) -> None:
-        found: dict[bytes, int] = {}
+        latest: dict[bytes, int] = {}
         try:
             for span in record_spans(batch, header.record_count):
                 if span.key is not None:
-                    found[self._digest(span.key)] = header.base_offset + span.offset_delta
+                    latest[self._digest(span.key)] = header.base_offset + span.offset_delta
         except InvalidBatch:
             return
-        self._offsets |= found
+        self._offsets |= latest
 
     def find(self, key: bytes) -> int | None:
         return self._offsets.get(self._digest(key))

@@ -46,7 +46,7 @@ class NewSegment:
 
     @property
     def freed_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.replaced) - self.file.size_bytes
+        return sum(segment.size_bytes for segment in self.replaced) - self.file.size_bytes
 
 
 def latest_offsets(
@@ -106,7 +106,7 @@ class SegmentCopier:
         try:
             self._disk.truncate(handle, 0)
             output = _Output(self._disk, handle)
-            removed = sum(self._copy_segment(one, output) for one in group)
+            removed = sum(self._copy_segment(segment, output) for segment in group)
             file = output.finish()
             is_wanted = removed > 0 or len(group) > 1 or file.size_bytes < group[0].size_bytes
             if is_wanted:
@@ -183,19 +183,19 @@ def _batches(disk: Disk, segment: SegmentFile, pace: Pace) -> Iterator[tuple[mem
     """
     handle = disk.open(segment.path)
     try:
-        position, expected, seen, wanted = 0, segment.base_offset, 0, _PIECE_BYTES
+        position, expected, seen, piece_bytes = 0, segment.base_offset, 0, _PIECE_BYTES
         while position < segment.size_bytes:
-            data = disk.pread(handle, wanted, position)
+            data = disk.pread(handle, piece_bytes, position)
             run = valid_batches(data, expected, expected, _ALL)
             if run.end == 0:
-                wanted = _bytes_of_first(segment, position, data)
+                piece_bytes = _bytes_of_first(segment, position, data)
                 continue
             pace(run.end)
             view = memoryview(data)
             for at, header in walk(view[: run.end]):
                 yield view[at : at + header.size_bytes], header
             seen = crc32c(view[: run.end], seen)
-            position, expected, wanted = position + run.end, run.next_offset, _PIECE_BYTES
+            position, expected, piece_bytes = position + run.end, run.next_offset, _PIECE_BYTES
     finally:
         disk.close(handle)
     if expected != segment.end_offset or position != segment.size_bytes or seen != segment.crc32c:

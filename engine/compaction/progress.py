@@ -36,12 +36,12 @@ class Progress(NamedTuple):
 
     def tombstones_expired_below(self, now_ms: int, delete_retention_ms: int) -> int:
         """Return the offset below which readers have had the time to see every tombstone."""
-        waiting = (one for one in self.rounds if one.at_ms != GONE)
-        return max((one.end for one in waiting if now_ms - one.at_ms >= delete_retention_ms), default=0)
+        waiting = (dated for dated in self.rounds if dated.at_ms != GONE)
+        return max((dated.end for dated in waiting if now_ms - dated.at_ms >= delete_retention_ms), default=0)
 
     def after_round(self, end: int, *, expired_below: int) -> Progress:
         """Return the progress after a round to `end` that removed the tombstones below `expired_below`."""
-        left = [one for one in self.rounds if one.end > expired_below]
+        left = [dated for dated in self.rounds if dated.end > expired_below]
         if expired_below > 0:
             left.insert(0, Round(expired_below, GONE))
         return Progress(max(end, self.cleaned_end), tuple(left))
@@ -59,14 +59,14 @@ class Progress(NamedTuple):
         """Return the progress of a log that ends there: other records may follow."""
         if self.cleaned_end <= log_end:
             return self
-        return Progress(log_end, tuple(one for one in self.rounds if one.end <= log_end))
+        return Progress(log_end, tuple(dated for dated in self.rounds if dated.end <= log_end))
 
 
 def load_progress(disk: Disk, directory: str) -> Progress:
     """Return the saved progress; that of a log never compacted if the file is absent or in doubt. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.CLEANED)))
     try:
-        numbers = [[int(one) for one in row] for row in rows or []]
+        numbers = [[int(number) for number in row] for row in rows or []]
         ((cleaned_end,), *rounds) = numbers
         return Progress(cleaned_end, tuple(Round(end, at_ms) for end, at_ms in rounds))
     except ValueError:
@@ -82,5 +82,5 @@ def lower_progress(disk: Disk, directory: str, log_end: int) -> None:
 
 def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
     """Save the progress durably. Raises OSError."""
-    rows = [str(progress.cleaned_end), *(f"{one.end} {one.at_ms}" for one in progress.rounds)]
+    rows = [str(progress.cleaned_end), *(f"{dated.end} {dated.at_ms}" for dated in progress.rounds)]
     write_without_room(disk, os.path.join(directory, paths.CLEANED), rows_as_text(_HEADER, rows))

@@ -168,10 +168,10 @@ class SegmentSwapper:
                     end()
             segment = _as_segment(self._disk, directory, new, old)
             partition.log.replace_segments(old, segment)
-            place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, place)
-            for one in old:
-                one.mark_deleted()
+            end_position = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, end_position)
+            for replaced_segment in old:
+                replaced_segment.mark_deleted()
             self.removed_records += new.removed
             self.freed_bytes += new.freed_bytes
             await self._in_thread(_save_derived, self._disk, segment, new.file)
@@ -202,9 +202,9 @@ class SegmentSwapper:
     async def _replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
         old, log_ = copy.segment, partition.log
         path = new_file_path(log_.directory, old.base_offset, paths.REPAIRED)
-        kept = await self._in_thread(save_misplaced_batches, self._disk, old)
-        if kept is not None:
-            extra = {"partition": partition.name, "segment": old.path, "kept": kept}
+        copy_path = await self._in_thread(save_misplaced_batches, self._disk, old)
+        if copy_path is not None:
+            extra = {"partition": partition.name, "segment": old.path, "kept": copy_path}
             log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
         async with partition.segments_lock:
             if not may_replace(partition, copy):
@@ -228,8 +228,8 @@ class SegmentSwapper:
             )
             segment.created_ms, segment.last_append_ms = old.created_ms, old.last_append_ms
             log_.replace_segments([old], segment)
-            place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, place)
+            end_position = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, end_position)
             old.mark_deleted()
             await self._in_thread(_save_derived, self._disk, segment, copy.file)
             return True
@@ -240,15 +240,15 @@ class SegmentSwapper:
     def _still_there(self, partition: Partition, new: NewSegment) -> list[Segment]:
         """Returns the segments that a new file replaces; none if one of them has changed."""
         by_base = {segment.base_offset: segment for segment in _replaceable(partition)}
-        found = [by_base.get(one.base_offset) for one in new.replaced]
+        present = [by_base.get(row.base_offset) for row in new.replaced]
         same = [
             segment
-            for segment, one in zip(found, new.replaced, strict=True)
+            for segment, row in zip(present, new.replaced, strict=True)
             if segment is not None
-            and (segment.next_offset, segment.size_bytes) == (one.end_offset, one.size_bytes)
+            and (segment.next_offset, segment.size_bytes) == (row.end_offset, row.size_bytes)
             and not segment.damage
         ]
-        return same if len(same) == len(found) and partition.offline is None else []
+        return same if len(same) == len(present) and partition.offline is None else []
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         if self._is_stopped:
@@ -259,29 +259,29 @@ class SegmentSwapper:
 def _replaceable(partition: Partition) -> list[Segment]:
     """Returns the sealed segments that are committed and durable."""
     limit = min(partition.high_watermark, partition.durable_end)
-    return [one for one in partition.log.segments[:-1] if one.next_offset <= limit]
+    return [segment for segment in partition.log.segments[:-1] if segment.next_offset <= limit]
 
 
 def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
     """Returns the rows of segments. Makes the first checksum that is missing: a kill may have come before it."""
     rows = [
         SegmentFile(
-            one.base_offset,
-            one.next_offset,
-            one.path,
-            one.size_bytes,
-            one.last_append_ms,
-            None if (known := load_checksum(disk, one.path)) is None else known.crc32c,
-            bool(one.damage),
+            segment.base_offset,
+            segment.next_offset,
+            segment.path,
+            segment.size_bytes,
+            segment.last_append_ms,
+            None if (checksum := load_checksum(disk, segment.path)) is None else checksum.crc32c,
+            bool(segment.damage),
         )
-        for one in segments
+        for segment in segments
     ]
     missing = next((at for at, row in enumerate(rows) if row.crc32c is None and not row.is_damaged), None)
     if missing is not None:
         segment = segments[missing]
         is_damaged = bool(examine(disk, sealed_file(segment), at_once, segment.written_checksum).damage)
-        known = None if is_damaged else load_checksum(disk, segment.path)
-        rows[missing] = rows[missing]._replace(crc32c=known and known.crc32c, is_damaged=is_damaged)
+        checksum = None if is_damaged else load_checksum(disk, segment.path)
+        rows[missing] = rows[missing]._replace(crc32c=checksum and checksum.crc32c, is_damaged=is_damaged)
     return tuple(rows)
 
 
@@ -290,8 +290,10 @@ def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:
 
     A truncated log may have grown to the same size. A compactor that has given up may write the new file again.
     """
-    known = [load_checksum(disk, one.path) for one in new.replaced]
-    same = all(seen is not None and seen.crc32c == one.crc32c for seen, one in zip(known, new.replaced, strict=True))
+    checksums = [load_checksum(disk, row.path) for row in new.replaced]
+    same = all(
+        seen is not None and seen.crc32c == row.crc32c for seen, row in zip(checksums, new.replaced, strict=True)
+    )
     path = new_file_path(directory, new.base_offset)
     return same and disk.stat(path) is not None and checksum_of(disk, path) == new.file
 
@@ -307,7 +309,7 @@ def _open_for_reads(segment: Segment) -> None:
 
 
 def _swap(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
-    also_replaced = tuple(one.base_offset for one in new.replaced[1:])
+    also_replaced = tuple(row.base_offset for row in new.replaced[1:])
     swap = Swap(new.base_offset, also_replaced, new.file, modified_ms)
     settle_swaps(disk, directory)
     try:

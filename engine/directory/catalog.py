@@ -90,28 +90,28 @@ class Catalog:
         for deleted in topics.deleted:
             self._deleter.remove_in_background(self._removal(*deleted))
         self.without_metadata = {topic_id: name for name, topic_id in topics.without_metadata}
-        found = sorted(topics.records, key=lambda record: record.created_ms)
-        self.records = {record.name: record for record in found}
-        self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
+        oldest_first = sorted(topics.records, key=lambda record: record.created_ms)
+        self.records = {record.name: record for record in oldest_first}
+        self.set_aside = {record.topic_id: record for record in oldest_first if self.records[record.name] is not record}
         for record in self.set_aside.values():
             words = {"topic": record.name, "topic_id": record.topic_id}
             log.warning("a topic on this disk has the name of a newer topic and was set aside", extra=words)
 
     def _load(self) -> TopicScan:
         self._check_topics_directory()
-        found = scan_topics(self._disk, self._data_dir, self._removal)
+        scan = scan_topics(self._disk, self._data_dir, self._removal)
         if self._directories.is_several:
-            known = {(record.name, record.topic_id) for record in found.records}
-            known.update(found.without_metadata, ((name, topic_id) for name, topic_id, _ in found.deleted))
-            remove_leftovers(self._disk, self._directories, known)
-            found.records = [self._with_moves_recorded(record) for record in found.records]
-        for record in found.records:
+            known_topics = {(record.name, record.topic_id) for record in scan.records}
+            known_topics.update(scan.without_metadata, ((name, topic_id) for name, topic_id, _ in scan.deleted))
+            remove_leftovers(self._disk, self._directories, known_topics)
+            scan.records = [self._with_moves_recorded(record) for record in scan.records]
+        for record in scan.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
             else:
                 check_all_known(self._disk, self._directories, record)
-        self._retain_recovery_points(found)
-        return found
+        self._retain_recovery_points(scan)
+        return scan
 
     def _check_topics_directory(self) -> None:
         """Raises Corrupt if the directory of all topics is missing: no operation removes it after the first topic."""
@@ -119,9 +119,9 @@ class Catalog:
             text = f"{paths.topics_dir(self._data_dir)} is missing, and it held topics of this node"
             raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
 
-    def _retain_recovery_points(self, found: TopicScan) -> None:
-        having = {f"{record.topic_id}/{number}" for record in found.records for number in record.local_partitions}
-        aside = tuple(f"{topic_id}/" for _, topic_id in found.without_metadata)
+    def _retain_recovery_points(self, scan: TopicScan) -> None:
+        having = {f"{record.topic_id}/{number}" for record in scan.records for number in record.local_partitions}
+        aside = tuple(f"{topic_id}/" for _, topic_id in scan.without_metadata)
         for directory in self._directories.usable:
             try:
                 directory.retain_recovery_points(lambda name: name in having or name.startswith(aside))
@@ -189,7 +189,7 @@ class Catalog:
         self, record: TopicRecord, added: Sequence[int], failed: list[DataDirectory]
     ) -> TopicRecord:
         """Return the record with places of new partitions, after making them in the other directories."""
-        candidates = [one for one in self._directories.usable if one not in failed]
+        candidates = [directory for directory in self._directories.usable if directory not in failed]
         if not candidates:
             raise self._directories.first.fault or _no_room(record, failed)
         having = list(self.records.values())
@@ -218,13 +218,13 @@ class Catalog:
         record with its places.
         """
         old = self.find_record(record.name, record.topic_id)
-        known = set() if old is None else set(old.local_partitions)
-        added = [number for number in record.local_partitions if number not in known]
+        old_partitions = set() if old is None else set(old.local_partitions)
+        added = [number for number in record.local_partitions if number not in old_partitions]
         if old is not None:
             await self._in_thread(self._clear_earlier, old, added)
             moved_away = [number for number in old.local_partitions if number not in record.local_partitions]
             await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
-        if added or not known:
+        if added or not old_partitions:
             record = await self._grow(record, added)
         else:
             await self._change_files("changing", save_settings, record)
@@ -246,8 +246,8 @@ class Catalog:
 
     def find_record(self, name: str, topic_id: str) -> TopicRecord | None:
         """Return the record of a topic on this node, served or set aside; None without one."""
-        known = self.records.get(name)
-        return known if known is not None and known.topic_id == topic_id else self.set_aside.get(topic_id)
+        record = self.records.get(name)
+        return record if record is not None and record.topic_id == topic_id else self.set_aside.get(topic_id)
 
     def move_aside(self, record: TopicRecord) -> None:
         """Stop serving a topic and keep its files. A later `apply` finds it in the same directories."""
@@ -262,9 +262,9 @@ class Catalog:
         """
         keys = {f"{record.topic_id}/{number}" for number in numbers}
         try:
-            kept = unmarked(self._disk, self._directories, record) if numbers else {}
-            for number in kept.keys() & set(numbers):
-                text = f"{kept[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
+            unlisted = unmarked(self._disk, self._directories, record) if numbers else {}
+            for number in unlisted.keys() & set(numbers):
+                text = f"{unlisted[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
                 raise Corrupt(text, hint=f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere")
             remove_partitions(self._disk, self._directories, record, numbers)
             for directory in self._directories.usable:
@@ -353,8 +353,8 @@ def _no_room(record: TopicRecord, failed: list[DataDirectory]) -> Unreachable:
 
 
 def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
-    wanted = (partitions, replication_factor, topic_settings(overrides))
-    if wanted != (record.partitions, record.replication_factor, record.settings):
+    request = (partitions, replication_factor, topic_settings(overrides))
+    if request != (record.partitions, record.replication_factor, record.settings):
         raise TopicExists(
             f"topic {record.name!r} exists with other partitions or settings",
             hint="describe it, alter it with PATCH, or choose another name",

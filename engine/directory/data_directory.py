@@ -267,10 +267,10 @@ def _opened(
 
 def _last_shutdown(disk: Disk, path: str, boot_id: str) -> LastShutdown:
     """A power loss counts until its recovery is finished: a kill in between must not turn its holes into corruption."""
-    found = is_same_boot(disk, path, boot_id)
-    if found is None:
+    same_boot = is_same_boot(disk, path, boot_id)
+    if same_boot is None:
         return LastShutdown.CLEAN
-    return LastShutdown.KILLED if found else LastShutdown.POWER_LOSS
+    return LastShutdown.KILLED if same_boot else LastShutdown.POWER_LOSS
 
 
 def _create_durably(disk: Disk, path: str) -> None:
@@ -361,8 +361,8 @@ def known_cluster_id(disk: Disk, path: str) -> str:
 
 
 def _check_empty(disk: Disk, path: str) -> None:
-    own = (paths.LOCK, paths.META + ".tmp")  # an interrupted first start may leave these
-    strangers = [name for name in disk.listdir(path) if name not in own]
+    own_files = (paths.LOCK, paths.META + ".tmp")  # an interrupted first start may leave these
+    strangers = [name for name in disk.listdir(path) if name not in own_files]
     if strangers:
         raise StartRefused(
             f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"

@@ -174,8 +174,12 @@ class LogDirectoryManager:
 
     def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
         """Save index and state, for the partitions with the longest scan first, several at once."""
-        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.validator.has_state)]
-        wanted.sort(key=_walked_bytes, reverse=True)
+        to_save = [
+            partition
+            for partition in partitions
+            if partition.offline is None and (_is_long(partition) or partition.validator.has_state)
+        ]
+        to_save.sort(key=_walked_bytes, reverse=True)
 
         def save(partition: Partition) -> bool:
             if is_late():
@@ -187,11 +191,11 @@ class LogDirectoryManager:
                 save_state(self._disk, path, partition.validator.state(end), partition.high_watermark, files)
             return True
 
-        if len(wanted) < PARALLEL_SYNCS_MIN:
-            saved = list(map(save, wanted))
+        if len(to_save) < PARALLEL_SYNCS_MIN:
+            saved = list(map(save, to_save))
         else:
             with ThreadPoolExecutor(SYNC_THREADS, "penstock-save") as threads:
-                saved = list(threads.map(save, wanted))
+                saved = list(threads.map(save, to_save))
         if not all(saved):
             log.warning(
                 "the deadline passed before all indexes and states were saved; the next start scans more",
@@ -216,7 +220,7 @@ class LogDirectoryManager:
 
     def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
-        return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
+        return {self._key_of(partition): partition.high_watermark for partition in having if partition.is_replicated}
 
     def _save_high_watermarks(self, directory: DataDirectory, hints: dict[str, int], *, is_durable: bool) -> None:
         """Writes no file without replicated partitions, unless an earlier run wrote one."""
@@ -251,7 +255,9 @@ class LogDirectoryManager:
     def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
         """Includes offline partitions: their recovery point and log_start stay valid."""
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
-        opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
+        opened = {
+            self._key_of(partition): Checkpoint(partition.durable_end, partition.log.log_start) for partition in having
+        }
         return self._closed.of_directory(directory) | opened
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

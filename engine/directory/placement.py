@@ -23,7 +23,7 @@ def assign_directories(partitions: int, counts: Mapping[str, int], free_bytes: M
     having = dict(counts)
     chosen = []
     for _ in range(partitions):
-        directory = min(having, key=lambda one: (having[one], -free_bytes.get(one, 0)))
+        directory = min(having, key=lambda directory_id: (having[directory_id], -free_bytes.get(directory_id, 0)))
         having[directory] += 1
         chosen.append(directory)
     return chosen

@@ -51,8 +51,12 @@ def place_partitions(
             directory_id = record.directory_ids.get(str(number), FIRST)
             if directory_id in counts:
                 counts[directory_id] += 1
-    chosen = assign_directories(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
-    return {str(number): one for number, one in zip(added, chosen, strict=True) if one != FIRST}
+    chosen = assign_directories(
+        len(added), counts, {directory.directory_id: _free_bytes(directory) for directory in directories}
+    )
+    return {
+        str(number): directory_id for number, directory_id in zip(added, chosen, strict=True) if directory_id != FIRST
+    }
 
 
 def create_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
@@ -83,10 +87,10 @@ def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
     """Remove the files of partitions from every directory. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
-        found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
-        for path in found:
+        paths_found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
+        for path in paths_found:
             log_leftovers(remove_partition_dir(disk, path))
-        if found:
+        if paths_found:
             disk.fsync_dir(topic_dir)
 
 
@@ -110,12 +114,12 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
 
 def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
     """Finish interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
-    kept = unmarked(disk, directories, record)
-    for path in kept.values():
+    unlisted = unmarked(disk, directories, record)
+    for path in unlisted.values():
         words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
         log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
     beside = misplaced_partitions(disk, directories, record)
-    remove_partitions(disk, directories, record, [number for number in beside if number not in kept])
+    remove_partitions(disk, directories, record, [number for number in beside if number not in unlisted])
     for path in _partition_dirs(disk, directories, record, record.local_partitions):
         if disk.kind(f"{path}/{paths.MOVED_AWAY}") is FileKind.FILE:  # the move was not recorded: it continues later
             disk.unlink(f"{path}/{paths.MOVED_AWAY}")
@@ -138,21 +142,21 @@ def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> di
 def _partition_dirs(
     disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Collection[int]
 ) -> list[str]:
-    wanted = (
+    selected = (
         paths.partition_dir(directory.path, record.name, record.topic_id, number)
         for directory in directories.usable
         for number in numbers
     )
-    return [path for path in wanted if disk.kind(path) is FileKind.DIRECTORY]
+    return [path for path in selected if disk.kind(path) is FileKind.DIRECTORY]
 
 
 def misplaced_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
     """Return the partitions that have a directory here and are elsewhere by their topic's record."""
-    found: set[int] = set()
+    misplaced: set[int] = set()
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
-        found.update(int(name) for name in names if paths.is_partition_number(name))
-    return sorted(found - set(record.local_partitions))
+        misplaced.update(int(name) for name in names if paths.is_partition_number(name))
+    return sorted(misplaced - set(record.local_partitions))
 
 
 def check_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
@@ -183,8 +187,8 @@ def _unknown_records(disk: Disk, directories: LogDirectories, record: TopicRecor
 
 def _has_records(disk: Disk, directory: str) -> bool:
     logs = [name for name in disk.listdir(directory) if paths.base_offset_of(name) is not None]
-    found = (disk.stat(f"{directory}/{name}") for name in logs)
-    return any(stat is not None and stat.size_bytes for stat in found)
+    statuses = (disk.stat(f"{directory}/{name}") for name in logs)
+    return any(stat is not None and stat.size_bytes for stat in statuses)
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
@@ -225,16 +229,16 @@ def log_leftovers(left: Sequence[str]) -> None:
         log.warning("unknown files were not removed", extra=words)
 
 
-def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[tuple[str, str]]) -> None:
+def remove_leftovers(disk: Disk, directories: LogDirectories, known_topics: Collection[tuple[str, str]]) -> None:
     """Remove the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
 
-    `known` are the topics in the first directory, by name and id.
+    `known_topics` are the topics in the first directory, by name and id.
     """
     for directory in directories.additional:
         if directory.fault is not None:
             continue
         try:
-            _sweep(disk, directory.path, known)
+            _sweep(disk, directory.path, known_topics)
         except OSError as error:
             if not directories.record_failure(directory, error, "looking for topics"):
                 log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
@@ -272,7 +276,7 @@ def _removal(disk: Disk, data_dir: str, name: str, topic_id: str) -> RemovalStep
         disk.fsync_dir(os.path.dirname(directory))
 
 
-def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> None:
+def _sweep(disk: Disk, data_dir: str, known_topics: Collection[tuple[str, str]]) -> None:
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
         if disk.kind(parent) is not FileKind.DIRECTORY:
@@ -280,7 +284,7 @@ def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> Non
             continue
         for topic_id in disk.listdir(parent):
             directory = f"{parent}/{topic_id}"
-            if (name, topic_id) in known:
+            if (name, topic_id) in known_topics:
                 continue
             if disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
                 remove_topic_dir(disk, directory)

@@ -91,17 +91,17 @@ def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partition
     return dataclasses.replace(topic, overrides=merged, partitions=grown)
 
 
-def grown_partitions(name: str, count: int, wanted: int | None) -> int:
+def grown_partitions(name: str, count: int, requested: int | None) -> int:
     """Return the partition count of a topic after a change; None changes nothing. Raises InvalidConfig."""
-    if wanted is None:
+    if requested is None:
         return count
-    check_partitions(wanted)
-    if wanted < count:
+    check_partitions(requested)
+    if requested < count:
         raise InvalidConfig(
-            f"topic {name!r} has {count} partitions and cannot have {wanted}: the number can only grow",
+            f"topic {name!r} has {count} partitions and cannot have {requested}: the number can only grow",
             hint="make another topic with fewer partitions and copy the records",
         )
-    return wanted
+    return requested
 
 
 def check_partitions(partitions: int) -> None:
@@ -183,10 +183,10 @@ def decoded_topic(directory: str, data: bytes) -> TopicRecord:
         if raw["format"] > FORMAT_VERSION:
             raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
         directory_ids = dict(raw.get("elsewhere", {}))
-        if not all(isinstance(place, str) for place in directory_ids.values()):
+        if not all(isinstance(directory_id, str) for directory_id in directory_ids.values()):
             raise _wrong_kind(file)
         hosted = raw.get("hosted")
-        if hosted is not None and not all(isinstance(one, int) for one in hosted):
+        if hosted is not None and not all(isinstance(number, int) for number in hosted):
             raise _wrong_kind(file)
         return TopicRecord(
             raw["topic"],

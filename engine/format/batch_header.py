@@ -131,8 +131,8 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
 def is_compressed(batches: Buffer) -> bool:
     """True if a batch of a run is compressed: then its size does not bound the time that decoding takes."""
     native = penstock_codec.native
-    found = None if native is None else native.is_compressed(batches)
-    return _is_compressed_plainly(batches) if found is None else found
+    compressed = None if native is None else native.is_compressed(batches)
+    return _is_compressed_plainly(batches) if compressed is None else compressed
 
 
 def _is_compressed_plainly(batches: Buffer) -> bool:
@@ -204,8 +204,8 @@ def valid_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
     that end at or below `offset` are not returned: only their headers are checked.
     """
     native = penstock_codec.native
-    found = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)
-    return valid_batches_plainly(data, start_offset, offset, batches_max) if found is None else ValidRun(*found)
+    run = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)
+    return valid_batches_plainly(data, start_offset, offset, batches_max) if run is None else ValidRun(*run)
 
 
 def valid_batches_plainly(data: Buffer, start_offset: int, offset: int, batches_max: int) -> ValidRun:

@@ -114,9 +114,9 @@ def can_read_columns(batch: Buffer) -> bool:
 def read_columns(batches: list[Buffer], start: int, end: int) -> Columns:
     """Return the records with offsets from `start` to `end` of uncompressed batches that `can_read_columns` takes."""
     assert penstock_codec.native is not None
-    found = penstock_codec.native.columns(batches, start, end)
-    assert found is not None
-    count, offsets, timestamps, key, value, header_ends, name, header_value = found
+    columns = penstock_codec.native.columns(batches, start, end)
+    assert columns is not None
+    count, offsets, timestamps, key, value, header_ends, name, header_value = columns
     texts = (TextColumn(*key), TextColumn(*value), header_ends, TextColumn(*name), TextColumn(*header_value))
     return Columns(count, offsets, timestamps, *texts)
 
@@ -170,8 +170,8 @@ def read_members(
     if penstock_codec.native is None:
         return None
     described: list[tuple[bytes, int, int, int]] = members  # type: ignore[assignment]
-    found = penstock_codec.native.members(ends, data, is_there, first, count, described, top_members, skips_others)
-    return None if found is None else [MemberColumn(*one) for one in found]
+    columns = penstock_codec.native.members(ends, data, is_there, first, count, described, top_members, skips_others)
+    return None if columns is None else [MemberColumn(*column) for column in columns]
 
 
 def has_held_numbers(texts: list[bytes | None]) -> bool:

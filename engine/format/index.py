@@ -93,8 +93,8 @@ class SpanChecksums:
         """
         if not begins_batch(data, positions[first] - start, offsets[0]):
             return
-        run = next((one for one in self._read_runs if one.first <= first < one.end), None)
-        others = [one for one in self._read_runs if one is not run]
+        run = next((run for run in self._read_runs if run.first <= first < run.end), None)
+        others = [other_run for other_run in self._read_runs if other_run is not run]
         run = run or _Run(first, array("I", [0]))
         values, crc, view = run.values[:], run.values[-1], memoryview(data)
         for number in range(run.end, first + len(offsets)):
@@ -174,31 +174,31 @@ class SegmentIndex:
 
     def position_at_or_before(self, offset: int) -> int:
         """Return the start of an indexed batch from which a scan forward finds `offset`."""
-        found = bisect_right(self.relative_offsets, offset - self.base_offset)
-        return self.positions[found - 1] if found else 0
+        after = bisect_right(self.relative_offsets, offset - self.base_offset)
+        return self.positions[after - 1] if after else 0
 
     def entry_at_or_before(self, offset: int) -> tuple[int, int]:
         """Return the same with the base offset of the batch that begins there: (position, offset)."""
-        found = bisect_right(self.relative_offsets, offset - self.base_offset)
-        if not found:
+        after = bisect_right(self.relative_offsets, offset - self.base_offset)
+        if not after:
             return 0, self.base_offset
-        return self.positions[found - 1], self.base_offset + self.relative_offsets[found - 1]
+        return self.positions[after - 1], self.base_offset + self.relative_offsets[after - 1]
 
     def boundary_at_or_before(self, position: int) -> int:
         """Return the largest indexed batch start that is not beyond a byte position."""
-        found = bisect_right(self.positions, position)
-        return self.positions[found - 1] if found else 0
+        after = bisect_right(self.positions, position)
+        return self.positions[after - 1] if after else 0
 
     def boundary_after(self, position: int) -> int | None:
         """Return the smallest indexed batch start beyond a byte position; None without one."""
-        found = bisect_right(self.positions, position)
-        return self.positions[found] if found < len(self.positions) else None
+        after = bisect_right(self.positions, position)
+        return self.positions[after] if after < len(self.positions) else None
 
     def offset_at(self, position: int) -> int:
         """Return the offset of the batch that begins at an indexed position."""
-        found = bisect_right(self.positions, position) - 1
-        assert self.positions[found] == position
-        return self.base_offset + self.relative_offsets[found]
+        at = bisect_right(self.positions, position) - 1
+        assert self.positions[at] == position
+        return self.base_offset + self.relative_offsets[at]
 
     def offset_of(self, number: int) -> int:
         """Return the offset of the batch at the entry of that number."""
@@ -206,8 +206,8 @@ class SegmentIndex:
 
     def offset_to_search_time_from(self, timestamp: int) -> int:
         """Return an offset such that no record before it has `timestamp` or a later one."""
-        found = bisect_right(self.times, timestamp - 1)
-        return self.base_offset + (self.time_offsets[found - 1] if found else 0)
+        at = bisect_right(self.times, timestamp - 1)
+        return self.base_offset + (self.time_offsets[at - 1] if at else 0)
 
     def truncate(self, size_bytes: int) -> None:
         """Drop batches that begin at or beyond a byte position. The caller recomputes the maximum timestamp."""

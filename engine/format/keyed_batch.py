@@ -120,8 +120,8 @@ def pack_entries(entries: Sequence[RequestFields]) -> bytes:
 def keys_in(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
     """Return the keys of a batch by their hashes, the first of each, and the number of its requests with a key."""
     native = penstock_codec.native
-    found = None if native is None else native.keys_in(entries)
-    return keys_in_plainly(entries) if found is None else found
+    keys = None if native is None else native.keys_in(entries)
+    return keys_in_plainly(entries) if keys is None else keys
 
 
 def keys_in_plainly(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
@@ -178,7 +178,7 @@ def entries_in(header: Header, tail: bytes) -> list[RequestEntry]:
     entries = [
         RequestEntry(_as_entry(*fields), first, count) for *fields, first, count in _ROW.iter_unpack(tail[-size_bytes:])
     ]
-    are_within = all(one.record_count and one.first + one.record_count <= record_count for one in entries)
+    are_within = all(entry.record_count and entry.first + entry.record_count <= record_count for entry in entries)
     return entries if are_within else []
 
 

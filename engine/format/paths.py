@@ -186,9 +186,13 @@ def is_partition_number(name: str) -> bool:
 
 def is_partition_file(name: str) -> bool:
     """True if the engine makes files of this name in a partition's directory."""
-    own = name.removesuffix(TEMPORARY)
+    file_name = name.removesuffix(TEMPORARY)
     is_unfinished = bool(_UNFINISHED_FOREIGN.fullmatch(name))
-    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED, CLEANED, MOVED_AWAY) or is_unfinished
+    return (
+        bool(_OF_SEGMENT.fullmatch(file_name))
+        or file_name in (LEADER_EPOCHS, FENCED, CLEANED, MOVED_AWAY)
+        or is_unfinished
+    )
 
 
 def is_leftover(name: str, logs: Collection[str]) -> bool:

@@ -128,11 +128,11 @@ def read_records(batch: Buffer, header: Header) -> Iterator[Record]:
     position, count = HEADER_BYTES, 0
     while count < header.record_count:
         slice_records, native = min(_SLICE, header.record_count - count), penstock_codec.native
-        found = None if native is None else native.read_records(batch, position, slice_records, Record)
-        if found is None:
+        compiled = None if native is None else native.read_records(batch, position, slice_records, Record)
+        if compiled is None:
             records, position = _read_plainly(batch, position, slice_records, header)
         else:
-            records, position = found
+            records, position = compiled
         yield from records
         count += slice_records
     if position != len(batch):

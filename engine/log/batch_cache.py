@@ -97,19 +97,21 @@ class BatchCache:
 
         All their records are below `limit`.
         """
-        found: list[_Entry] = []
+        entries: list[_Entry] = []
         size_bytes, end = 0, offset
         while (entry := self._entries.get(end)) is not None and entry.next_offset <= limit:
             size_bytes += entry.size_bytes
-            if found and (entry.is_segment_start or size_bytes > max_bytes):
+            if entries and (entry.is_segment_start or size_bytes > max_bytes):
                 size_bytes -= entry.size_bytes
                 break
             if not begins_batch(entry.pieces[0], 0, end):  # its owner has appended the buffer once more
                 self.clear()
                 return None
-            found.append(entry)
+            entries.append(entry)
             end = entry.next_offset
-        return CachedBatches([piece for entry in found for piece in entry.pieces], size_bytes, end) if found else None
+        return (
+            CachedBatches([piece for entry in entries for piece in entry.pieces], size_bytes, end) if entries else None
+        )
 
     def drop_below(self, offset: int) -> None:
         """Drop what every follower in sync has."""

@@ -29,9 +29,9 @@ def find_batch_after(segment: Segment, position: int, expected_offset: int, late
             search_from = position + header.size_bytes
         else:
             search_from = position + 1
-        found = _search(segment, search_from, expected_offset)
-        if found is not None:
-            return f"a batch at byte {found}"
+        batch_at = _search(segment, search_from, expected_offset)
+        if batch_at is not None:
+            return f"a batch at byte {batch_at}"
     for other in later:
         if _is_batch(other, 0, other.base_offset):
             return f"the first batch of {other.path}"
@@ -46,8 +46,8 @@ def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int
     left = segment.size_bytes - position
     if left < HEADER_BYTES:
         return None
-    found = read_header(segment.pread(HEADER_BYTES, position)).base_offset
-    return found if found != expected_offset and _is_batch(segment, position, found) else None
+    base_offset = read_header(segment.pread(HEADER_BYTES, position)).base_offset
+    return base_offset if base_offset != expected_offset and _is_batch(segment, position, base_offset) else None
 
 
 def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:

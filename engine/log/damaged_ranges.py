@@ -27,13 +27,13 @@ class Damage(NamedTuple):
 
 def merged(damages: Iterable[Damage]) -> tuple[Damage, ...]:
     """Merge neighbours."""
-    found: list[Damage] = []
+    merged_damages: list[Damage] = []
     for damage in damages:
-        if found and found[-1].end_offset == damage.start_offset:
-            last = found.pop()
+        if merged_damages and merged_damages[-1].end_offset == damage.start_offset:
+            last = merged_damages.pop()
             damage = Damage(last.start_offset, damage.end_offset, last.start_position, damage.end_position)
-        found.append(damage)
-    return tuple(found)
+        merged_damages.append(damage)
+    return tuple(merged_damages)
 
 
 def check_undamaged(damages: Iterable[Damage], offset: int, path: str) -> None:

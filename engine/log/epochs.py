@@ -29,7 +29,7 @@ def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[
     """Assign as Kafka does: a known epoch changes nothing; a newer epoch replaces starts at or after its own."""
     if epochs and epoch <= epochs[-1].epoch:
         return epochs
-    return [*(known for known in epochs if known.start_offset < start_offset), EpochStart(epoch, start_offset)]
+    return [*(earlier for earlier in epochs if earlier.start_offset < start_offset), EpochStart(epoch, start_offset)]
 
 
 def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
@@ -39,10 +39,10 @@ def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> lis
     """
     if epochs and epochs[-1].epoch == epoch:
         return list(epochs)
-    kept = [known for known in epochs if known.epoch <= epoch and known.start_offset < start_offset]
-    if kept and kept[-1].epoch == epoch:
-        return kept  # its records continue here: the dropped epochs had none
-    return [*kept, EpochStart(epoch, start_offset)]
+    lower = [earlier for earlier in epochs if earlier.epoch <= epoch and earlier.start_offset < start_offset]
+    if lower and lower[-1].epoch == epoch:
+        return lower  # its records continue here: the dropped epochs had none
+    return [*lower, EpochStart(epoch, start_offset)]
 
 
 def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -> EpochEnd | None:
@@ -69,7 +69,7 @@ def epoch_before(epochs: Sequence[EpochStart], offset: int) -> int:
 
 def truncated_from_end(epochs: Sequence[EpochStart], log_end: int) -> list[EpochStart]:
     """Return the starts below the log end: drops epochs without a record."""
-    return [known for known in epochs if known.start_offset < log_end]
+    return [earlier for earlier in epochs if earlier.start_offset < log_end]
 
 
 def truncated_from_start(epochs: Sequence[EpochStart], log_start: int) -> list[EpochStart]:

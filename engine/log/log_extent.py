@@ -53,8 +53,8 @@ def read_log_extent(disk: Disk, directory: str, checkpoint: Checkpoint) -> LogEx
 
 def _segments(disk: Disk, directory: str) -> list[Segment]:
     bases = sorted(base for name in disk.listdir(directory) if (base := paths.base_offset_of(name)) is not None)
-    found = []
+    segments = []
     for base in bases:
         stat = disk.stat(f"{directory}/{paths.segment_file(base, paths.LOG)}")
-        found.append(Segment(disk, directory, base, size_bytes=0 if stat is None else stat.size_bytes))
-    return found
+        segments.append(Segment(disk, directory, base, size_bytes=0 if stat is None else stat.size_bytes))
+    return segments

@@ -254,7 +254,14 @@ def _holds(index: SegmentIndex, segment: Segment) -> bool:
     """
     for position in index.positions:
         offset = index.offset_at(position)
-        damage = next((one for one in segment.damage if one.start_offset <= offset < one.end_offset), None)
+        damage = next(
+            (
+                damaged_range
+                for damaged_range in segment.damage
+                if damaged_range.start_offset <= offset < damaged_range.end_offset
+            ),
+            None,
+        )
         if damage is not None:
             is_inside = damage.start_position <= position < damage.end_position
             if not is_inside and not (damage.end_position <= position and damage.end_offset == segment.next_offset):

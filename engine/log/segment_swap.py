@@ -65,8 +65,8 @@ def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
 def cancel_swap(disk: Disk, directory: str, swap: Swap) -> None:
     """Give up a swap whose new file is not in place. Raises OSError: the next start may complete it."""
     path = _swap_path(directory, swap.base_offset)
-    for one in (path, f"{path}{paths.TEMPORARY}", _new_file(directory, swap)):
-        _remove(disk, one)
+    for leftover in (path, f"{path}{paths.TEMPORARY}", _new_file(directory, swap)):
+        _remove(disk, leftover)
     disk.fsync_dir(directory)
 
 
@@ -164,8 +164,8 @@ def _new_file(directory: str, swap: Swap) -> str:
 
 def _suffix_of(kind: str) -> str:
     """Raises ValueError."""
-    for suffix, known in _KINDS.items():
-        if known == kind:
+    for suffix, kind_known in _KINDS.items():
+        if kind_known == kind:
             return suffix
     raise ValueError(f"{kind!r} is not a kind of swap")
 

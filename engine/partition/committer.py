@@ -250,11 +250,15 @@ class Committer:
 
     async def sync_all(self, partitions: Callable[[], Iterable[Partition]]) -> None:
         """Wait until all bytes are durable or their partition is offline, and the queue is empty."""
-        while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
+        while unsynced := [
+            partition
+            for partition in partitions()
+            if partition.unsynced_since is not None and partition.offline is None
+        ]:
             for partition in unsynced:
                 self.include(partition, sync=True)
             await self.wait_drained()
-            if any(one.is_sync_put_off for one in unsynced):
+            if any(partition.is_sync_put_off for partition in unsynced):
                 await asyncio.sleep(PUT_OFF_S)
         await self.wait_drained()
 
@@ -339,7 +343,7 @@ class Committer:
     def _start_due(self) -> None:
         """Start due work; wake waits for the end of a group or of a hold."""
         awaiting, self._awaiting = self._awaiting, []
-        for future in (one for one in awaiting if not one.done()):
+        for future in (waiting for waiting in awaiting if not waiting.done()):
             future.set_result(None)
         if self._due:
             self._schedule()

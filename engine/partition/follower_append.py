@@ -165,16 +165,18 @@ class FollowerAppendQueue:
         """Returns as much of an append as fits into the group, and how many more batches fit after it."""
         begin = copies.position
         headers, end = checked_headers(copies.data, begin, left)
-        known = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
-        start = begin + sum(header.size_bytes for header in headers[:known])
-        run = Run(copies.data, copies.starts_segment and not begin, start, headers[known:] if known else headers)
+        stored_count = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
+        start = begin + sum(header.size_bytes for header in headers[:stored_count])
+        run = Run(
+            copies.data, copies.starts_segment and not begin, start, headers[stored_count:] if stored_count else headers
+        )
         epochs = log.epochs if taken.epochs is None else taken.epochs
         epoch = epochs[-1].epoch if epochs else None
         position, counted = start, 0
         for at, header in enumerate(run.headers):
             is_new_epoch = header.leader_epoch != epoch
             if is_new_epoch or header.producer_id != NO_PRODUCER or header.is_control:
-                position, counted = position + sum(one.size_bytes for one in run.headers[counted:at]), at
+                position, counted = position + sum(header.size_bytes for header in run.headers[counted:at]), at
                 if is_new_epoch and (has_more or at):
                     copies.position = position
                     del run.headers[at:]

@@ -294,8 +294,8 @@ class HighWatermark:
             byte_position = self._log.end_position
         if byte_position is not None:
             self.advance_to(position, byte_position)
-        elif (found := self._found_in_memory(position)) is not None:
-            self.advance_to(*found)
+        elif (boundary := self._found_in_memory(position)) is not None:
+            self.advance_to(*boundary)
         elif self.sought is None:
             self.sought = position
             self._byte_position_unknown()

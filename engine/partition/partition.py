@@ -176,10 +176,10 @@ class Partition:
         self.is_replicated = False
         self._publish_ends()
 
-    def begin_replicated(self, committed_end: int, place: BytePosition) -> None:
+    def begin_replicated(self, committed_end: int, byte_position: BytePosition) -> None:
         """Begin as one of several replicas: records above `committed_end` may not be committed yet."""
         self.is_replicated = True
-        self.watermark.set_back(committed_end, place)
+        self.watermark.set_back(committed_end, byte_position)
 
     def request_roll(self) -> asyncio.Future[int]:
         """Seal the active segment before the next append; done with sealed_end."""
@@ -200,7 +200,7 @@ class Partition:
     def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
         is_fenced = bool(self.validator.fencing.present.token)  # the first bit of a producer id is its sign
-        return is_fenced or any(one.is_conditional or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
+        return is_fenced or any(append.is_conditional or append.batch[PRODUCER_ID_AT] < 0x80 for append in self.queue)
 
     # The committer calls the following, in this order for each group.
 

@@ -195,7 +195,7 @@ class Reader:
                 watermark.sought = None
                 return
             try:
-                found = await self._boundary_below(partition, position)
+                boundary = await self._boundary_below(partition, position)
             except (OSError, Corrupt) as error:
                 self.failed_reads += 1
                 if str(error) != reason:
@@ -206,7 +206,7 @@ class Reader:
                 continue
             found_for = position
             if generation == watermark.generation:
-                watermark.advance_to(*found)
+                watermark.advance_to(*boundary)
 
     async def _boundary_below(self, partition: Partition, position: int) -> tuple[int, BytePosition]:
         release = partition.log.segment_of(position).begin_read()

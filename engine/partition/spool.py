@@ -82,7 +82,7 @@ class Spool:
         """
         end = self._tiered_ends.get(partition, partition.opened_at)
         segments = partition.log.segments
-        for place in range(len(segments) - 2, -1, -1):
-            if segments[place].next_offset <= end:
+        for at in range(len(segments) - 2, -1, -1):
+            if segments[at].next_offset <= end:
                 return
-            yield segments[place]
+            yield segments[at]

@@ -320,7 +320,7 @@ class AppendValidator:
         """Apply the plan's changes below an offset, or all of them."""
         count = len(self._staged)
         if below is not None:
-            count = next((at for at, one in enumerate(self._staged) if one[0] >= below), count)
+            count = next((at for at, staged in enumerate(self._staged) if staged[0] >= below), count)
         self.producers.commit_all(self._staged[:count], settings.producers_max)
         del self._staged[:count]
 

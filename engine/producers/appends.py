@@ -32,10 +32,10 @@ def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
     """Decode conditions from a link, perhaps from a newer version. Raises Invalid for an unknown condition."""
     if fields is None:
         return None
-    known = len(AppendConditions._fields)
-    if any(unknown is not None for unknown in fields[known:]):
+    field_count = len(AppendConditions._fields)
+    if any(unknown is not None for unknown in fields[field_count:]):
         raise Invalid("the append has a condition that this version does not support", hint="upgrade the leader's node")
-    conditions = AppendConditions(*fields[:known])
+    conditions = AppendConditions(*fields[:field_count])
     key, source = conditions.key, conditions.source
     return conditions._replace(
         key=None if key is None else KeyEntry(*key), source=None if source is None else SourceEntry(*source)

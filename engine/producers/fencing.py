@@ -91,8 +91,8 @@ class Fencing:
         """Begin with a saved fence."""
         self.present = fence
 
-    def restore_saved(self, kept: Fence) -> None:
+    def restore_saved(self, saved: Fence) -> None:
         """Apply the note beside the log: a fence whose batch was deleted, unless a later one is known."""
-        self.is_noted, self.kept_offset = True, kept.offset
-        if kept.offset > self.present.offset:
-            self.present = kept
+        self.is_noted, self.kept_offset = True, saved.offset
+        if saved.offset > self.present.offset:
+            self.present = saved

@@ -93,7 +93,7 @@ class KeyBudget:
         """Note that a slice was dropped. Dropped ones are removed when they are the greater part."""
         self._dropped += 1
         if self._dropped > _DROPPED_MIN and 2 * self._dropped > len(self._slices):
-            self._slices = deque(one for one in self._slices if not one[1].is_dropped)
+            self._slices = deque(entry for entry in self._slices if not entry[1].is_dropped)
             self._dropped = 0
 
     def evict(self, now_ms: int) -> None:
@@ -126,22 +126,22 @@ class KeyWindow:
         return self._keys
 
     def find(self, key_hash: bytes) -> KeyRecord | None:
-        for one in reversed(self._slices):
-            stored = one.keys.get(key_hash)
+        for key_slice in reversed(self._slices):
+            stored = key_slice.keys.get(key_hash)
             if stored is not None:
-                return one.key_record(stored)
+                return key_slice.key_record(stored)
         return None
 
     def has(self, key_hash: bytes) -> bool:
         """True if a key is remembered. Costs less than `find`."""
-        for one in self._slices:  # noqa: SIM110 - no frame of a generator
-            if key_hash in one.keys:
+        for key_slice in self._slices:  # noqa: SIM110 - no frame of a generator
+            if key_hash in key_slice.keys:
                 return True
         return False
 
     def has_any(self, key_hashes: Collection[bytes]) -> bool:
         """True if one of the keys is remembered. Costs no call for each key."""
-        return not all(one.keys.keys().isdisjoint(key_hashes) for one in self._slices)
+        return not all(key_slice.keys.keys().isdisjoint(key_hashes) for key_slice in self._slices)
 
     def add(
         self,
@@ -204,20 +204,20 @@ class KeyWindow:
 
     def items(self) -> Iterator[tuple[bytes, KeyRecord]]:
         """Yield every key, oldest slice first."""
-        for one in self._slices:
-            for key_hash, stored in one.keys.items():
-                yield key_hash, one.key_record(stored)
+        for key_slice in self._slices:
+            for key_hash, stored in key_slice.keys.items():
+                yield key_hash, key_slice.key_record(stored)
 
     def copies(self) -> list[dict[bytes, bytes]]:
         """Copy all slices, to be read in a thread (`rows_before`)."""
-        return [one.keys.copy() for one in self._slices]
+        return [key_slice.keys.copy() for key_slice in self._slices]
 
     def use_budget(self, budget: KeyBudget, now_ms: int) -> None:
         """Use a shared budget from now on. Not before, because several threads open partitions."""
         self._budget = budget
         budget.keys += self._keys
-        for one in self._slices:
-            budget.add_slice(self, one)
+        for key_slice in self._slices:
+            budget.add_slice(self, key_slice)
         budget.evict(now_ms)
 
     def clear(self) -> None:

@@ -150,8 +150,8 @@ class PartitionKeys:
         if not (self._judged or self._judged_together):
             return
         self.use(settings)
-        due = [one for one in self._staged.values() if below is None or one[1] < below]
-        together = [one for one in self._staged_together if below is None or one[1] < below]
+        due = [staged for staged in self._staged.values() if below is None or staged[1] < below]
+        together = [staged for staged in self._staged_together if below is None or staged[1] < below]
         if due:
             due += [key for shared, base_offset in together for key in _stored_keys(shared, base_offset)]
             due.sort(key=itemgetter(1))
@@ -164,8 +164,8 @@ class PartitionKeys:
         if below is None:
             self.discard_staged()
             return
-        self._staged = {key_hash: one for key_hash, one in self._staged.items() if one[1] >= below}
-        self._staged_together = [one for one in self._staged_together if one[1] >= below]
+        self._staged = {key_hash: staged for key_hash, staged in self._staged.items() if staged[1] >= below}
+        self._staged_together = [staged for staged in self._staged_together if staged[1] >= below]
 
     def replay(
         self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None, base_offset: int = 0
@@ -250,13 +250,15 @@ class PartitionKeys:
             self._files.popleft()
 
     def _staged_record(self, key_hash: bytes) -> KeyRecord | None:
-        found = self._staged.get(key_hash)
+        record = self._staged.get(key_hash)
         for shared, base_offset in self._staged_together:
             if key_hash in shared.keys:
-                found = next(one for one in _stored_keys(shared, base_offset) if one[0].key_hash == key_hash)
-        if found is None:
+                record = next(
+                    stored_key for stored_key in _stored_keys(shared, base_offset) if stored_key[0].key_hash == key_hash
+                )
+        if record is None:
             return None
-        (_, request_hash, partitions, time_ms), base_offset, record_count = found
+        (_, request_hash, partitions, time_ms), base_offset, record_count = record
         return KeyRecord(request_hash, base_offset, record_count, partitions, time_ms, self._staged_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:

@@ -84,8 +84,8 @@ class Producer:
         if count in (0, len(batches)):
             return self if count else None
         later = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(count, len(batches), _FIELDS))
-        kept = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
-        return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
+        record_count = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
+        return Producer(self.epoch, max(record_count, self.record_count - later), self.used_ms, batches[:count])
 
     def with_batch(self, fields: _Fields, record_count: int, used_ms: int) -> Producer:
         """Return its state after one more batch of its epoch."""
@@ -175,12 +175,12 @@ class Producers:
 
     def commit_all(self, staged: Iterable[StagedRequest], producers_max: int) -> None:
         """Apply noted batches, in their order: these are their producers from now on, as the latest ones used."""
-        known = self._known
+        producers = self._known
         for _, producer_id, producer in staged:
-            known[producer_id] = producer
-            known.move_to_end(producer_id)
-        while len(known) > producers_max:
-            self._forget(next(iter(known)))
+            producers[producer_id] = producer
+            producers.move_to_end(producer_id)
+        while len(producers) > producers_max:
+            self._forget(next(iter(producers)))
 
     def discard_staged(self) -> None:
         """Drop the notes at the end of a plan: those of written batches are applied before."""

@@ -179,8 +179,8 @@ def save_state(
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """Return the offsets of the snapshots, ascending."""
-    found = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
-    return sorted(offset for offset in found if offset is not None)
+    offsets = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
+    return sorted(offset for offset in offsets if offset is not None)
 
 
 def remembers(disk: Disk, directory: str, begin: int, end: int, files: SnapshotFiles | None = None) -> bool:

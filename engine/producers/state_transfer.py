@@ -61,12 +61,14 @@ def encoded(of: StateSnapshot) -> bytes:
 
 def state_of(of: StateSnapshot) -> State:
     """Return the state as saved beside a log: complete, without references to other files."""
-    producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
-    kept = {producer_id for producer_id, _ in producers}
-    later = (producer_id for producer_id, _ in of.producers if producer_id not in kept)
+    producers = [
+        (producer_id, before) for producer_id, producer in of.producers if (before := producer.before(of.offset))
+    ]
+    producer_ids = {producer_id for producer_id, _ in producers}
+    later = (producer_id for producer_id, _ in of.producers if producer_id not in producer_ids)
     forgotten = max(of.forgotten_id_max, *later, -1)
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
-    sources = [(source_hash, known) for source_hash, one in of.sources if (known := one.before(of.offset))]
+    sources = [(source_hash, earlier) for source_hash, source in of.sources if (earlier := source.before(of.offset))]
     return State(of.offset, producers, of.fence, rows, (), sources, forgotten)
 
 

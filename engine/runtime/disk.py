@@ -226,10 +226,10 @@ class RealDisk:
 
     def stat(self, path: str) -> FileStat | None:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except FileNotFoundError:
             return None
-        return FileStat(found.st_size, os.path.isdir(path), found.st_mtime_ns // 1_000_000)
+        return FileStat(status.st_size, os.path.isdir(path), status.st_mtime_ns // 1_000_000)
 
     def kind(self, path: str) -> FileKind | None:
         try:
@@ -244,8 +244,8 @@ class RealDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
 
     def lock(self, path: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -274,12 +274,12 @@ def loop_waits(loop: asyncio.AbstractEventLoop | None = None) -> LoopWaits:
     loop = loop or asyncio.get_running_loop()
     if _last and _last[0][0] is loop:
         return _last[0][1]
-    found = _BY_LOOP.get(loop)
-    if found is None:
+    waits = _BY_LOOP.get(loop)
+    if waits is None:
         polls = Wakeups()
-        found = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups(), LoopTurns(loop))
-    _last[:] = [(loop, found)]
-    return found
+        waits = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups(), LoopTurns(loop))
+    _last[:] = [(loop, waits)]
+    return waits
 
 
 async def wait_turn() -> None:

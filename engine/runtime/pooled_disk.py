@@ -172,26 +172,26 @@ class PooledDisk:
         return self._with_room(partial(self._disk.listdir, path))
 
     def unlink(self, path: str) -> None:
-        kept = self._keep_open(path)
+        kept_open = self._keep_open(path)
         try:
             self._disk.unlink(path)
         except BaseException:
-            self._let_close(kept)
+            self._let_close(kept_open)
             raise
-        self._close_kept(kept)
+        self._close_kept(kept_open)
 
     def rename(self, source: str, target: str) -> None:
         if source == target:
             self._disk.rename(source, target)
             return
         stat = self._disk.stat(source)
-        kept = self._keep_open(target)
+        kept_open = self._keep_open(target)
         try:
             self._disk.rename(source, target)
         except BaseException:
-            self._let_close(kept)
+            self._let_close(kept_open)
             raise
-        self._close_kept(kept)
+        self._close_kept(kept_open)
         with self._lock:
             moved = list(self._by_path.get(source, ()))
             if stat is not None and stat.is_dir:
@@ -371,13 +371,13 @@ class PooledDisk:
                 file.is_kept_open = True
         return files
 
-    def _let_close(self, kept: list[_File]) -> None:
-        for file in kept:
+    def _let_close(self, files: list[_File]) -> None:
+        for file in files:
             file.is_kept_open = file.is_lock
             self._release(file)
 
-    def _close_kept(self, kept: list[_File]) -> None:
-        for file in kept:
+    def _close_kept(self, files: list[_File]) -> None:
+        for file in files:
             with self._lock:
                 self._remove_name(file)
             self._release(file)

@@ -76,18 +76,18 @@ class DivergenceHandler:
     async def truncate(self, partition: Partition, offset: int) -> None:
         async with self._paused_appends(partition):
             log = partition.log
-            kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
-            if kept == log.log_end:  # perhaps drops epochs, and no record
+            cut_at = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
+            if cut_at == log.log_end:  # perhaps drops epochs, and no record
                 await self._cut(partition, offset, truncate_to, offset)
                 return
-            if kept < partition.high_watermark:
-                args = (log, kept, Segment.pread)
+            if cut_at < partition.high_watermark:
+                args = (log, cut_at, Segment.pread)
                 partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", boundary_below, *args))
-            partition.durable_end = min(partition.durable_end, kept)
+            partition.durable_end = min(partition.durable_end, cut_at)
             await self._save_points(partition)
             old_end = log.log_end
-            partition.compacted_end = min(partition.compacted_end, kept)
-            await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, kept)
+            partition.compacted_end = min(partition.compacted_end, cut_at)
+            await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, cut_at)
             await self._cut(partition, offset, truncate_to, offset)
             await self._reload_state(partition, old_end)
 

@@ -70,8 +70,8 @@ class Housekeeping:
             await self._background.finish(self._try("making spare files", self._fill_spares()), "filling")
             await asyncio.sleep(TICK_S)
             tick += 1
-            for place, partition in enumerate(list(self._partitions())):
-                if place % PARTITIONS_AT_ONCE == 0:
+            for index, partition in enumerate(list(self._partitions())):
+                if index % PARTITIONS_AT_ONCE == 0:
                     await asyncio.sleep(0)
                 if partition.offline is None:
                     self._check(partition)

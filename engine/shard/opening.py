@@ -130,7 +130,7 @@ class Opener:
             waiting.clear()  # so that the threads of a cancelled start end
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
-        return [partitions[place] for place in range(len(requests))]
+        return [partitions[index] for index in range(len(requests))]
 
     async def _open_waiting(
         self, waiting: _Waiting, partitions: dict[int, Partition], last_shutdown: LastShutdown | None
@@ -142,21 +142,21 @@ class Opener:
                 "opening partitions",
                 lambda: loop.run_in_executor(self._executor, self._open_batch, waiting, last_shutdown),
             )
-            for place, request, outcome in outcomes:
-                partitions[place] = self._partition(request, outcome)
+            for index, request, outcome in outcomes:
+                partitions[index] = self._partition(request, outcome)
 
     def _open_batch(self, waiting: _Waiting, last_shutdown: LastShutdown | None) -> list[_Outcome]:
         """Raises OSError for too many open files, with nothing opened; one that fails later waits again."""
         outcomes: list[_Outcome] = []
         while waiting and len(outcomes) < BATCH:
             try:
-                place, request = waiting.popleft()
+                index, request = waiting.popleft()
             except IndexError:  # another thread has taken the last one
                 break
             try:
-                outcomes.append((place, request, self._attempt(request, last_shutdown)))
+                outcomes.append((index, request, self._attempt(request, last_shutdown)))
             except OSError:
-                waiting.appendleft((place, request))
+                waiting.appendleft((index, request))
                 if not outcomes:
                     raise
                 break
@@ -287,10 +287,11 @@ class OpeningPartitions:
         return f"OpeningPartitions({len(self._keys)})"
 
     @contextmanager
-    def including(self, wanted: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
+    def including(self, requests: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
         """Include these partitions in each save within this context."""
         self._keys |= {
-            partition: f"{one.record.topic_id}/{one.number}" for one, partition in zip(wanted, partitions, strict=True)
+            partition: f"{request.record.topic_id}/{request.number}"
+            for request, partition in zip(requests, partitions, strict=True)
         }
         try:
             yield

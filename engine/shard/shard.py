@@ -237,8 +237,10 @@ class Shard:
     async def open_added(self, record: TopicRecord) -> None:
         """Open the new partitions of a topic. They are announced only after `apply_record` has run everywhere."""
         topic = self.topic(record.name)
-        wanted = [one for one in self._partitions_to_open(record, {}) if one.number not in topic.partitions]
-        await self._add({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
+        requests = [
+            request for request in self._partitions_to_open(record, {}) if request.number not in topic.partitions
+        ]
+        await self._add({topic.record.name: topic}, requests, await self.opener.open_all(requests, _NOT_KNOWN))
 
     def apply_record(self, record: TopicRecord) -> Topic:
         """Apply new settings or a new partition count of a topic; its new partitions here are open."""
@@ -357,22 +359,22 @@ class Shard:
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_shutdown: LastShutdown | None
     ) -> None:
-        wanted = [one for record in records for one in self._partitions_to_open(record, checkpoints)]
-        partitions = await self.opener.open_all(wanted, last_shutdown)
+        requests = [request for record in records for request in self._partitions_to_open(record, checkpoints)]
+        partitions = await self.opener.open_all(requests, last_shutdown)
         topics = {record.name: Topic(record, record.settings) for record in records}
         self.topics.serve({name: topic for name, topic in topics.items() if topic.record.hosted is not None})
-        await self._add(topics, wanted, partitions)
+        await self._add(topics, requests, partitions)
 
     def _partitions_to_open(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[OpenRequest]:
         owned = filter(partial(self.owns, record.topic_id), record.local_partitions)
         return open_requests(record, owned, checkpoints, self._high_watermarks)
 
-    async def _add(self, topics: Mapping[str, Topic], wanted: list[OpenRequest], partitions: list[Partition]) -> None:
+    async def _add(self, topics: Mapping[str, Topic], requests: list[OpenRequest], partitions: list[Partition]) -> None:
         """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
-        with self._opening.including(wanted, partitions):
-            async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
-                topic = topics[one.record.name]
-                topic.partitions[one.number] = partition
+        with self._opening.including(requests, partitions):
+            async for request, partition in in_slices(zip(requests, partitions, strict=True)):
+                topic = topics[request.record.name]
+                topic.partitions[request.number] = partition
                 self.log_manager.add(partition)
                 partition.validator.keys.window.use_budget(self.key_budget, self.clock.steady_ms())
                 self._events.opened(self, topic, partition)

@@ -155,23 +155,23 @@ def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
     """
     last_on: dict[tuple[RecordedDirectory, str], int] = {}
     made: dict[RecordedDirectory, int] = {}
-    found: list[set[int]] = []
+    needs_of_changes: list[set[int]] = []
     for i, change in enumerate(changes):
         needed = {last_on[d, name] for d, name, _ in change.entries if (d, name) in last_on}
         if change.is_rename:
             needed |= {made[d] for d, _, _ in change.entries if d in made}
-        found.append(needed)
+        needs_of_changes.append(needed)
         for directory, name, node in change.entries:
             last_on[directory, name] = i
             if isinstance(node, RecordedDirectory):
                 made[node] = i
-    return found
+    return needs_of_changes
 
 
-def with_needed(wanted: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
+def with_needed(selected: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
     """Add all changes that the selected ones need, directly or indirectly."""
     closed: set[int] = set()
-    open_ends = list(wanted)
+    open_ends = list(selected)
     while open_ends:
         i = open_ends.pop()
         if i not in closed:

@@ -120,13 +120,13 @@ class RecordingDisk:
     @_guarded
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         """Write the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
-        found = self._handle(handle)
-        if not found.is_writable:
-            raise os_error(errno.EBADF, found.path)
+        opened = self._handle(handle)
+        if not opened.is_writable:
+            raise os_error(errno.EBADF, opened.path)
         data = b"".join(buffers)
         if data:
-            found.file.write(data, position)
-            self._touch(found.file, "write of %d bytes at %d to %s", len(data), position, found.path)
+            opened.file.write(data, position)
+            self._touch(opened.file, "write of %d bytes at %d to %s", len(data), position, opened.path)
         return len(data)
 
     @_guarded
@@ -139,9 +139,9 @@ class RecordingDisk:
 
     @_guarded
     def fdatasync(self, handle: int) -> None:
-        found = self._handle(handle)
-        self._count("fdatasync of %s", found.path)
-        found.file.sync()
+        opened = self._handle(handle)
+        self._count("fdatasync of %s", opened.path)
+        opened.file.sync()
 
     @_guarded
     def fsync_dir(self, path: str) -> None:
@@ -152,11 +152,11 @@ class RecordingDisk:
     @_guarded
     def truncate(self, handle: int, size_bytes: int) -> None:
         """Set the size of a file. Raises OSError (EINVAL, EBADF)."""
-        found = self._handle(handle)
-        if not found.is_writable:
-            raise os_error(errno.EINVAL, found.path)  # as Linux does; a write gets EBADF
-        found.file.truncate(size_bytes)
-        self._touch(found.file, "truncation to %d bytes of %s", size_bytes, found.path)
+        opened = self._handle(handle)
+        if not opened.is_writable:
+            raise os_error(errno.EINVAL, opened.path)  # as Linux does; a write gets EBADF
+        opened.file.truncate(size_bytes)
+        self._touch(opened.file, "truncation to %d bytes of %s", size_bytes, opened.path)
 
     @_guarded
     def size(self, handle: int) -> int:
@@ -251,10 +251,10 @@ class RecordingDisk:
         return handle
 
     def _handle(self, handle: int) -> _Handle:
-        found = self._handles.get(handle)
-        if found is None:
+        opened = self._handles.get(handle)
+        if opened is None:
             raise os_error(errno.EBADF, str(handle))
-        return found
+        return opened
 
     def _touch(self, file: RecordedFile, what: str, *args: object) -> None:
         file.modified_ms = self._now_ms()

@@ -121,8 +121,8 @@ def _download(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -
 def _set_age(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -> None:
     """Retention counts the age of a segment from its last append; a version before did not store it."""
     known_ms = entry.stored_ms if entry.arrived_ms is None else entry.arrived_ms
-    found = store.head(entry.key) if known_ms is None else None
-    disk.set_modified(path, known_ms or (found.modified_ms if found is not None else entry.max_timestamp_ms))
+    info = store.head(entry.key) if known_ms is None else None
+    disk.set_modified(path, known_ms or (info.modified_ms if info is not None else entry.max_timestamp_ms))
 
 
 def _has(disk: Disk, path: str, entry: ManifestEntry) -> bool:

@@ -48,8 +48,8 @@ def bounded_counts(counts: Mapping[int, int]) -> dict[int, int]:
 
 def encode_accepted(accepted: Accepted) -> bytes:
     topics = [
-        {"topic": one.topic, "topic_id": one.topic_id, "counts": [[at, counts[at]] for at in sorted(counts)]}
-        for one, counts in sorted(accepted.items())
+        {"topic": topic.topic, "topic_id": topic.topic_id, "counts": [[at, counts[at]] for at in sorted(counts)]}
+        for topic, counts in sorted(accepted.items())
     ]
     return orjson.dumps({"format": FORMAT, "topics": topics})
 

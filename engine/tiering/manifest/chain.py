@@ -88,9 +88,9 @@ def commit(store: ObjectStore, manifest: Manifest) -> None:
     """
     key = store_manifest_key(manifest.prefix, manifest.generation)
     _create(store, key, encode_manifest(manifest))
-    for found in store.list(store_manifest_prefix(manifest.prefix), key):
-        if generation_of(manifest.prefix, found.key) is not None:
-            raise Conflict(f"{found.key} exists, {key} is not the newest")
+    for root in store.list(store_manifest_prefix(manifest.prefix), key):
+        if generation_of(manifest.prefix, root.key) is not None:
+            raise Conflict(f"{root.key} exists, {key} is not the newest")
     with suppress(StoreUnavailable):
         write_hint(store, manifest.prefix, manifest.generation)
 
@@ -186,9 +186,9 @@ def find_newest(store: ObjectStore, prefix: str, hint: int | None = None) -> New
     hint = hinted_generation(store, prefix) if hint is None else hint
     for start_after in dict.fromkeys([before_generation(prefix, hint), ""]):
         listed = [
-            (generation_of(prefix, one.key), one) for one in store.list(store_manifest_prefix(prefix), start_after)
+            (generation_of(prefix, info.key), info) for info in store.list(store_manifest_prefix(prefix), start_after)
         ]
-        roots = [NewestRoot(number, one.size_bytes, one.modified_ms) for number, one in listed if number is not None]
+        roots = [NewestRoot(number, info.size_bytes, info.modified_ms) for number, info in listed if number is not None]
         if roots:
             return max(roots)
     return None
@@ -197,8 +197,8 @@ def find_newest(store: ObjectStore, prefix: str, hint: int | None = None) -> New
 def hinted_generation(store: ObjectStore, prefix: str) -> int:
     """Return the generation that the hint names; 0 if there is no usable hint."""
     try:
-        found = orjson.loads(store.get(latest_key(prefix)))
+        hint = orjson.loads(store.get(latest_key(prefix)))
     except (NoSuchObject, orjson.JSONDecodeError):
         return 0
-    generation = found.get("generation") if isinstance(found, dict) else None
+    generation = hint.get("generation") if isinstance(hint, dict) else None
     return generation if type(generation) is int and 0 <= generation < 10**20 else 0

@@ -74,18 +74,20 @@ def tiered_ends(
 def list_deleted(store: ObjectStore, cluster_id: str, topics: Collection[str]) -> dict[str, set[str]]:
     """Return the ids of each topic that have a marker. Lists the markers of all topics with the same first letters."""
     prefix = store_deleted_prefix(cluster_id)
-    found: dict[str, set[str]] = {topic: set() for topic in topics}
+    ids: dict[str, set[str]] = {topic: set() for topic in topics}
     shared = _common_start(min(topics, default=""), max(topics, default=""))
-    for one in store.list(prefix + shared) if topics else ():
-        topic, topic_id = deleted_topic_of(one.key.removeprefix(prefix)) or ("", "")
-        if topic in found:
-            found[topic].add(topic_id)
-    return found
+    for info in store.list(prefix + shared) if topics else ():
+        topic, topic_id = deleted_topic_of(info.key.removeprefix(prefix)) or ("", "")
+        if topic in ids:
+            ids[topic].add(topic_id)
+    return ids
 
 
 def _common_start(first: str, last: str) -> str:
     """Return the letters with which both begin; of the least and the greatest name, all between begin so too."""
-    count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    count = next(
+        (at for at, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other), len(first)
+    )
     return first[:count]
 
 

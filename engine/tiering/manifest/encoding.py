@@ -71,9 +71,9 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(data: bytes, key: str) -> Manifest:
     """Decode a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
+    members = read_object(data, key, FORMAT)
     _check_checksum(data, key)
-    root = convert(found, _Root, key)
+    root = convert(members, _Root, key)
     manifest = Manifest(
         prefix=root.prefix,
         generation=root.generation,
@@ -118,8 +118,8 @@ def with_checksum(members: Members) -> bytes:
 
 
 def _check_checksum(data: bytes, key: str) -> None:
-    body, found, stored = data.rpartition(_CHECKSUM)
-    if not found or stored != b"%d}" % crc32c(body):
+    body, separator, stored = data.rpartition(_CHECKSUM)
+    if not separator or stored != b"%d}" % crc32c(body):
         raise Corrupt(f"manifest {key} fails its checksum", hint="restore it from a copy of the store")
 
 
@@ -131,7 +131,7 @@ def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, obje
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _from_json(kind: type[T], found: Members, prefix: str, key: str) -> T:
-    keys = convert(found, _Keys, key)
+def _from_json(kind: type[T], members: Members, prefix: str, key: str) -> T:
+    keys = convert(members, _Keys, key)
     full = {"key": prefix + keys.object, "aux_key": prefix + keys.aux if keys.aux else None}
-    return convert({**found, **full}, kind, key)
+    return convert({**members, **full}, kind, key)

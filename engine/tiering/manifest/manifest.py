@@ -231,9 +231,9 @@ def _facts(manifest: Manifest) -> tuple[int, int, int, int]:
 
 
 def _with_run(runs: Sequence[Run], run: Run) -> tuple[Run, ...]:
-    changed: list[Run] = [one for one in runs if one.end_offset <= run.base_offset]
+    changed: list[Run] = [earlier for earlier in runs if earlier.end_offset <= run.base_offset]
     changed.append(run)
-    changed += [one for one in runs if one.base_offset >= run.end_offset]
+    changed += [later for later in runs if later.base_offset >= run.end_offset]
     return tuple(changed)
 
 
@@ -266,11 +266,11 @@ def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef])
             return f"key {run.key!r} lies outside {prefix!r}"
         if isinstance(run, ManifestEntry) and (problem := _problem_of_epochs(run)):
             return problem
-    for one, other in pairwise(runs):
-        if one.end_offset != other.base_offset:
-            return f"a run ends at {one.end_offset}, the next begins at {other.base_offset}"
-        if other.first_leader_epoch < one.last_leader_epoch:
-            return f"epoch {other.first_leader_epoch} at {other.base_offset} follows epoch {one.last_leader_epoch}"
+    for earlier, other in pairwise(runs):
+        if earlier.end_offset != other.base_offset:
+            return f"a run ends at {earlier.end_offset}, the next begins at {other.base_offset}"
+        if other.first_leader_epoch < earlier.last_leader_epoch:
+            return f"epoch {other.first_leader_epoch} at {other.base_offset} follows epoch {earlier.last_leader_epoch}"
     return None
 
 
@@ -281,7 +281,7 @@ def _problem_of_epochs(entry: ManifestEntry) -> str | None:
         and epochs[0][0] >= 0
         and epochs[0][1] == entry.base_offset
         and epochs[-1][1] < entry.end_offset
-        and all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(epochs))
+        and all(epoch[0] < other[0] and epoch[1] < other[1] for epoch, other in pairwise(epochs))
     )
     return None if is_sound else f"leader epochs {epochs} of {entry.base_offset}..{entry.end_offset} cannot be"
 

@@ -29,8 +29,8 @@ class StoreTime:
         """
         if self._known is None or self._clock.monotonic() - self._known[1] > _SURE_SECONDS:
             write_hint(self._store, prefix, generation)
-            found = self._store.head(latest_key(prefix))
-            self._known = None if found is None else (found.modified_ms, self._clock.monotonic())
+            info = self._store.head(latest_key(prefix))
+            self._known = None if info is None else (info.modified_ms, self._clock.monotonic())
         if self._known is None:
             return None
         modified_ms, read_at = self._known

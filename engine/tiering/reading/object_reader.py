@@ -50,8 +50,8 @@ def _read_from(start: int, pread: Pread, entry: ManifestEntry, offset: int, max_
         if header.base_offset > offset:
             break
         if header.next_offset > offset:
-            wanted = max(max_bytes, header.size_bytes)
-            return _complete_batches(pread(position, min(wanted, entry.size_bytes - position)), position, entry)
+            length = max(max_bytes, header.size_bytes)
+            return _complete_batches(pread(position, min(length, entry.size_bytes - position)), position, entry)
     raise Corrupt(f"object {entry.key}: no batch holds offset {offset}")
 
 

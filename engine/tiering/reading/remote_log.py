@@ -105,16 +105,16 @@ class RemoteLog:
 
         The record itself may come later in that batch; `first_at_or_after` locates it.
         """
-        found = await self._batch_for_time(timestamp, 0)
-        if found is None or self._manifest is None:
+        batch = await self._batch_for_time(timestamp, 0)
+        if batch is None or self._manifest is None:
             return None
-        return max(found[0], self._manifest.log_start)
+        return max(batch[0], self._manifest.log_start)
 
     async def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
         """Return the first record at or after a time, as (offset, its timestamp); None if the store has none."""
         start_offset = 0
-        while found := await self._batch_for_time(timestamp, start_offset):
-            _, chunk = found
+        while batch := await self._batch_for_time(timestamp, start_offset):
+            _, chunk = batch
             assert self._manifest is not None
             try:
                 records = await self._blocking(decode_one, chunk.data)
@@ -135,8 +135,8 @@ class RemoteLog:
             for ref in manifest.folded:
                 if ref.end_offset <= start or ref.max_timestamp_ms < timestamp:
                     continue
-                if found := await self._batch_among((await self._sub(ref)).entries, timestamp, start):
-                    return found
+                if batch := await self._batch_among((await self._sub(ref)).entries, timestamp, start):
+                    return batch
             return await self._batch_among(manifest.entries, timestamp, start)
 
         return await self._retry_if_removed(attempt)
@@ -242,10 +242,10 @@ def _no_index(entry: ManifestEntry) -> SparseIndex:
     return SparseIndex((entry.base_offset,), (0,), (entry.max_timestamp_ms,))
 
 
-def _keep(kept: OrderedDict[str, _K], key: str, value: _K, count_max: int) -> _K:
+def _keep(cached: OrderedDict[str, _K], key: str, value: _K, count_max: int) -> _K:
     """Remember a value as the most recently used."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > count_max:
-        kept.popitem(last=False)
+    cached[key] = value
+    cached.move_to_end(key)
+    while len(cached) > count_max:
+        cached.popitem(last=False)
     return value

@@ -42,22 +42,26 @@ class RemoteLogs:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yield name, text and value of each number of the cache for /metrics."""
-        found = self._cache.statistics()
+        statistics = self._cache.statistics()
         if self._is_first:  # all shards use one file
             yield (
                 "penstock_tier_cache_bytes",
                 "Disk space of the cached blocks of tiered segments",
                 allocated_bytes(self._path),
             )
-        yield "penstock_tier_cache_hits_total", "Blocks of tiered segments that were read from the cache", found.hits
+        yield (
+            "penstock_tier_cache_hits_total",
+            "Blocks of tiered segments that were read from the cache",
+            statistics.hits,
+        )
         text = "Blocks of tiered segments that a read had to fetch from the store"
-        yield "penstock_tier_cache_misses_total", text, found.misses
+        yield "penstock_tier_cache_misses_total", text, statistics.misses
         text = "Blocks of tiered segments that were fetched before a read requested them"
-        yield "penstock_tier_cache_read_ahead_total", text, found.read_ahead
+        yield "penstock_tier_cache_read_ahead_total", text, statistics.read_ahead
         text = "Blocks of tiered segments that were dropped for others"
-        yield "penstock_tier_cache_evictions_total", text, found.evictions
+        yield "penstock_tier_cache_evictions_total", text, statistics.evictions
         text = "Blocks of tiered segments that the disk did not take"
-        yield "penstock_tier_cache_refused_total", text, found.refused
+        yield "penstock_tier_cache_refused_total", text, statistics.refused
 
     async def start(self) -> None:
         if self._is_first:

@@ -33,14 +33,14 @@ def expired_roots(prefix: str, listed: Iterable[ObjectInfo], now_ms: int, grace_
     never expires.
     """
     older: str | None = None
-    for found in listed:
-        if generation_of(prefix, found.key) is None:
+    for info in listed:
+        if generation_of(prefix, info.key) is None:
             continue
         if older is not None:
-            if now_ms - found.modified_ms <= grace_ms:
+            if now_ms - info.modified_ms <= grace_ms:
                 return
             yield older
-        older = found.key
+        older = info.key
 
 
 def remove_expired_roots(
@@ -67,11 +67,11 @@ def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: in
     ):
         if generation < newest.generation:
             _add_names(store, load_generation(store, newest.prefix, generation), named)
-    for found in store.list(newest.prefix):
-        is_old = now_ms - found.modified_ms > grace_ms
-        base_offset = base_offset_of(newest.prefix, found.key)
-        if is_old and found.key not in named and base_offset is not None and base_offset < newest.end_offset:
-            yield found
+    for info in store.list(newest.prefix):
+        is_old = now_ms - info.modified_ms > grace_ms
+        base_offset = base_offset_of(newest.prefix, info.key)
+        if is_old and info.key not in named and base_offset is not None and base_offset < newest.end_offset:
+            yield info
 
 
 def kept_generations(prefix: str, listed: Sequence[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Sequence[int]:
@@ -81,7 +81,7 @@ def kept_generations(prefix: str, listed: Sequence[ObjectInfo], now_ms: int, gra
     were dropped more than a day ago.
     """
     expired = set(expired_roots(prefix, listed, now_ms, grace_ms))
-    roots = [(number, one.key) for one in listed if (number := generation_of(prefix, one.key)) is not None]
+    roots = [(number, info.key) for info in listed if (number := generation_of(prefix, info.key)) is not None]
     unexpired = (number for number, key in roots if key not in expired)
     return sorted({number for number, _ in roots[:1]} | {*islice(unexpired, 1)})
 
@@ -96,8 +96,8 @@ def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: in
     orphans = [*find_orphans(store, mine, now_ms, grace_ms)]
     if not orphans or load_newest(store, mine.prefix) != mine:
         return 0
-    for found in orphans:
-        store.delete(found.key)
+    for orphan in orphans:
+        store.delete(orphan.key)
     return len(orphans)
 
 
@@ -113,9 +113,9 @@ def remove_all(store: ObjectStore, prefix: str) -> int:
     """Delete the objects of a deleted topic or of its partition; returns how many. Foreign ones stay."""
     assert prefix.endswith("/")
     removed = 0
-    for found in store.list(prefix):
-        if is_own(prefix, found.key):
-            store.delete(found.key)
+    for info in store.list(prefix):
+        if is_own(prefix, info.key):
+            store.delete(info.key)
             removed += 1
     return removed
 

@@ -61,7 +61,7 @@ class LocalLog:
 
     def bytes_from(self, offset: int) -> int:
         """Return the bytes of the segments that begin at or behind an offset."""
-        return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)
+        return self.active_bytes + sum(segment.size_bytes for segment in self.sealed if segment.base_offset >= offset)
 
 
 class SegmentSource(Protocol):

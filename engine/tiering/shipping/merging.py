@@ -138,8 +138,8 @@ class PartitionMerger:
         """Returns the time of an object by the store's clock; None if it is gone."""
         if entry.stored_ms is not None:
             return entry.stored_ms
-        found = self._store.head(entry.key)
-        return None if found is None else found.modified_ms
+        info = self._store.head(entry.key)
+        return None if info is None else info.modified_ms
 
     def _merged(self, sources: Sequence[ManifestEntry], leader_epoch: int) -> ManifestEntry | None:
         first, last = sources[0], sources[-1]

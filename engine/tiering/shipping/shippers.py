@@ -124,7 +124,11 @@ class Shipping:
     def remove_topic(self, topic: TopicRecord) -> None:
         """Remove a deleted topic: stop shipping it, and delete its objects in the background."""
         seen = {number: self._shipped.get((topic.topic_id, number)) for number in range(topic.partitions)}
-        logs = {number: one.shipper.log_range for number, one in seen.items() if one and one.shipper.log_range}
+        logs = {
+            number: shipping.shipper.log_range
+            for number, shipping in seen.items()
+            if shipping and shipping.shipper.log_range
+        }
         tasks = self._remove(topic, range(topic.partitions))
         self._records.pop(topic.topic_id, None)
         self._descriptions.pop(topic.topic_id, None)

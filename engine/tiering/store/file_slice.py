@@ -31,9 +31,9 @@ class FileSlice(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read on. Raises OSError if the file ends before the slice does."""
-        wanted = max(0, min(len(buffer), self._size_bytes - self._at))
-        data = os.pread(self._handle, wanted, self._start + self._at)
-        if wanted and not data:
+        size_bytes = max(0, min(len(buffer), self._size_bytes - self._at))
+        data = os.pread(self._handle, size_bytes, self._start + self._at)
+        if size_bytes and not data:
             raise OSError(errno.EIO, f"the file ends before byte {self._start + self._size_bytes}")
         buffer[: len(data)] = data
         self._at += len(data)

@@ -100,8 +100,8 @@ class FileStore:
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
         with _map_errors("list", prefix):
-            found = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
-            return [one for one, _ in found if next(self._walk(one, one, ""), None)]
+            entries = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
+            return [key for key, _ in entries if next(self._walk(key, key, ""), None)]
 
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
@@ -204,8 +204,10 @@ class FileStore:
         path = _parts_of(directory[:-1]) if directory else ()
         skipped = "" if directory else TEMPORARY + "/"
         first = start_after[len(directory) :].partition("/")[0] if start_after.startswith(directory) else ""
-        found = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name), first)
-        return [(directory + name, None if one is None else _info(directory + name, one)) for name, one in found]
+        entries = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name), first)
+        return [
+            (directory + name, None if status is None else _info(directory + name, status)) for name, status in entries
+        ]
 
 
 def _is_temporary(name: str) -> bool:
@@ -229,8 +231,8 @@ def _may_hold(key: str, prefix: str, start_after: str) -> bool:
     return key.encode() > start_after.encode() or start_after.startswith(key)
 
 
-def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def _open_file(name: str, parent: int) -> int | None:

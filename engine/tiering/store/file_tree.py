@@ -73,11 +73,11 @@ class FileTree:
                 if not (is_wanted(name) or is_wanted(name + "/")):
                     continue
                 with suppress(FileNotFoundError):
-                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                    if stat.S_ISDIR(found.st_mode) and is_wanted(name + "/"):
+                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode) and is_wanted(name + "/"):
                         listed.append(Entry(name + "/", None))
-                    elif stat.S_ISREG(found.st_mode) and is_wanted(name):
-                        listed.append(Entry(name, found))
+                    elif stat.S_ISREG(status.st_mode) and is_wanted(name):
+                        listed.append(Entry(name, status))
         return sorted(listed, key=lambda entry: entry.name.encode())
 
     def prune(self, path: Path) -> None:

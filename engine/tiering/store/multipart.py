@@ -85,12 +85,12 @@ class MultipartUploads:
         seen = set()
         pages = self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
         for page in pages:
-            for one in page.get("Uploads", ()):
-                seen.add(one["UploadId"])
-                yield one["Key"], one["UploadId"], one["Initiated"]
+            for upload in page.get("Uploads", ()):
+                seen.add(upload["UploadId"])
+                yield upload["Key"], upload["UploadId"], upload["Initiated"]
         with self._lock:
-            known = [*self._known.items()]
-        for key, (upload_id, began) in known:
+            own_uploads = [*self._known.items()]
+        for key, (upload_id, began) in own_uploads:
             if key.startswith(prefix) and upload_id not in seen:
                 yield key, upload_id, began
 
@@ -121,7 +121,7 @@ class MultipartUploads:
         with self._lock:
             if key in self._known:
                 return self._known[key][0]
-        return next((upload_id for found, upload_id, _ in self.unfinished(key) if found == key), None)
+        return next((upload_id for key_of_upload, upload_id, _ in self.unfinished(key) if key_of_upload == key), None)
 
     def _forget(self, key: str) -> None:
         with self._lock:
@@ -131,7 +131,7 @@ class MultipartUploads:
         """Send the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
         which = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
         pages = self._client().get_paginator("list_parts").paginate(**which)
-        stored = {one["PartNumber"]: one for page in pages for one in page.get("Parts", ())}
+        stored = {part["PartNumber"]: part for page in pages for part in page.get("Parts", ())}
         parts = []
         for number, at in enumerate(range(0, size_bytes, PART_BYTES), 1):
             data = body.piece(at, min(PART_BYTES, size_bytes - at))

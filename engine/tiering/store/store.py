@@ -219,7 +219,7 @@ def check_guarantees(store: ObjectStore, nonce: str) -> None:
         _check_no_overwrite(store, key)
         if store.get(key) != first or store.get(key, 1, 4) != first[1:4]:
             raise StoreUnusable(f"{store.url} returns other bytes than were stored", hint="use another store")
-        if [found.key for found in store.list(key)] != [key]:
+        if [info.key for info in store.list(key)] != [key]:
             raise StoreUnusable(f"{store.url} does not list a stored object", hint="use a store with strong listing")
         _drop_abandoned(store, key)
     finally:
@@ -229,10 +229,10 @@ def check_guarantees(store: ObjectStore, nonce: str) -> None:
 def _drop_abandoned(store: ObjectStore, key: str) -> None:
     """Removes what probes of killed processes left, by the store's own clock."""
     listed = list(store.list(PROBE_PREFIX))
-    now_ms = next((one.modified_ms for one in listed if one.key == key), 0)
-    for one in listed:
-        if now_ms - one.modified_ms > _ABANDONED_AFTER_MS:
-            store.delete(one.key)
+    now_ms = next((info.modified_ms for info in listed if info.key == key), 0)
+    for info in listed:
+        if now_ms - info.modified_ms > _ABANDONED_AFTER_MS:
+            store.delete(info.key)
 
 
 def _check_no_overwrite(store: ObjectStore, key: str) -> None:
