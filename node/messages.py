@@ -106,7 +106,7 @@ class ShardTask:
         fields["settings"] = NodeSettings(**fields["settings"])
         fields["identity"] = Identity(**fields["identity"])
         fields["cluster"] = fields["cluster"] and ClusterTask(**fields["cluster"])
-        fields["directories"] = [DirectoryTask(**one) for one in fields["directories"]]
+        fields["directories"] = [DirectoryTask(**task) for task in fields["directories"]]
         return cls(**fields)
 
 
@@ -179,7 +179,7 @@ def record_to(record: TopicRecord) -> RecordFields:
 
 def records_from(fields: object) -> list[TopicRecord]:
     """Return the records in the reply of a link."""
-    return [record_from(one) for one in msgspec.convert(fields, list[RecordFields])]
+    return [record_from(record) for record in msgspec.convert(fields, list[RecordFields])]
 
 
 def record_from(fields: RecordFields) -> TopicRecord:

@@ -316,7 +316,7 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        own = (
+        sources = (
             self.bodies,
             self.responses,
             self.long_polls,
@@ -328,7 +328,7 @@ class Node:
             self.tier,
         )
         gauges = itertools.chain(
-            shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
+            shard_gauges(self.shard, is_first=self.peers.index == 0), *(source.gauges() for source in sources)
         )
         for name, text, value in gauges:
             yield Numbers(name, text, None, {"": value})

@@ -72,7 +72,7 @@ class ClusterMember:
     def __init__(
         self,
         settings: NodeSettings,
-        own: OwnNode,
+        own_node: OwnNode,
         internal_ports: list[int],
         executor: Executor,
         clock: Clock,
@@ -80,7 +80,7 @@ class ClusterMember:
         new_id: Callable[[], str],
     ) -> None:
         self._settings = settings
-        self._own = own
+        self._own = own_node
         self._internal_ports = internal_ports
         self._executor = executor
         self._new_id = new_id
@@ -89,7 +89,7 @@ class ClusterMember:
         )
         self._agent = ClusterAgent(
             self._sessions.open,
-            own,
+            own_node,
             self,
             clock,
             new_id,
@@ -309,12 +309,12 @@ class ClusterMember:
 
     async def _read_confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
         """Return the states that the store has at some time after the call. Omits deleted partitions."""
-        found = await asyncio.gather(*(self._agent.read_confirmed_state(*key) for key in keys))
-        states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
+        states_found = await asyncio.gather(*(self._agent.read_confirmed_state(*key) for key in keys))
+        states = [(*key, state) for key, state in zip(keys, states_found, strict=True) if state is not None]
         return states_to_plain(states), b""
 
     async def _propose(self, plain: list[list[object]], _: bytes) -> Answer:
-        outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
+        outcomes = await self._agent.propose([proposal_from_plain(proposal) for proposal in plain])
         return [outcome_to_plain(outcome) for outcome in outcomes], b""
 
     async def _find_topic(self, name: str, _: bytes) -> tuple[bool, bytes]:
@@ -351,12 +351,12 @@ class ClusterMember:
         """Note which partitions each data directory has. Returns the greatest leader epoch in each log."""
         assert self._processes is not None
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
-        rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
-        found: dict[str, set[str]] = {}
+        rows = [row for rows_of_shard, _ in await asyncio.gather(*calls) for row in rows_of_shard]
+        partitions_in: dict[str, set[str]] = {}
         for topic_id, number, _, directory_id, _ in rows:
-            found.setdefault(directory_id, set()).add(partition_name(topic_id, number))
+            partitions_in.setdefault(directory_id, set()).add(partition_name(topic_id, number))
         self._own.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
-        self._own.partitions_in = {one: frozenset(names) for one, names in found.items()}
+        self._own.partitions_in = {directory_id: frozenset(names) for directory_id, names in partitions_in.items()}
         return {(topic_id, number): epoch for topic_id, number, epoch, *_ in rows}
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
@@ -385,7 +385,7 @@ async def create_member(
         path = settings.directories[0]
         await asyncio.get_running_loop().run_in_executor(executor, save_registration_state, disk, path, state)
 
-    own = OwnNode(
+    own_node = OwnNode(
         settings.node_id,
         url,
         settings.rack,
@@ -394,6 +394,6 @@ async def create_member(
         tuple(internal_urls),
         save_registration_state=save,
     )
-    member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)
+    member = ClusterMember(settings, own_node, internal_ports, executor, clock, random, new_id)
     await member.find_cluster(disk)
     return member

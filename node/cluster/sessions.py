@@ -62,7 +62,7 @@ class ZookeeperSessions:
         return await self._open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
-        disks = {one.directory_id or first_id: one for one in directories.usable}
+        disks = {directory.directory_id or first_id: directory for directory in directories.usable}
 
         def save_all(counters: Mapping[str, StartCounter]) -> None:
             for directory_id, counter in counters.items():
@@ -71,7 +71,10 @@ class ZookeeperSessions:
         async def save(counters: Mapping[str, StartCounter]) -> None:
             await asyncio.get_running_loop().run_in_executor(self._executor, save_all, counters)
 
-        counters = {directory_id: load_start_counter(one.disk, one.path) for directory_id, one in disks.items()}
+        counters = {
+            directory_id: load_start_counter(directory.disk, directory.path)
+            for directory_id, directory in disks.items()
+        }
         return StartCounters(first_id, counters, save)
 
     async def close(self) -> None:

@@ -173,7 +173,7 @@ class ShardCluster:
             replica.pause(is_paused)
         deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_S
         while is_paused and asyncio.get_running_loop().time() < deadline:
-            if not committer.queued_bytes and all(one.is_fully_committed for one in self.host.replicas()):
+            if not committer.queued_bytes and all(replica.is_fully_committed for replica in self.host.replicas()):
                 return
             await asyncio.sleep(COMMIT_CHECK_S)
 
@@ -210,7 +210,7 @@ class ShardCluster:
 
     async def _read_confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
         plain, _ = await self._supervisor().call("confirmed", keys, timeout_s=CONFIRM_S)
-        return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
+        return {(topic_id, number): versioned for topic_id, number, versioned in states_from_plain(plain)}
 
     def _report(self, what: str, topic_id: str, number: int) -> None:
         sent = self._supervisor().begin(what, PartitionNumber(topic_id, number))

@@ -140,8 +140,8 @@ def make_merge_lane(settings: NodeSettings) -> MergeLane:
 def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
     """Return a function that restores damaged segments from the store."""
 
-    def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
-        prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
+    def restore(scrubbed: ScrubbedPartition, file: SealedFile) -> str | None:
+        prefix = paths.store_partition_prefix(identity.cluster_id, scrubbed.topic, scrubbed.topic_id, scrubbed.number)
         return restore_segment(store, disk, prefix, file)
 
     return restore

@@ -73,7 +73,7 @@ async def run(task: ShardTask) -> None:
     stop = stop_event()
     freeze_objects()  # before thousands of partitions are opened
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
-    directory, *additional = [one.part(disk, task.identity, task.index) for one in task.directories]
+    directory, *additional = [directory.part(disk, task.identity, task.index) for directory in task.directories]
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,

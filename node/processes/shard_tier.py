@@ -99,10 +99,10 @@ class ShardTier:
             self.spool.count(partition, is_led=leader_epoch is not None)
             log = local_log(partition, leader_epoch, request.above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
-            kept = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
+            retention = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
             known_end = self.tiered_end(partition)
-            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
+            return (positions, sealed, known_end, retention, log.leader_epoch, log.epochs), b""
 
         async def note_tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
             partition = partition_of(stored)

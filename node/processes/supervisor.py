@@ -292,7 +292,7 @@ class Supervisor:
             "-m",
             module,
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=[one.lock_handle for one in self._directories if one.lock_handle is not None],
+            pass_fds=[directory.lock_handle for directory in self._directories if directory.lock_handle is not None],
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -370,12 +370,12 @@ async def _kill_and_wait(child: Child) -> None:
 
 async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
     """Make the member of the cluster in the settings. Raises StartRefused."""
-    own = settings if settings.is_embedded else reachable(settings)
-    url = settings.advertised_url or url_of(own, ports.shared)
+    own_settings = settings if settings.is_embedded else reachable(settings)
+    url = settings.advertised_url or url_of(own_settings, ports.shared)
     urls = (
         url,
-        direct_urls(own, ports.direct, url),
-        [internal_url_of(own, port) for port in ports.internal],
+        direct_urls(own_settings, ports.direct, url),
+        [internal_url_of(own_settings, port) for port in ports.internal],
     )
     return await create_member(
         settings, urls, ports.internal, executor, RealDisk(), SystemClock(), random.Random(), new_id

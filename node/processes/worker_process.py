@@ -216,13 +216,13 @@ class _Source:
     async def local_log(self, above: int) -> LocalLog:
         owner = await self._owner.connected(CALL_S)  # a shard that starts has not failed
         answer, _ = await owner.call("sealed_log", SealedLog(*self._partition_id, above), timeout_s=CALL_S)
-        positions, sealed, known_end, kept, leader_epoch, epochs = answer
+        positions, sealed, known_end, retention, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since
             await self.on_tiered(self._sent_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
-        active_bytes, retention_ms, retention_bytes, wait_max_ms = kept
+        active_bytes, retention_ms, retention_bytes, wait_max_ms = retention
         return LocalLog(
             *(log_start, local_log_start, log_end, high_watermark, durable_end),
             sealed=segments,

@@ -59,12 +59,12 @@ def ignored_variables(environment: Mapping[str, str]) -> dict[str, list[str]]:
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
+    known_names = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
     ignored: dict[str, list[str]] = {}
     for name in sorted(filter(lambda name: name.startswith(ENVIRONMENT_PREFIX), environment)):
         if _KUBERNETES_PORT.match(environment[name]):
             ignored.setdefault("Kubernetes sets it for a Service of that name", []).append(name)
-        elif name not in known:
+        elif name not in known_names:
             ignored.setdefault("there is no such setting", []).append(name)
     return ignored
 
@@ -125,7 +125,7 @@ def _from_word(name: str, word: str) -> object:
     if isinstance(default, int):
         return int(word) if _NUMBER.fullmatch(word) else word
     if isinstance(default, tuple):
-        return [one.strip() for one in word.split(",")]
+        return [item.strip() for item in word.split(",")]
     return word
 
 

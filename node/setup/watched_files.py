@@ -69,7 +69,7 @@ def stamp_of(paths: Sequence[str]) -> Stamp:
 
 def _stamp_of_one(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

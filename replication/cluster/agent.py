@@ -279,11 +279,11 @@ class ClusterAgent:
         was created again begin at 0, so a late request of an earlier session may hit the new key. No other event
         reports this. Views older than the own registration are skipped.
         """
-        found = view.nodes.get(self.own.node_id)
+        node = view.nodes.get(self.own.node_id)
         if self.member is None:
             return
-        is_as_new = found is not None and found.broker_epoch >= self.member.broker_epoch
-        if found is not None and is_as_new and found.nonce == active.membership.nonce:
+        is_as_new = node is not None and node.broker_epoch >= self.member.broker_epoch
+        if node is not None and is_as_new and node.nonce == active.membership.nonce:
             active.has_seen_own = True
         elif active.has_seen_own or is_as_new:
             log.error(
@@ -354,7 +354,7 @@ class ClusterAgent:
     async def _end_session(self, active: _ActiveSession) -> None:
         log.warning("the session with the coordination store has ended; this node registers again")
         self._active, self.member = None, None
-        self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
+        self._epochs = {key: versioned.state.leader_epoch for key, versioned in self.view.states.items()}
         try:
             self.listener.on_session_lost()
         finally:

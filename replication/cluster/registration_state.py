@@ -44,11 +44,11 @@ def load_registration_state(
 
     Durably resets `survives_from` after a power loss, and sets `directory_id` from `new_id` if it has none.
     """
-    found = read_registration_state(disk, data_directory)
-    now = replace(found, survives_from=None) if last_shutdown is LastShutdown.POWER_LOSS else found
+    state = read_registration_state(disk, data_directory)
+    now = replace(state, survives_from=None) if last_shutdown is LastShutdown.POWER_LOSS else state
     if new_id is not None and not now.directory_id:
         now = replace(now, directory_id=new_id())
-    if now != found:
+    if now != state:
         save_registration_state(disk, data_directory, now)
     return now
 

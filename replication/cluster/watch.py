@@ -63,8 +63,8 @@ class Mirror:
         self._names = await self._session.children(self._parent)
         for begin in range(0, len(self._names), READS_AT_ONCE):
             names = self._names[begin : begin + READS_AT_ONCE]
-            found = await asyncio.gather(*(self._session.get(f"{self._parent}/{name}") for name in names))
-            self.changed |= dict(zip(names, found, strict=True))
+            values = await asyncio.gather(*(self._session.get(f"{self._parent}/{name}") for name in names))
+            self.changed |= dict(zip(names, values, strict=True))
         for name in self._names:
             self._watch(name, self.changed[name])
 

@@ -139,17 +139,17 @@ def truncation_point(position: FollowerPosition, epoch: int, end_offset: int) ->
     1. The epoch is known here: the earlier of the two ends. 2. It is unknown: the end of the nearest lower epoch, about
     which the next fetch asks. 3. No lower epoch is known: the start of the log.
     """
-    own = end_offset_for(position.epochs, epoch, position.log_end)
-    if own is None:
+    own_end = end_offset_for(position.epochs, epoch, position.log_end)
+    if own_end is None:
         return min(end_offset, position.log_end)
-    if own.epoch != epoch:
-        return min(own.end_offset, position.log_end)
-    return min(own.end_offset, end_offset, position.log_end)
+    if own_end.epoch != epoch:
+        return min(own_end.end_offset, position.log_end)
+    return min(own_end.end_offset, end_offset, position.log_end)
 
 
-def follower_watermark(own: int, leaders: int, log_end: int) -> int:
+def follower_watermark(own_watermark: int, leaders: int, log_end: int) -> int:
     """Return the follower's high watermark: the leader's, capped at the own log end, never going back."""
-    return max(own, min(leaders, log_end))
+    return max(own_watermark, min(leaders, log_end))
 
 
 def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEffect:

@@ -25,8 +25,8 @@ def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: Topi
     eligible: tuple[Member, ...] = ()
     if len(in_sync) < minimum:
         ids = node_ids(in_sync)
-        known = {member.node_id: member for member in (*state.eligible, *state.in_sync)}
-        eligible = sorted_members(member for node, member in known.items() if node not in ids)
+        members = {member.node_id: member for member in (*state.eligible, *state.in_sync)}
+        eligible = sorted_members(member for node, member in members.items() if node not in ids)
     return replace(state, in_sync=sorted_members(in_sync), eligible=eligible)
 
 
@@ -66,14 +66,14 @@ class InSyncSet:
             self.committed = VersionedState(self.proposed, partition_epoch)
             self.proposed = None
 
-    def apply(self, found: VersionedState) -> bool:
+    def apply(self, versioned: VersionedState) -> bool:
         """Apply a state from the store. A newer one ends the proposal, whether it was committed or lost.
 
         Returns whether the state was newer.
         """
-        if found.partition_epoch <= self.committed.partition_epoch:
+        if versioned.partition_epoch <= self.committed.partition_epoch:
             return False
-        self.committed, self.proposed = found, None
+        self.committed, self.proposed = versioned, None
         return True
 
     def reject_proposal(self) -> None:

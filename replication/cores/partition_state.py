@@ -118,12 +118,12 @@ def sorted_members(members: Iterable[Member]) -> tuple[Member, ...]:
 
 def is_log_intact(partition: str, member: Member, registrations: Registrations, rules: TopicRules) -> bool:
     """True if a member still has every record that was committed while it was one. True for a node that is away."""
-    found = registrations.get(member.node_id)
-    if found is None:
+    registration = registrations.get(member.node_id)
+    if registration is None:
         return True
-    disk_from = min(found.disk_from, found.intact_from.get(partition, found.disk_from))
-    trusted_from = disk_from if rules.is_fsync_demanded else found.survives_from
-    return max(trusted_from, found.log_from.get(partition, 0)) <= member.broker_epoch
+    disk_from = min(registration.disk_from, registration.intact_from.get(partition, registration.disk_from))
+    trusted_from = disk_from if rules.is_fsync_demanded else registration.survives_from
+    return max(trusted_from, registration.log_from.get(partition, 0)) <= member.broker_epoch
 
 
 def initial_state(replicas: tuple[int, ...], registrations: Registrations) -> PartitionState:

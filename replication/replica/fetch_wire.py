@@ -54,19 +54,19 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     forgotten: list[str] = []
 
     def fetches(self) -> Iterator[tuple[str, FollowerFetch]]:
-        for one in self.partitions:
+        for partition in self.partitions:
             yield (
-                one.key,
+                partition.key,
                 FollowerFetch(
                     self.node_id,
                     self.broker_epoch,
-                    one.leader_epoch,
-                    one.log_end,
-                    one.durable_end,
-                    one.last_epoch,
-                    one.high_watermark,
-                    one.ahead,
-                    one.compacted_end,
+                    partition.leader_epoch,
+                    partition.log_end,
+                    partition.durable_end,
+                    partition.last_epoch,
+                    partition.high_watermark,
+                    partition.ahead,
+                    partition.compacted_end,
                 ),
             )
 
@@ -180,11 +180,11 @@ def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Invalid(f"this is not an answer to a replica fetch: {error}") from error
     data = []
-    for one in reply.responses:
-        end = at + one.size_bytes
+    for response in reply.responses:
+        end = at + response.size_bytes
         data.append(view[at:end])
-        if one.size_bytes < 0 or len(data[-1]) != one.size_bytes:
-            raise Invalid(f"{one.key}: an answer is cut off within its batches")
+        if response.size_bytes < 0 or len(data[-1]) != response.size_bytes:
+            raise Invalid(f"{response.key}: an answer is cut off within its batches")
         at = end
     if at != len(view):
         raise Invalid(f"{len(view) - at} bytes behind an answer's batches")

@@ -63,8 +63,8 @@ class FollowerDriver:
 
     @property
     def is_in_sync(self) -> bool:
-        own, state = self.replica.host.member, self.replica.state
-        return own is not None and state is not None and state.state.is_in_sync(own.node_id)
+        member, state = self.replica.host.member, self.replica.state
+        return member is not None and state is not None and state.state.is_in_sync(member.node_id)
 
     def _is_offline(self) -> bool:
         return self.replica.partition.offline is not None
@@ -89,10 +89,10 @@ class FollowerDriver:
 
         `ahead`: the end of an answer that has arrived and is not in the log yet.
         """
-        own = self.replica.host.member
-        if own is None or not isinstance(self.replica.role, Follow) or self._is_offline():
+        member = self.replica.host.member
+        if member is None or not isinstance(self.replica.role, Follow) or self._is_offline():
             return None
-        return follower.next_fetch(own.node_id, own.broker_epoch, self.position(), ahead)
+        return follower.next_fetch(member.node_id, member.broker_epoch, self.position(), ahead)
 
     async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, fetched: FetchedData) -> float:
         """Apply an answer. Returns the pause before the next fetch, in seconds."""

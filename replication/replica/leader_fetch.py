@@ -72,11 +72,11 @@ class LeaderFetch:
         core, log = replica.core, replica.partition.log
         if core is None:
             return None
-        found = self._cached(offset, max_bytes) or await self._read_log(offset, max_bytes)
-        if found is None or replica.core is not core:
+        batches = self._cached(offset, max_bytes) or await self._read_log(offset, max_bytes)
+        if batches is None or replica.core is not core:
             return None
-        end = BatchesEnd(found.next_offset, epoch_before(log.epochs, found.next_offset))
-        return FetchData(found.pieces, found.size_bytes, core.log_end, log.has_segment_at(offset), end)
+        end = BatchesEnd(batches.next_offset, epoch_before(log.epochs, batches.next_offset))
+        return FetchData(batches.pieces, batches.size_bytes, core.log_end, log.has_segment_at(offset), end)
 
     def end_cache(self) -> None:
         """End the cache with the leadership, or with another change of role."""

@@ -180,37 +180,37 @@ class Replica(AppendingReplica):
             raise self._not_leading()
         if self._core is not None:
             return
-        own = self.host.member
-        is_in_sync = own is not None and self.state is not None and self.state.state.is_in_sync(own.node_id)
+        member = self.host.member
+        is_in_sync = member is not None and self.state is not None and self.state.state.is_in_sync(member.node_id)
         if not (from_follower and is_in_sync and isinstance(self.role, Follow)):
             raise self._not_leading()
 
     # From the store. A state counts if it is newer than the one before.
 
-    def on_state(self, found: VersionedState) -> None:
-        known = self.state
-        if known is not None and found.partition_epoch <= known.partition_epoch:
-            if self._is_outcome_unknown and self._core is not None and found.partition_epoch == known.partition_epoch:
+    def on_state(self, versioned: VersionedState) -> None:
+        old = self.state
+        if old is not None and versioned.partition_epoch <= old.partition_epoch:
+            if self._is_outcome_unknown and self._core is not None and versioned.partition_epoch == old.partition_epoch:
                 self._is_outcome_unknown = False
                 self._core.on_proposal_rejected()  # this state was read after the proposal and does not have it
             return
-        self.state = found
+        self.state = versioned
         core = self._core
-        if core is not None and found.state.leader_epoch == core.leader_epoch:
+        if core is not None and versioned.state.leader_epoch == core.leader_epoch:
             self._is_outcome_unknown = False
-            self.do(core.on_state(found, self.host.now()))
+            self.do(core.on_state(versioned, self.host.now()))
             self._refresh_conditions()
         elif self.host.member is not None:
-            role = role_of(self.host.member, found.state)
+            role = role_of(self.host.member, versioned.state)
             if role != self.role:
                 self._apply_role(role)
         self.host.on_moved(self)
 
-    def on_confirmed(self, core: Leader, found: VersionedState) -> None:
+    def on_confirmed(self, core: Leader, versioned: VersionedState) -> None:
         """Apply a proposal of this leader that the store has taken. Usually the new state has arrived before."""
-        if core is self._core and self.state is not None and found.partition_epoch > self.state.partition_epoch:
-            self.state = found
-            self.do(core.on_confirmed(found.partition_epoch, self.host.now()))
+        if core is self._core and self.state is not None and versioned.partition_epoch > self.state.partition_epoch:
+            self.state = versioned
+            self.do(core.on_confirmed(versioned.partition_epoch, self.host.now()))
             self._refresh_conditions()
 
     def on_outcome_unknown(self, core: Leader) -> None:
@@ -309,13 +309,13 @@ class Replica(AppendingReplica):
                 self.host.went_offline(self)
             return False
 
-    def _lead(self, own: Member) -> None:
+    def _lead(self, member: Member) -> None:
         assert self.state is not None
         partition = self.partition
         self._settings = partition.settings
         host = self.host
         self._core = Leader(
-            own,
+            member,
             self.state,
             TopicRules.of(partition.settings),
             partition=self.key,

@@ -139,7 +139,7 @@ class ReplicaHost:
         return self.caches.size_bytes
 
     def replicas(self) -> Iterable[Replica]:
-        return (one.replica for one in self._hosted.values())
+        return (hosted.replica for hosted in self._hosted.values())
 
     # From the shard (engine.shard.shard.ShardEvents).
 
@@ -153,8 +153,8 @@ class ReplicaHost:
         partition.is_replicated = True
         if partition.offline is not None:
             self.went_offline(replica)
-        elif (known := self._states.get(key)) is not None and self.member is not None:
-            replica.on_state(known)
+        elif (state := self._states.get(key)) is not None and self.member is not None:
+            replica.on_state(state)
 
     def on_closed(self, partitions: Iterable[Partition]) -> None:
         """Remove the replicas of partitions that were deleted or reassigned."""
@@ -204,8 +204,8 @@ class ReplicaHost:
             is_offline = hosted.replica.partition.offline is not None
             if is_offline or key in self.unreadable.reported:
                 self._partition_offline(hosted.topic_id, hosted.number)  # the session that knew it has ended
-            if not is_offline and (known := self._states.get(key)) is not None:
-                hosted.replica.on_state(known)
+            if not is_offline and (state := self._states.get(key)) is not None:
+                hosted.replica.on_state(state)
 
     def on_session_lost(self) -> None:
         self.member = None
@@ -224,13 +224,13 @@ class ReplicaHost:
             self._follow_leader(hosted)
 
     def on_states(self, changed: Iterable[tuple[str, int, VersionedState]]) -> None:
-        for topic_id, number, found in changed:
+        for topic_id, number, versioned in changed:
             key = f"{topic_id}/{number}"
-            known = self._states.get(key)
-            if known is None or found.partition_epoch >= known.partition_epoch:
-                self._states[key] = found
+            old = self._states.get(key)
+            if old is None or versioned.partition_epoch >= old.partition_epoch:
+                self._states[key] = versioned
             if (hosted := self._hosted.get(key)) is not None and self.member is not None:
-                hosted.replica.on_state(found)
+                hosted.replica.on_state(versioned)
 
     def on_deleted(self, topic_id: str) -> None:
         """Forget the states of a topic that was deleted from the store."""
@@ -256,11 +256,11 @@ class ReplicaHost:
             return True
         try:
             async with asyncio.timeout(CONFIRM_S):
-                found = await self._confirmed.answer(_split(replica.key))
+                versioned = await self._confirmed.answer(_split(replica.key))
         except (EngineError, TimeoutError):
             return False
-        own = self.member
-        return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
+        member = self.member
+        return member is not None and versioned is not None and role_of(member, versioned.state) == Lead(leader_epoch)
 
     def on_moved(self, replica: Replica) -> None:
         self.server.on_change(replica.key)
@@ -381,9 +381,9 @@ class ReplicaHost:
             match outcome:
                 case Confirmed(partition_epoch):
                     replica.on_confirmed(core, VersionedState(change.state, partition_epoch))
-                case Rejected(found):
-                    if found is not None:
-                        replica.on_state(found)
+                case Rejected(newer):
+                    if newer is not None:
+                        replica.on_state(newer)
                 case OutcomeUnknown():
                     replica.on_outcome_unknown(core)
 

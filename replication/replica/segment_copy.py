@@ -42,6 +42,6 @@ def _is_empty(header: Header) -> bool:
 
 def check_equal(disk: Disk, damaged: str, copy: str) -> None:
     """Check that the copy has the checksum of what was sealed, if that is known. Raises Corrupt, OSError."""
-    known = load_checksum(disk, damaged)
-    if known is not None and checksum_of(disk, copy) != known:
+    checksum = load_checksum(disk, damaged)
+    if checksum is not None and checksum_of(disk, copy) != checksum:
         raise Corrupt(f"{damaged}: the leader's batches are not those that were sealed here")

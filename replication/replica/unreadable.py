@@ -227,8 +227,8 @@ class UnreadableReplicas:
         Returns the leader's high watermark too.
         """
         epoch = epoch_before(replica.partition.log.epochs, offset)
-        fetch, own = following.next_fetch(BatchesEnd(offset, epoch)), replica.host.member
-        if fetch is None or own is None:
+        fetch, member = following.next_fetch(BatchesEnd(offset, epoch)), replica.host.member
+        if fetch is None or member is None:
             raise Corrupt(f"{replica.partition.name}: this replica does not follow now")
         if epoch < 0:  # the log begins here
             fetch = replace(fetch, log_end=offset, durable_end=offset, last_epoch=None, ahead=None)
@@ -236,8 +236,8 @@ class UnreadableReplicas:
             session=self._new_session(),
             session_epoch=0,
             is_full=True,
-            node_id=own.node_id,
-            broker_epoch=own.broker_epoch,
+            node_id=member.node_id,
+            broker_epoch=member.broker_epoch,
             shard=-1,  # not the session of a fetcher
             bytes_min=1,
             bytes_max=FETCH_BYTES,
@@ -245,12 +245,14 @@ class UnreadableReplicas:
             partitions=[as_fetch_partition(replica.key, fetch)],
         )
         reply, data = decode_reply(await exchange(encode_request(request)))
-        verdicts = [one.verdict for one in reply.responses if not one.size_bytes]
-        found = next((piece for one, piece in zip(reply.responses, data, strict=True) if one.size_bytes), None)
-        if found is None or reply.responses[0].producer_state_offset:
+        verdicts = [response.verdict for response in reply.responses if not response.size_bytes]
+        piece_found = next(
+            (piece for response, piece in zip(reply.responses, data, strict=True) if response.size_bytes), None
+        )
+        if piece_found is None or reply.responses[0].producer_state_offset:
             text = f"{replica.partition.name}: the leader has no batch at offset {offset} on its disk"
             raise Corrupt(f"{text} ({', '.join(verdicts) or 'no answer'})")
-        return found, reply.responses[0].first
+        return piece_found, reply.responses[0].first
 
 
 async def _wait_caught_up(partition: Partition, end: int) -> None:
@@ -264,12 +266,12 @@ async def _wait_caught_up(partition: Partition, end: int) -> None:
 
 def _can_another_lead(replica: Replica) -> bool:
     """True if enough other replicas are in sync for acks=all, on nodes that are registered and stay."""
-    own, nodes = replica.host.member, replica.host.registrations
-    if own is None or replica.state is None:
+    member, nodes = replica.host.member, replica.host.registrations
+    if member is None or replica.state is None:
         return False
     state, rules = replica.state.state, TopicRules.of(replica.partition.settings)
-    others = [nodes[one.node_id] for one in state.in_sync if one.node_id != own.node_id and one.node_id in nodes]
-    able = sum(not one.is_leaving and replica.key not in one.offline for one in others)
+    others = [nodes[peer.node_id] for peer in state.in_sync if peer.node_id != member.node_id and peer.node_id in nodes]
+    able = sum(not other.is_leaving and replica.key not in other.offline for other in others)
     return able >= max(1, rules.min_in_sync(state.counted_replicas))
 
 

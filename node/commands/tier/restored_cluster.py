@@ -43,7 +43,7 @@ class RestoredCluster:
         self._open_session = open_session
         self._disk = disk
         self._node_id = node_id
-        self._others = [one for one in nodes if one != node_id]
+        self._others = [node for node in nodes if node != node_id]
         self._new_id = new_id
         self._cluster_id = ""
         self._is_finished = False
@@ -63,13 +63,13 @@ class RestoredCluster:
 
     async def _claim(self, directory: str, cluster_id: str) -> None:
         async with self._open_session() as session:
-            found = await session.get(CLUSTER)
-            identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
-            if found is None or identity is None or (identity.cluster_id == cluster_id and identity.is_claimed):
+            cluster_key = await session.get(CLUSTER)
+            identity = None if cluster_key is None else identity_from_bytes(CLUSTER, cluster_key.value)
+            if cluster_key is None or identity is None or (identity.cluster_id == cluster_id and identity.is_claimed):
                 await StandaloneImport(session, cluster_id).claim(self._new_id)
                 return
             disk_from = read_registration_state(self._disk, directory).disk_from
-            self._is_finished = identity.cluster_id == cluster_id and disk_from == found.created
+            self._is_finished = identity.cluster_id == cluster_id and disk_from == cluster_key.created
             if not self._is_finished:
                 raise StartRefused(
                     f"the place in --coordination has cluster {identity.cluster_id}",
@@ -83,8 +83,8 @@ class RestoredCluster:
             for log in topic.partitions:
                 number = log.partition.partition
                 starts = load_epochs(self._disk, partition_dir(directory, name, topic_id, number))
-                epochs[topic_id, number] = max((one.epoch for one in starts), default=0)
-        records = [replace(one.record, replication_factor=one.replication_factor) for one in topics]
+                epochs[topic_id, number] = max((start.epoch for start in starts), default=0)
+        records = [replace(topic.record, replication_factor=topic.replication_factor) for topic in topics]
         async with self._open_session() as session:
             importing = StandaloneImport(session, self._cluster_id)
             await importing.claim(self._new_id)
