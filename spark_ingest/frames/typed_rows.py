@@ -59,10 +59,10 @@ class TypedRows:
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
     def _json_arrays(self, records: RecordColumns) -> dict[str, pa.Array]:
-        found = self._compiled.arrays(records.values)
-        if found is not None:
+        compiled = self._compiled.arrays(records.values)
+        if compiled is not None:
             nothing = pa.nulls(len(records), pa.string())
-            return dict(zip(self._names, found, strict=True)) | {EXTRA: nothing, REASON: nothing}
+            return dict(zip(self._names, compiled, strict=True)) | {EXTRA: nothing, REASON: nothing}
         rows = self._json.decode(records.values.to_pylist())
         reasons = [rows.bad[at].reason if at in rows.bad else None for at in range(len(records))] if rows.bad else []
         if rows.bad:

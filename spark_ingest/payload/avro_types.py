@@ -58,7 +58,7 @@ class AvroTypes:
             case str():
                 return _OF_AVRO.get(kind) or self._of_name(kind, depth)
             case list():
-                return merge_all(self._of(one, depth) for one in kind)
+                return merge_all(self._of(branch, depth) for branch in kind)
             case {"type": "bytes" | "fixed", "logicalType": "decimal"}:
                 return decimal(kind.get("precision"), kind.get("scale", 0))
             case {"type": "int" | "long" as base, "logicalType": logical}:
