@@ -97,7 +97,7 @@ class SegmentSwapper:
             segments = [] if partition.offline is not None else _replaceable(partition)
             if partition.offline is None:
                 await self._in_thread(_clear, self._disk, partition.log.directory)
-        rows = await self._in_thread(_listed, self._disk, segments)
+        rows = await self._in_thread(_list_rows, self._disk, segments)
         log = partition.log
         return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), generation)
 
@@ -262,7 +262,7 @@ def _replaceable(partition: Partition) -> list[Segment]:
     return [segment for segment in partition.log.segments[:-1] if segment.next_offset <= limit]
 
 
-def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
+def _list_rows(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
     """Returns the rows of segments. Makes the first checksum that is missing: a kill may have come before it."""
     rows = [
         SegmentFile(

@@ -23,6 +23,7 @@ from engine.directory.topic_directories import (
     check_all_known,
     clear_added,
     create_partitions,
+    find_unmarked,
     mark_moved_away,
     moved,
     place_partitions,
@@ -31,7 +32,6 @@ from engine.directory.topic_directories import (
     remove_partitions,
     remove_topic,
     topic_removal,
-    unmarked,
 )
 from engine.directory.topic_scan import HINT, TopicScan, scan_topics
 from engine.directory.topics import (
@@ -104,7 +104,7 @@ class Catalog:
             known_topics = {(record.name, record.topic_id) for record in scan.records}
             known_topics.update(scan.without_metadata, ((name, topic_id) for name, topic_id, _ in scan.deleted))
             remove_leftovers(self._disk, self._directories, known_topics)
-            scan.records = [self._with_moves_recorded(record) for record in scan.records]
+            scan.records = [self._record_moves(record) for record in scan.records]
         for record in scan.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
@@ -137,7 +137,7 @@ class Catalog:
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    def _with_moves_recorded(self, record: TopicRecord) -> TopicRecord:
+    def _record_moves(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
         directory_ids = moved(self._directories, record)
         if directory_ids != record.directory_ids:
@@ -262,7 +262,7 @@ class Catalog:
         """
         keys = {f"{record.topic_id}/{number}" for number in numbers}
         try:
-            unlisted = unmarked(self._disk, self._directories, record) if numbers else {}
+            unlisted = find_unmarked(self._disk, self._directories, record) if numbers else {}
             for number in unlisted.keys() & set(numbers):
                 text = f"{unlisted[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
                 raise Corrupt(text, hint=f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere")

@@ -189,25 +189,25 @@ def open_data_directory(
     Raises StartRefused if another process holds it, if it belongs to another cluster or node, if its format is newer,
     or if it is not the first directory of its node.
     """
-    lock_handle = _locked(disk, path)
+    lock_handle = _lock(disk, path)
     with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             identity = _identify(disk, path, node_id, cluster_id, new_id)
-        return _opened(disk, path, identity, FIRST, lock_handle, boot_id)
+        return _open_locked(disk, path, identity, FIRST, lock_handle, boot_id)
 
 
 def open_additional_directory(
     disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
     """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
-    lock_handle = _locked(disk, path)
+    lock_handle = _lock(disk, path)
     with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             directory_id = _identify_additional(disk, path, identity, new_id)
-        return _opened(disk, path, identity, directory_id, lock_handle, boot_id)
+        return _open_locked(disk, path, identity, directory_id, lock_handle, boot_id)
 
 
-def _locked(disk: Disk, path: str) -> int:
+def _lock(disk: Disk, path: str) -> int:
     try:
         _create_durably(disk, path)
         lock = os.path.join(path, paths.LOCK)
@@ -243,7 +243,7 @@ def _start_errors(path: str, doing: str) -> Iterator[None]:
         raise StartRefused(text, hint=hint) from error
 
 
-def _opened(
+def _open_locked(
     disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
 ) -> DataDirectory:
     with _start_errors(path, f"writing {paths.RUNNING}"):

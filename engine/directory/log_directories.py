@@ -88,7 +88,7 @@ class LogDirectories:
             key=lambda directory: len(directory.path),
         )
 
-    def located(self, record: TopicRecord, number: int) -> Located:
+    def locate(self, record: TopicRecord, number: int) -> Located:
         """Return the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
         if not self.additional:
             return Located(self.first)
@@ -187,7 +187,7 @@ def open_data_directories(
     try:
         known_paths = _known_directories(disk, first)
         for path in data_dirs[1:]:
-            opened.append(_opened(disk, path, first.identity, known_paths, opened, boot_id, new_id))
+            opened.append(_open_directory(disk, path, first.identity, known_paths, opened, boot_id, new_id))
         _record_directories(disk, first, known_paths, opened)
     except BaseException:
         for directory in (first, *opened):
@@ -207,7 +207,7 @@ def _known_directories(disk: Disk, first: DataDirectory) -> dict[str, str]:
         raise StartRefused(f"{first.file(paths.META)} is damaged", hint="restore it from a backup") from None
 
 
-def _opened(
+def _open_directory(
     disk: Disk,
     path: str,
     identity: Identity,

@@ -114,7 +114,7 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
 
 def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
     """Finish interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
-    unlisted = unmarked(disk, directories, record)
+    unlisted = find_unmarked(disk, directories, record)
     for path in unlisted.values():
         words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
         log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
@@ -126,7 +126,7 @@ def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicReco
             disk.fsync_dir(path)
 
 
-def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
+def find_unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
     """Return the directories, by partition, that have records, and neither the record's name nor the mark of a move.
 
     The record is outdated then. Raises OSError.
@@ -248,7 +248,7 @@ def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
     """Return `directory_ids` as the partitions are found; some may have been moved while the node was down."""
     directory_ids = dict(record.directory_ids)
     for number in map(str, record.local_partitions):
-        located = directories.located(record, int(number))
+        located = directories.locate(record, int(number))
         directory_id = located.directory.directory_id
         if located.error is not None or directory_id == directory_ids.get(number, FIRST):
             continue

@@ -46,7 +46,7 @@ class _Begins(NamedTuple):
         return self.sources if isinstance(entry, SourceEntry) else self.keys
 
 
-def loaded_validator(
+def load_validator(
     disk: Disk,
     name: str,
     of: Log,

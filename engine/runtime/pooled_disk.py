@@ -80,13 +80,11 @@ class PooledDisk:
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
         file = _File(path, writable, writes=int(create))  # creating the file counts as a write
-        return self._added(file, partial(self._disk.open, path, create=create, writable=writable))
+        return self._add(file, partial(self._disk.open, path, create=create, writable=writable))
 
     def lock(self, path: str) -> int:
         """Lock a file, which is never closed for another one: that would release the lock."""
-        return self._added(
-            _File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path)
-        )
+        return self._add(_File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path))
 
     def close(self, handle: int) -> None:
         """Close the handle. Raises OSError (EBADF for an unknown handle)."""
@@ -104,28 +102,28 @@ class PooledDisk:
         return (file := self._files.get(handle)) is not None and file.real is not None
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.pwritev(real, buffers, position)
         finally:
             self._release(file, wrote=True)
 
     def truncate(self, handle: int, size_bytes: int) -> None:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             self._disk.truncate(real, size_bytes)
         finally:
             self._release(file, wrote=True)
 
     def pread(self, handle: int, length: int, position: int) -> bytes:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.pread(real, length, position)
         finally:
             self._release(file)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """Read as `_pinned` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
+        """Read as `_pin` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
         with self._lock:
             file = self._files.get(handle) or self._file(handle)
             if (real := file.real) is None:
@@ -150,7 +148,7 @@ class PooledDisk:
             if file.real is None and file.synced_writes == file.writes:
                 return  # synced when it was closed, and not written since
             writes = file.writes
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             self._disk.fdatasync(real)
             with self._lock:
@@ -159,7 +157,7 @@ class PooledDisk:
             self._release(file)
 
     def size(self, handle: int) -> int:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.size(real)
         finally:
@@ -221,7 +219,7 @@ class PooledDisk:
     def free_bytes(self, path: str) -> int:
         return self._disk.free_bytes(path)
 
-    def _pinned(self, handle: int) -> tuple[_File, int]:
+    def _pin(self, handle: int) -> tuple[_File, int]:
         """Returns the file of a handle, open until `_release`."""
         with self._lock:
             file = self._file(handle)
@@ -230,7 +228,7 @@ class PooledDisk:
             if (real := file.real) is not None:
                 return file, real
         try:
-            return file, self._opened_again(file)
+            return file, self._reopen(file)
         except BaseException:
             self._release(file)
             raise
@@ -258,7 +256,7 @@ class PooledDisk:
 
     # Opening and closing.
 
-    def _added(self, file: _File, open_it: Callable[[], int]) -> int:
+    def _add(self, file: _File, open_it: Callable[[], int]) -> int:
         """Returns a handle for a new file. Registers its name before the open, to follow a rename meanwhile."""
         assert file.path is not None
         file.pins = 1
@@ -276,7 +274,7 @@ class PooledDisk:
         self._release(file)
         return handle
 
-    def _opened_again(self, file: _File) -> int:
+    def _reopen(self, file: _File) -> int:
         """Opens a pinned file."""
         while (path := file.path) is not None:
             try:
@@ -367,7 +365,7 @@ class PooledDisk:
         for file in files:
             with suppress(OSError):  # a later reader gets FileNotFoundError
                 if file.real is None:
-                    self._opened_again(file)
+                    self._reopen(file)
                 file.is_kept_open = True
         return files
 

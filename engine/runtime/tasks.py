@@ -87,18 +87,18 @@ class BackgroundTasks:
         of: str = "",
     ) -> asyncio.Task[None]:
         """Start a task as `in_background` does."""
-        return self._added(in_background(work, doing, on_failed, of=of))
+        return self._register(in_background(work, doing, on_failed, of=of))
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
         """Start a task as `keep_running` does."""
-        return self._added(keep_running(work, doing, of=of))
+        return self._register(keep_running(work, doing, of=of))
 
     async def finish(self, work: Coroutine[Any, Any, T], doing: str) -> T:
         """Run `work` to its end and return its result. A cancel ends the wait, not the work.
 
         A failure after a cancel is logged and counted, since the task has no waiter left.
         """
-        task = self._added(asyncio.create_task(work))
+        task = self._register(asyncio.create_task(work))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -114,7 +114,7 @@ class BackgroundTasks:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _added(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+    def _register(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -31,7 +31,7 @@ from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.producers.key_window import KeyBudget
-from engine.producers.state_loader import loaded_validator
+from engine.producers.state_loader import load_validator
 from engine.producers.state_transfer import import_state
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
@@ -137,7 +137,7 @@ class DivergenceHandler:
         partition.cut(old_end)
         now_ms, old = self._clock.steady_ms(), partition.validator
         args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
-        rebuilt = partial(loaded_validator, is_replicated=True)
+        rebuilt = partial(load_validator, is_replicated=True)
         validator = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
         validator.counts = old.counts
         validator.keys.window.dropped += old.keys.window.dropped

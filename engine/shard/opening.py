@@ -28,7 +28,7 @@ from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport, open_l
 from engine.log.segment import Segment
 from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
-from engine.producers.state_loader import loaded_validator
+from engine.producers.state_loader import load_validator
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.file_retries import retry_until_files_free
@@ -164,7 +164,7 @@ class Opener:
 
     def _attempt(self, request: OpenRequest, last_shutdown: LastShutdown | None) -> _Opened | _Failed:
         """Raises OSError for too many open files."""
-        located = self._directories.located(request.record, request.number)
+        located = self._directories.locate(request.record, request.number)
         record = request.record
         directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, request.number)
         outcome: _Opened | _Failed
@@ -188,7 +188,7 @@ class Opener:
         if report.truncated_bytes or report.dropped_segments:
             lower_progress(self._disk, directory, opened.log_end)
         is_replicated = request.record.hosted is not None
-        validator = loaded_validator(
+        validator = load_validator(
             self._disk,
             request.name,
             opened,
@@ -201,7 +201,7 @@ class Opener:
 
     def _partition(self, request: OpenRequest, outcome: _Opened | _Failed) -> Partition:
         if isinstance(outcome, _Failed):
-            return self._closed(request, outcome.directory, outcome.error)
+            return self._offline_partition(request, outcome.directory, outcome.error)
         self.report += outcome.report
         if outcome.report.truncated_bytes:
             _log_truncation(request, outcome.last_shutdown, outcome.report, outcome.log)
@@ -227,7 +227,7 @@ class Opener:
         with self._counting:
             self.progress.scanned_bytes += size_bytes
 
-    def _closed(self, request: OpenRequest, directory: str, error: Exception) -> Partition:
+    def _offline_partition(self, request: OpenRequest, directory: str, error: Exception) -> Partition:
         """Returns an offline partition with its old checkpoint."""
         if error is not self._directories.holding(directory).fault:  # which has been logged
             log.error("partition is offline", extra={"partition": request.name, "reason": str(error)})

@@ -387,12 +387,12 @@ def reserve_ports(settings: NodeSettings) -> Iterator[Ports]:
     """Reserve free ports for the node and its shards. Raises StartRefused."""
     with ExitStack() as stack:
 
-        def reserved(port: int) -> int:
+        def reserve(port: int) -> int:
             return stack.enter_context(reserved_port(settings.host, port))
 
         def of_shards(base: int) -> list[int]:
-            return [reserved(base + index if base else 0) for index in range(settings.shards)]
+            return [reserve(base + index if base else 0) for index in range(settings.shards)]
 
-        shared = reserved(settings.port)
+        shared = reserve(settings.port)
         internal = of_shards(settings.internal_port_base) if settings.coordination else []
         yield Ports(shared, of_shards(settings.direct_port_base), internal)

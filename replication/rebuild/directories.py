@@ -51,9 +51,9 @@ def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
         if len(ids) != len(metas):
             raise StartRefused(f"two of {', '.join(data_dirs)} are copies of one directory", hint="give the newest")
         directories = LogDirectories(
-            _opened(disk, firsts[0], identity, FIRST),
+            _open_directory(disk, firsts[0], identity, FIRST),
             [
-                _opened(disk, path, identity, directory_id)
+                _open_directory(disk, path, identity, directory_id)
                 for directory_id, path in ids.items()
                 if directory_id != FIRST
             ],
@@ -103,7 +103,7 @@ def _lock(disk: Disk, path: str) -> Iterator[None]:
         disk.close(handle)
 
 
-def _opened(disk: Disk, path: str, identity: Identity, directory_id: str) -> DataDirectory:
+def _open_directory(disk: Disk, path: str, identity: Identity, directory_id: str) -> DataDirectory:
     return DataDirectory(disk, path, identity, last_shutdown=LastShutdown.CLEAN, directory_id=directory_id)
 
 
@@ -150,7 +150,7 @@ def _record(disk: Disk, file: str) -> TopicRecord | None:
 def _log(
     directories: LogDirectories, record: TopicRecord, number: int, checkpoint: Checkpoint, watermark: int
 ) -> LogInventory:
-    located = directories.located(record, number)
+    located = directories.locate(record, number)
     path = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
     if located.error is not None:
         return LogInventory(high_watermark=watermark, problem=located.error.detail)

@@ -151,8 +151,8 @@ class _Repair:
         else:
             repaired = replace(
                 manifest,
-                folded=tuple(self._mended_reference(ref) for ref in manifest.folded),
-                entries=tuple(self._mended(entry) for entry in manifest.entries),
+                folded=tuple(self._mend_reference(ref) for ref in manifest.folded),
+                entries=tuple(self._mend(entry) for entry in manifest.entries),
             )
             if Kind.MANIFEST_UNREADABLE in kinds:
                 repaired = self._continued(repaired, Action.REBUILD_MANIFEST, _EPOCH_MAX)
@@ -188,7 +188,7 @@ class _Repair:
     def _note(self, action: Action, key: str, detail: str) -> None:
         self._mends.append(Mend(action, key, detail))
 
-    def _mended(self, entry: ManifestEntry) -> ManifestEntry:
+    def _mend(self, entry: ManifestEntry) -> ManifestEntry:
         """Returns the entry, or one that names another object with the same bytes."""
         problem = self._damage.get(entry.key)
         if problem is not None:
@@ -213,7 +213,7 @@ class _Repair:
             if not self._using.is_dry:
                 self._store.put(entry.aux_key, encode_aux(aux))
 
-    def _mended_reference(self, ref: SubManifestRef) -> SubManifestRef:
+    def _mend_reference(self, ref: SubManifestRef) -> SubManifestRef:
         """Returns the reference, or one to a new sub-manifest that has lost or replaced entries."""
         problem = self._damage.get(ref.key)
         if problem is not None:
@@ -221,17 +221,17 @@ class _Repair:
             if folded is None:
                 return ref
             self._note(Action.REBUILD_SUB_MANIFEST, ref.key, f"{ref.entry_count} entries, by their aux objects")
-            return self._stored(folded)
+            return self._store_sub_manifest(folded)
         if not any(_is_within(damage, ref) for damage in self._damage.values()):
             return ref
         try:
             entries = load_sub_manifest(self._store, ref).entries
         except (NoSuchObject, Corrupt, UnsupportedFormat):
             return ref
-        mended = tuple(self._mended(entry) for entry in entries)
-        return ref if mended == entries else self._stored(SubManifest(self._prefix, mended))
+        mended = tuple(self._mend(entry) for entry in entries)
+        return ref if mended == entries else self._store_sub_manifest(SubManifest(self._prefix, mended))
 
-    def _stored(self, sub: SubManifest) -> SubManifestRef:
+    def _store_sub_manifest(self, sub: SubManifest) -> SubManifestRef:
         key = sub_manifest_key(self._prefix, sub.entries[0].base_offset, self._using.new_id())
         data = encode_sub_manifest(sub)
         if not self._using.is_dry:

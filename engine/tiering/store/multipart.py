@@ -58,7 +58,7 @@ class MultipartUploads:
     def put(self, key: str, body: FileSlice, size_bytes: int, nonce: str, *, if_absent: bool) -> None:
         """Upload a file whole, or continue its upload. Raises ObjectExists, StoreUnavailable."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            upload_id = self._resumed(key) or self._begin(key, nonce)
+            upload_id = self._find_upload(key) or self._begin(key, nonce)
             try:
                 if self._checks is None:
                     self._checks = self._rejects_wrong_checksums(key, upload_id)
@@ -117,7 +117,7 @@ class MultipartUploads:
             self._known[key] = upload_id, parsedate_to_datetime(begun["ResponseMetadata"]["HTTPHeaders"]["date"])
         return upload_id
 
-    def _resumed(self, key: str) -> str | None:
+    def _find_upload(self, key: str) -> str | None:
         with self._lock:
             if key in self._known:
                 return self._known[key][0]

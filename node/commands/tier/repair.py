@@ -81,7 +81,7 @@ def repair(
 
     def then(audit: Audit, report: PartitionReport) -> None:
         using = Repairer(audit.examiner, secrets.token_hex, "penstock tier repair", not is_applied, names_orphans)
-        steps = _repaired(using, report)
+        steps = _repair(using, report)
         mends.extend((report, step) for step in steps)
         audit.reports.append(audit.examiner.examine(report.partition) if steps and is_applied else report)
 
@@ -115,7 +115,7 @@ def repair(
         raise Failure(f"{text}; the first: {report.partition.name}: {first.kind.value}: {first.key}")
 
 
-def _repaired(using: Repairer, report: PartitionReport) -> list[Mend]:
+def _repair(using: Repairer, report: PartitionReport) -> list[Mend]:
     """Repair a partition; examine it again after a node has committed. Raises Conflict after several attempts."""
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         try:
