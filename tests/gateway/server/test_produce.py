@@ -28,7 +28,7 @@ from tests.gateway.server.test_head_cache import (
     comparable,
     lines,
     node_of,
-    until_committed,
+    wait_committed,
 )
 from tests.scale.count import SCALE
 from tests.tokens import add_token
@@ -109,14 +109,14 @@ async def over_http2(
         for number, body in enumerate(bodies):
             client.post(target, numbered(headers, number), body)
             if number < 2:
-                await client.until_answered()
-        return await client.until_answered()
+                await client.send_until_answered()
+        return await client.send_until_answered()
     finally:
         client.writer.close()
 
 
 class Http2Client:
-    """A connection of HTTP/2. What `post` makes leaves with `until_answered`, in one write."""
+    """A connection of HTTP/2. What `post` makes leaves with `send_until_answered`, in one write."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -133,7 +133,7 @@ class Http2Client:
         self.h2.send_headers(stream_id, [*pseudo, *own, ("content-length", str(len(body)))])
         self.h2.send_data(stream_id, body, end_stream=True)
 
-    async def until_answered(self) -> list[bytes]:
+    async def send_until_answered(self) -> list[bytes]:
         async with asyncio.timeout(60):
             while self.ended < self.answers.keys():
                 self.writer.write(self.h2.data_to_send())
@@ -180,7 +180,7 @@ async def same_over_both(node: Node, send: Sender, lines: Lines, tokens: Sequenc
                 before_both = records.value, taken.value
                 given = await send(place, target_of(path, query, topic), headers, bodies)
                 await node.server.produce.queue.wait_drained()
-                await until_committed(node, topic)
+                await wait_committed(node, topic)
                 counted = {key: one.count - before.get(key, 0) for key, one in answers.items()}
                 more = records.value - before_both[0], taken.value - before_both[1]
                 kept = sorted(map(str, lines()))
@@ -368,7 +368,7 @@ async def test_requests_of_http2_are_stored_in_their_order_whatever_path_they_ta
                 extra = [(name, f"{value}{number}" if value == "k" else value) for name, value in random.choice(forms)]
                 client.post(TARGET, [*NDJSON, *extra], b"1\n" * random.choice((1, 1, 1, 3000)))
                 number += 1
-            answers = await client.until_answered()
+            answers = await client.send_until_answered()
         offsets = [int(re.findall(rb'"base_offset":(\d+)', answer)[0]) for answer in answers]
         assert offsets == sorted(offsets)
         assert number > short.without_task > 5, short.without_task
