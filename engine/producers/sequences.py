@@ -105,23 +105,23 @@ class Producers:
     """The producers of one partition, least recently used first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, Producer] = OrderedDict()
+        self._by_id: OrderedDict[int, Producer] = OrderedDict()
         self._staged: dict[int, Producer] = {}  # by the plan in progress
         self.forgotten_id_max = ID_MAX  # greatest id that may have written here and is not known; -1: none
 
     def __repr__(self) -> str:
-        return f"Producers({len(self._known)}, noted={len(self._staged)})"
+        return f"Producers({len(self._by_id)}, noted={len(self._staged)})"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_id)
 
     def __getitem__(self, producer_id: int) -> Producer:
         """The state after the plan in progress. Raises KeyError."""
-        return self._staged.get(producer_id) or self._known[producer_id]
+        return self._staged.get(producer_id) or self._by_id[producer_id]
 
     def validate(self, header: Header) -> First | EngineError | None:
         """Judge a batch; None accepts it. The cases are those of the file's head."""
-        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
+        producer = self._staged.get(header.producer_id) or self._by_id.get(header.producer_id)
         if producer is None:
             is_new = header.producer_id > self.forgotten_id_max
             return _gap(header, 0, _NOTHING_YET) if is_new and header.base_sequence else None
@@ -134,7 +134,7 @@ class Producers:
 
     def stage(self, header: Header, base_offset: int, now_ms: int) -> Producer:
         """Note an accepted batch of the plan, at this offset."""
-        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
+        producer = self._staged.get(header.producer_id) or self._by_id.get(header.producer_id)
         self._staged[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
@@ -149,7 +149,7 @@ class Producers:
             if type(entry) is not SequenceEntry:
                 continue
             producer_id, epoch, sequence, latest_ms = entry
-            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._known.get(producer_id)
+            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._by_id.get(producer_id)
             offset = base_offset + first
             fields = (sequence, (sequence + count - 1) % _SEQUENCES, offset, latest_ms)
             if producer is None:
@@ -175,7 +175,7 @@ class Producers:
 
     def commit_all(self, staged: Iterable[StagedRequest], producers_max: int) -> None:
         """Apply noted batches, in their order: these are their producers from now on, as the latest ones used."""
-        producers = self._known
+        producers = self._by_id
         for _, producer_id, producer in staged:
             producers[producer_id] = producer
             producers.move_to_end(producer_id)
@@ -188,7 +188,7 @@ class Producers:
 
     def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
         """Apply a batch of the log; never rejects one."""
-        after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
+        after = _after(self._by_id.get(header.producer_id), header, header.base_offset, now_ms)
         self.commit(header.producer_id, after, producers_max)
 
     def replay_request(
@@ -197,27 +197,27 @@ class Producers:
         """Apply a sequenced request of a batch of the log that several requests share."""
         producer_id, epoch, sequence, latest_ms = entry
         fields = (sequence, (sequence + record_count - 1) % _SEQUENCES, base_offset, latest_ms)
-        after = _continued(self._known.get(producer_id), epoch, fields, record_count, now_ms)
+        after = _continued(self._by_id.get(producer_id), epoch, fields, record_count, now_ms)
         self.commit(producer_id, after, producers_max)
 
     def expire(self, before_ms: int) -> None:
         """Drop producers last used before a time; with many the next call continues."""
-        for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
-            producer_id = next(iter(self._known))
-            if self._known[producer_id].used_ms >= before_ms:
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._by_id))):
+            producer_id = next(iter(self._by_id))
+            if self._by_id[producer_id].used_ms >= before_ms:
                 return
             self._forget(producer_id)
 
     def _forget(self, producer_id: int) -> None:
-        del self._known[producer_id]
+        del self._by_id[producer_id]
         self.forgotten_id_max = max(self.forgotten_id_max, producer_id)
 
     def ids(self) -> Iterable[int]:
-        return self._known.keys()
+        return self._by_id.keys()
 
     def items(self) -> list[tuple[int, Producer]]:
         """Return the applied state, least recently used first; costs a reference each."""
-        return list(self._known.items())
+        return list(self._by_id.items())
 
 
 def following(last_sequence: int) -> int:

@@ -91,26 +91,26 @@ class Sources:
     """The sources of one partition, least recently used first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Source] = OrderedDict()
+        self._by_hash: OrderedDict[bytes, Source] = OrderedDict()
         self._staged: list[_Staged] = []  # by the plan in progress, in its order
         self._noted: dict[bytes, Source] = {}  # and what it makes of each source
 
     def __repr__(self) -> str:
-        return f"Sources({len(self._known)}, noted={len(self._staged)})"
+        return f"Sources({len(self._by_hash)}, noted={len(self._staged)})"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_hash)
 
     def find(self, source_hash: bytes) -> Source | None:
         """Return the applied state of a source."""
-        return self._known.get(source_hash)
+        return self._by_hash.get(source_hash)
 
     def validate(self, entry: SourceEntry) -> tuple[SourceBatch, int | None] | None:
         """Judge a batch; None accepts it.
 
         Else returns the stored batch of the same range and None, or the latest batch and its last position.
         """
-        source = self._noted.get(entry.source_hash) or self._known.get(entry.source_hash)
+        source = self._noted.get(entry.source_hash) or self._by_hash.get(entry.source_hash)
         if source is None or entry.first > source.position:
             return None
         same = source.find(entry.first, entry.last)
@@ -118,7 +118,7 @@ class Sources:
 
     def stage(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int) -> None:
         """Note an accepted batch of the plan, at this offset."""
-        source = self._noted.get(entry.source_hash) or self._known.get(entry.source_hash)
+        source = self._noted.get(entry.source_hash) or self._by_hash.get(entry.source_hash)
         self._noted[entry.source_hash] = after = _after(source, entry, base_offset, record_count, now_ms)
         self._staged.append(_Staged(base_offset, entry.source_hash, after))
 
@@ -141,7 +141,7 @@ class Sources:
 
     def replay(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int, sources_max: int) -> None:
         """Apply a batch of the log; never rejects one."""
-        after = _after(self._known.get(entry.source_hash), entry, base_offset, record_count, now_ms)
+        after = _after(self._by_hash.get(entry.source_hash), entry, base_offset, record_count, now_ms)
         self._apply(entry.source_hash, after, sources_max)
 
     def restore(self, items: Iterable[tuple[bytes, Source]], sources_max: int, now_ms: int) -> None:
@@ -151,21 +151,21 @@ class Sources:
 
     def expire(self, before_ms: int) -> None:
         """Drop sources last used before a time; with many the next call continues."""
-        for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
-            source_hash = next(iter(self._known))
-            if self._known[source_hash].used_ms >= before_ms:
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._by_hash))):
+            source_hash = next(iter(self._by_hash))
+            if self._by_hash[source_hash].used_ms >= before_ms:
                 return
-            del self._known[source_hash]
+            del self._by_hash[source_hash]
 
     def items(self) -> list[tuple[bytes, Source]]:
         """Return the applied state, least recently used first; costs a reference each."""
-        return list(self._known.items())
+        return list(self._by_hash.items())
 
     def _apply(self, source_hash: bytes, source: Source, sources_max: int) -> None:
-        self._known[source_hash] = source
-        self._known.move_to_end(source_hash)
-        while len(self._known) > sources_max:
-            self._known.popitem(last=False)
+        self._by_hash[source_hash] = source
+        self._by_hash.move_to_end(source_hash)
+        while len(self._by_hash) > sources_max:
+            self._by_hash.popitem(last=False)
 
 
 def source_hash(name: str) -> bytes:

@@ -80,7 +80,7 @@ class ClusterMember:
         new_id: Callable[[], str],
     ) -> None:
         self._settings = settings
-        self._own = own_node
+        self._own_node = own_node
         self._internal_ports = internal_ports
         self._executor = executor
         self._new_id = new_id
@@ -151,10 +151,10 @@ class ClusterMember:
             await self._acquire_identity(first, catalog)
         if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_shutdown, self._new_id)
-            self._own.registration_state = await self._in_thread(load)
+            self._own_node.registration_state = await self._in_thread(load)
         self._processes = processes
         agent = self._agent
-        self._topics = TopicSync(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
+        self._topics = TopicSync(catalog, agent.view, self._own_node.node_id, processes, agent.is_deleted)
 
     async def _acquire_identity(self, first: DataDirectory, catalog: Catalog) -> None:
         """Take the cluster of the directory, or start its import. Raises StartRefused."""
@@ -189,13 +189,14 @@ class ClusterMember:
         if self._import is not None:
             await self.import_standalone(self._import, epochs)
         assert self._directories is not None
-        directory_id = self._own.registration_state.directory_id
-        self._own.starts = await self._sessions.load_start_counters(self._directories, directory_id)
+        directory_id = self._own_node.registration_state.directory_id
+        self._own_node.starts = await self._sessions.load_start_counters(self._directories, directory_id)
         agent = self._agent
         await agent.start(epochs)
         if not self._settings.is_embedded:
             self._silence.start()
-        await agent.wait_in_view(lambda: self._own.node_id in agent.view.nodes)  # its first topic may need this node
+        # its first topic may need this node
+        await agent.wait_in_view(lambda: self._own_node.node_id in agent.view.nodes)
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
 
@@ -204,8 +205,8 @@ class ClusterMember:
         assert self._identity is not None
         cluster_id = self._identity.cluster_id
         try:
-            self._own.registration_state = await pending.finish(
-                epochs, self._new_id(), self._own.save_registration_state
+            self._own_node.registration_state = await pending.finish(
+                epochs, self._new_id(), self._own_node.save_registration_state
             )
             await self._agent.join_cluster(cluster_id, cluster_id)
         except EngineError as error:
@@ -355,8 +356,8 @@ class ClusterMember:
         partitions_in: dict[str, set[str]] = {}
         for topic_id, number, _, directory_id, _ in rows:
             partitions_in.setdefault(directory_id, set()).add(partition_name(topic_id, number))
-        self._own.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
-        self._own.partitions_in = {directory_id: frozenset(names) for directory_id, names in partitions_in.items()}
+        self._own_node.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
+        self._own_node.partitions_in = {directory_id: frozenset(names) for directory_id, names in partitions_in.items()}
         return {(topic_id, number): epoch for topic_id, number, epoch, *_ in rows}
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:

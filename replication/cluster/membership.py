@@ -96,7 +96,7 @@ class Membership:
 
     def __init__(self, session: Session, own_node: OwnNode, new_id: Callable[[], str], wait_s: float) -> None:
         self._session = session
-        self._own = own_node
+        self._own_node = own_node
         self._new_id = new_id
         self._wait_s = wait_s
         self._key = node_key(own_node.node_id)
@@ -116,7 +116,7 @@ class Membership:
         """Register the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
         self._is_leaving, self._offline = is_leaving, offline
         self._nonce = self._new_id()
-        own_node = self._own
+        own_node = self._own_node
         while True:
             counted = await self._count_start()
             operations = [*counted, *await self._replace_stale(), Create(self._key, self._value(), is_ephemeral=True)]
@@ -141,7 +141,7 @@ class Membership:
 
         Raises Fenced, SessionLost, CommitUnknown, OSError of the disk.
         """
-        while self._own.starts is not None:
+        while self._own_node.starts is not None:
             try:
                 if operations := await self._count_start():
                     await self._session.commit(*operations)
@@ -151,7 +151,7 @@ class Membership:
 
     async def advance_forever(self) -> None:
         """Advance until the session ends. Raises Fenced."""
-        while self._own.starts is not None:
+        while self._own_node.starts is not None:
             await asyncio.sleep(ADVANCE_S)
             try:
                 await self.advance()
@@ -162,7 +162,7 @@ class Membership:
 
     async def _count_start(self) -> list[Operation]:
         """Count on the disks; return what the store must be given. Condemns directories that are older copies."""
-        starts, key = self._own.starts, starts_key(self._own.node_id)
+        starts, key = self._own_node.starts, starts_key(self._own_node.node_id)
         if starts is None:
             return []
         counter = await self._session.get(key)
@@ -173,7 +173,7 @@ class Membership:
             await self._condemn(starts, stored, older)
             counter = await self._session.get(key)  # it may have waited
             stored = None if counter is None else starts_from_bytes(key, counter.value)
-        own_node = self._own
+        own_node = self._own_node
         own_node.log_from = starts.log_from(own_node.partitions_in) | own_node.log_from
         own_node.intact_from = starts.intact_from(
             {directory_id: has - own_node.unopened for directory_id, has in own_node.partitions_in.items()}, stored
@@ -189,7 +189,7 @@ class Membership:
 
         A directory that the rebuild did not see is refused: its replicas would count as moved. Raises StartRefused.
         """
-        own_node, cluster = self._own, await self._session.get(CLUSTER)
+        own_node, cluster = self._own_node, await self._session.get(CLUSTER)
         if cluster is None or not identity_from_bytes(CLUSTER, cluster.value).is_rebuilt or own_node.has_registered:
             return
         state = own_node.registration_state
@@ -207,7 +207,7 @@ class Membership:
 
     async def _condemn(self, starts: StartCounters, stored: StoredStarts | None, older: set[str]) -> None:
         """Trust older directories since the next registration only, once no process with a newer copy is registered."""
-        own_node = self._own
+        own_node = self._own_node
         if own_node.has_registered:
             raise Fenced(
                 f"another process runs as node {own_node.node_id} with a copy of this node's data directory",
@@ -252,7 +252,7 @@ class Membership:
 
         A process at another address may be alive, and have a copy of this directory.
         """
-        own_node, registration = self._own, await self._session.get(self._key)
+        own_node, registration = self._own_node, await self._session.get(self._key)
         if registration is None:
             return []
         other = node_from_bytes(self._key, registration.value, registration.created)
@@ -264,7 +264,7 @@ class Membership:
 
     async def _wait_until_expired(self) -> None:
         """Wait for the end of this node's registration by another process. Raises StartRefused if it does not end."""
-        deadline, own_node = asyncio.get_running_loop().time() + self._wait_s, self._own
+        deadline, own_node = asyncio.get_running_loop().time() + self._wait_s, self._own_node
         while (registration := await self._session.get(self._key)) is not None:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -286,12 +286,12 @@ class Membership:
 
     async def _save_registration_state(self, now: RegistrationState) -> None:
         """Writes only changes: the disk may be full, and a reconnect changes nothing."""
-        if now != self._own.registration_state:
-            await self._own.save_registration_state(now)
-            self._own.registration_state = now
+        if now != self._own_node.registration_state:
+            await self._own_node.save_registration_state(now)
+            self._own_node.registration_state = now
 
     def _value(self) -> bytes:
-        own_node, state, log_from = self._own, self._own.registration_state, self._own.log_from
+        own_node, state, log_from = self._own_node, self._own_node.registration_state, self._own_node.log_from
         intact_from = own_node.intact_from if len(own_node.intact_from) <= LISTED_MAX else {}
         disk_from, survives_from = state.disk_from, state.survives_from
         if len(log_from) > LISTED_MAX:

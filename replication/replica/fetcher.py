@@ -92,7 +92,7 @@ class Fetcher:
         new_session: Callable[[], str],
     ) -> None:
         self._exchange = exchange
-        self._own = own_member
+        self._own_member = own_member
         self._shard = shard
         self._limits = limits
         self._new_session = new_session
@@ -106,7 +106,7 @@ class Fetcher:
         self._next: asyncio.Future[Buffer] | None = None  # the answer to the round after the one that is held
         self._is_held = self._is_stopping = False
         self._interruption: asyncio.TimerHandle | None = None
-        self._wanted = asyncio.Event()
+        self._fetch_due = asyncio.Event()
         self._task = keep_running(self._run, "fetching from a leader")
         self._can_be_ended = True
         self.rounds = 0
@@ -153,7 +153,7 @@ class Fetcher:
         """Send a round for this partition at once, even if one is held."""
         if key in self._followed:
             self._changed[key] = None
-            self._wanted.set()
+            self._fetch_due.set()
             self._interrupt_soon()
 
     def _interrupt_soon(self) -> None:
@@ -162,7 +162,7 @@ class Fetcher:
 
     def _interrupt(self) -> None:
         self._interruption = None
-        if self._is_held and self._next is None and self._own() is not None and not self._is_stopping:
+        if self._is_held and self._next is None and self._own_member() is not None and not self._is_stopping:
             self._next = start_task(self._exchange(self._request()))
 
     async def _run(self) -> None:
@@ -190,9 +190,9 @@ class Fetcher:
 
     async def _fetch_forever(self) -> None:
         while not self._is_stopping:
-            if self._next is None and (not self._followed or self._own() is None):
-                self._wanted.clear()
-                await self._wanted.wait()
+            if self._next is None and (not self._followed or self._own_member() is None):
+                self._fetch_due.clear()
+                await self._fetch_due.wait()
                 continue
             begun: Awaitable[Buffer]
             if self._next is not None:
@@ -209,7 +209,7 @@ class Fetcher:
 
     def _request(self) -> bytes:
         """Encode the next round. Its changes count as sent: if it does not arrive, the session ends."""
-        member = self._own()
+        member = self._own_member()
         assert member is not None
         is_full = not self._session
         if is_full:
@@ -270,7 +270,7 @@ class Fetcher:
         ]
         self._taken = session_epoch
         self._requeue_prefetched()
-        if self._next is None and self._own() is not None and not self._is_stopping:
+        if self._next is None and self._own_member() is not None and not self._is_stopping:
             self._prefetch(work)
         if len(work) == 1:
             await self._apply(work[0])

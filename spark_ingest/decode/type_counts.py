@@ -54,12 +54,12 @@ class Mixed(NamedTuple):
 class TypeCounts:
     """The types of the values of one member, and of its members."""
 
-    __slots__ = ("_counts", "_elements", "_first", "_is_map", "_is_settled", "_known", "_members")
+    __slots__ = ("_counts", "_elements", "_first", "_is_map", "_is_settled", "_members", "_settled")
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, object] = {}
-        self._known: Type = "null"
+        self._settled: Type = "null"
         self._elements: Type = "null"
         self._members: dict[str, TypeCounts] = {}
         self._is_map = False
@@ -70,8 +70,8 @@ class TypeCounts:
         if kind == "null":
             return
         name = kind if isinstance(kind, str) else kind[0]
-        if isinstance(self._known, str) and self._known in _POOLED:
-            name = _POOLED[self._known].get(name, name)
+        if isinstance(self._settled, str) and self._settled in _POOLED:
+            name = _POOLED[self._settled].get(name, name)
         self._counts[name] += 1
         self._is_settled = False
         self._first.setdefault(name, origin)
@@ -83,7 +83,7 @@ class TypeCounts:
 
     def add_known(self, count: int) -> None:
         """Counts values of the type that `settle` returned; members of structs count by themselves."""
-        kind = self._known if isinstance(self._known, str) else self._known[0]
+        kind = self._settled if isinstance(self._settled, str) else self._settled[0]
         if count:
             self._counts[_POOLED.get(kind, {}).get(kind, kind)] += count
 
@@ -93,15 +93,15 @@ class TypeCounts:
     def settle(self) -> Type:
         """Returns the type that holds all values so far, after a block."""
         if self._is_settled:
-            return self._known
+            return self._settled
         self._is_settled = True
         if self._counts["struct"] and not self._is_map:
             inner: Members = [[name, member.settle()] for name, member in self._members.items()]
             self._is_map = len(inner) > NESTED_MEMBERS_MAX or leaves(inner) > LEAVES_MAX  # its names have no end
             if self._is_map:
                 self._members.clear()
-        self._known = merge_all(self._type_of(name) for name, count in self._counts.items() if count)
-        return self._known
+        self._settled = merge_all(self._type_of(name) for name, count in self._counts.items() if count)
+        return self._settled
 
     def _type_of(self, name: str) -> Type:
         if name == "array":
@@ -110,7 +110,7 @@ class TypeCounts:
             return (
                 "json"
                 if self._is_map
-                else ["struct", [[name, member._known] for name, member in self._members.items()]]
+                else ["struct", [[name, member._settled] for name, member in self._members.items()]]
             )
         return "double" if name == _NUMBER else name
 

@@ -28,7 +28,7 @@ class Shape:
     def __init__(self, tree: Any) -> None:
         self._named = named_types(tree)
         self._open: set[str] = set()
-        self._known: dict[str, tuple[int, int]] = {}
+        self._by_name: dict[str, tuple[int, int]] = {}
         self.is_recursive = self.has_empty_items = False
         self._bytes_of_byte = PRIMITIVE_BYTES
         _, self._own_bytes = self._visit(tree)
@@ -80,9 +80,9 @@ class Shape:
             return (0, 0) if name in self._open else (1, PRIMITIVE_BYTES)
         if "fields" not in record:
             return self._visit(record) if record.get("type") == "fixed" else (1, PRIMITIVE_BYTES)
-        if name not in self._known:
+        if name not in self._by_name:
             self._open.add(name)
             bounds = [self._visit(field["type"]) for field in record["fields"]]
             self._open.discard(name)
-            self._known[name] = sum(bound for bound, _ in bounds), CONTAINER_BYTES + sum(bound for _, bound in bounds)
-        return self._known[name]
+            self._by_name[name] = sum(bound for bound, _ in bounds), CONTAINER_BYTES + sum(bound for _, bound in bounds)
+        return self._by_name[name]

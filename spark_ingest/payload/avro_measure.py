@@ -25,7 +25,7 @@ class Measure:
     def __init__(self, tree: Any) -> None:
         """Raises ValueError for a schema with unknown types."""
         self._named = avro_bounds.named_types(tree)
-        self._known: dict[str, _Part] = {}
+        self._by_name: dict[str, _Part] = {}
         self._part = self._of(tree)
 
     def end_of(self, data: bytes) -> int:
@@ -60,19 +60,19 @@ class Measure:
         raise ValueError(f"unknown type {kind!r:.100}")
 
     def _of_name(self, name: str) -> _Part:
-        if name not in self._known:
+        if name not in self._by_name:
             match self._named.get(name):
                 case {"type": "fixed", "size": size}:
-                    self._known[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
+                    self._by_name[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
                 case {"type": "enum"}:
-                    self._known[name] = _NUMBER
+                    self._by_name[name] = _NUMBER
                 case {"fields": fields}:
                     record = _Record()
-                    self._known[name] = record  # for a type within itself
-                    self._known[name] = record.completed([self._of(field["type"]) for field in fields])
+                    self._by_name[name] = record  # for a type within itself
+                    self._by_name[name] = record.completed([self._of(field["type"]) for field in fields])
                 case _:
                     raise ValueError(f"unknown type {name!r:.100}")
-        return self._known[name]
+        return self._by_name[name]
 
 
 class _Place:

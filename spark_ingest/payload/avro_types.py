@@ -40,7 +40,7 @@ class AvroTypes:
 
     def __init__(self, tree: Any) -> None:
         self._named: dict[str, Any] = dict(tree.get("__named_schemas", {})) if isinstance(tree, dict) else {}
-        self._known: dict[tuple[str, int], Type] = {}
+        self._by_name: dict[tuple[str, int], Type] = {}
         self._open: set[str] = set()
         self._tree = tree
 
@@ -82,8 +82,8 @@ class AvroTypes:
             return self._of(named, depth)
         if name in self._open or depth >= DEPTH_MAX:
             return "null" if name in self._open else "json"
-        if (name, depth) not in self._known:
+        if (name, depth) not in self._by_name:
             self._open.add(name)
-            self._known[name, depth] = struct(self._members(named["fields"], depth + 1))
+            self._by_name[name, depth] = struct(self._members(named["fields"], depth + 1))
             self._open.discard(name)
-        return self._known[name, depth]
+        return self._by_name[name, depth]

@@ -164,7 +164,7 @@ class _Types:
     """Makes the types of the fields of messages."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Type] = {}
+        self._by_name: dict[tuple[str, int], Type] = {}
         self._open: set[str] = set()
 
     def members(self, kind: Descriptor, depth: int = 0) -> Members:
@@ -188,9 +188,9 @@ class _Types:
             return _TYPES_OF_OWN.get(kind.full_name.removeprefix(_OWN_JSON), "null")
         if kind.full_name in self._open or depth >= DEPTH_MAX:
             return "null" if kind.full_name in self._open else "json"
-        if (kind.full_name, depth) not in self._known:
-            self._known[kind.full_name, depth] = struct(self.members(kind, depth))
-        return self._known[kind.full_name, depth]
+        if (kind.full_name, depth) not in self._by_name:
+            self._by_name[kind.full_name, depth] = struct(self.members(kind, depth))
+        return self._by_name[kind.full_name, depth]
 
 
 def _key(key: object) -> object:

@@ -75,7 +75,7 @@ class _Examination:
         self._partition = partition
         self._listing = listing
         self._named: set[str] = set()
-        self._kept: set[str] = set()  # of the oldest root, which readers may still hold
+        self._held_keys: set[str] = set()  # of the oldest root, which readers may still hold
         self._findings: list[Finding] = []
 
     def report(self) -> PartitionReport:
@@ -207,13 +207,13 @@ class _Examination:
         self._findings += [Finding(Kind.OLD_MANIFEST, key, "superseded more than a day ago") for key in sorted(expired)]
 
     def _keep(self, root: Manifest) -> None:
-        self._kept |= {ref.key for ref in root.folded}
+        self._held_keys |= {ref.key for ref in root.folded}
         for entry in root.entries:
-            self._kept |= {entry.key, entry.aux_key}
+            self._held_keys |= {entry.key, entry.aux_key}
         for ref in root.folded:
             if ref.key not in self._named:
                 for entry in load_sub_manifest(self._store, ref).entries:
-                    self._kept |= {entry.key, entry.aux_key}
+                    self._held_keys |= {entry.key, entry.aux_key}
 
     def _check_unnamed(self, manifest: Manifest | None) -> list[ObjectInfo]:
         """Notes the objects that no kept manifest names, and returns them."""
@@ -222,7 +222,7 @@ class _Examination:
         listing, unnamed = self._listing, []
         is_complete = not any(finding.kind in _HIDES_NAMES for finding in self._findings)
         for info in (*listing.segments.values(), *listing.aux.values(), *listing.sub_manifests.values()):
-            if info.key in self._named or info.key in self._kept:
+            if info.key in self._named or info.key in self._held_keys:
                 continue
             offset = base_offset_of(manifest.prefix, info.key)
             assert offset is not None

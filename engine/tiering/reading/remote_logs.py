@@ -30,10 +30,10 @@ class RemoteLogs:
         self._store = store
         self._directory = directory
         self._executor = executor
-        self._place = os.path.join(directory.path, paths.TIER_CACHE)
+        self._cache_path = os.path.join(directory.path, paths.TIER_CACHE)
         self._is_first = directory.part in (None, 0)
         disk = PooledDisk(RealDisk(), files_max=1)  # its handles stay safe when a read meets the end of the process
-        self._path = os.path.join(self._place, paths.TIER_CACHE_BLOCKS)
+        self._path = os.path.join(self._cache_path, paths.TIER_CACHE_BLOCKS)
         self._cache = BlockCache(BlockFile(disk, self._path, cache_bytes_max), executor)
         self._logs: dict[tuple[str, int], RemoteLog] = {}
 
@@ -65,7 +65,7 @@ class RemoteLogs:
 
     async def start(self) -> None:
         if self._is_first:
-            await remove_copies(self._place)
+            await remove_copies(self._cache_path)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._cache.open)
 
     async def stop(self) -> None:

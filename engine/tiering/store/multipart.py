@@ -47,7 +47,7 @@ class MultipartUploads:
         self._pause = pause
         self._nonce_name = nonce_name
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[str, datetime]] = {}  # by key; some servers list only the uploads of a whole key
+        self._begun: dict[str, tuple[str, datetime]] = {}  # by key; some servers list only the uploads of a whole key
         self._checks: bool | None = None
 
     @property
@@ -89,7 +89,7 @@ class MultipartUploads:
                 seen.add(upload["UploadId"])
                 yield upload["Key"], upload["UploadId"], upload["Initiated"]
         with self._lock:
-            own_uploads = [*self._known.items()]
+            own_uploads = [*self._begun.items()]
         for key, (upload_id, began) in own_uploads:
             if key.startswith(prefix) and upload_id not in seen:
                 yield key, upload_id, began
@@ -114,18 +114,18 @@ class MultipartUploads:
         )
         upload_id: str = begun["UploadId"]
         with self._lock:
-            self._known[key] = upload_id, parsedate_to_datetime(begun["ResponseMetadata"]["HTTPHeaders"]["date"])
+            self._begun[key] = upload_id, parsedate_to_datetime(begun["ResponseMetadata"]["HTTPHeaders"]["date"])
         return upload_id
 
     def _find_upload(self, key: str) -> str | None:
         with self._lock:
-            if key in self._known:
-                return self._known[key][0]
+            if key in self._begun:
+                return self._begun[key][0]
         return next((upload_id for key_of_upload, upload_id, _ in self.unfinished(key) if key_of_upload == key), None)
 
     def _forget(self, key: str) -> None:
         with self._lock:
-            self._known.pop(key, None)
+            self._begun.pop(key, None)
 
     def _send_missing(self, key: str, upload_id: str, body: FileSlice, size_bytes: int) -> list[dict[str, Any]]:
         """Send the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
