@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     why: str
 
     def check(self, value: object) -> object:
-        """Return the value if it is allowed. Raises InvalidConfig with the allowed values otherwise."""
+        """Returns the value if it is allowed. Raises InvalidConfig with the allowed values otherwise."""
         if value is None and self.optional:
             return None
         if isinstance(self.default, bool):
@@ -73,14 +73,14 @@ def setting(
 
 
 def rules(settings: type) -> Iterator[Rule]:
-    """Yield the rule of each setting, in the order of declaration."""
+    """Yields the rule of each setting, in the order of declaration."""
     for field in dataclasses.fields(settings):
         if field.metadata:
             yield Rule(field.name, field.default, **field.metadata)
 
 
 def checked(settings: type, given: Mapping[str, object]) -> dict[str, object]:
-    """Return the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
+    """Returns the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
     rules_by_name = {rule.name: rule for rule in rules(settings)}
     unknown = sorted(given.keys() - rules_by_name.keys())
     if unknown:
@@ -330,7 +330,7 @@ TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
 
 
 def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
-    """Return the effective settings of a topic. Raises InvalidConfig."""
+    """Returns the effective settings of a topic. Raises InvalidConfig."""
     settings = TopicSettings(**checked(TopicSettings, overrides))  # type: ignore[arg-type]
     if settings.batch_bytes_max > settings.segment_bytes:
         settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))

@@ -84,7 +84,7 @@ class LogStartAdvancer:
                 await self._save_state_below(partition, bounds.local)
 
     async def _save_state_below(self, partition: Partition, below: int) -> bool:
-        """Save the state of the records that go; returns False if the disk is too full, even for a spare file.
+        """Saves the state of the records that go; returns False if the disk is too full, even for a spare file.
 
         The snapshot of a roll may have failed, or contain uncommitted records that may be truncated.
         """
@@ -110,7 +110,7 @@ class LogStartAdvancer:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def drop(self, partition: Partition) -> None:
-        """Drop the state of a deleted partition, whose files are removed too."""
+        """Drops the state of a deleted partition, whose files are removed too."""
         for segment in self._to_delete.pop(partition, []):
             segment.mark_deleted()
 

@@ -64,7 +64,7 @@ class Quarantine:
         return f"Quarantine(scrubbed_bytes={self.scrubbed_bytes}, found={self.damaged_found}, repaired={self.repaired})"
 
     async def examine(self, partition: Partition, segment: Segment) -> None:
-        """Examine a segment in which a read found bad bytes. The damage is noted when this returns.
+        """Examines a segment in which a read found bad bytes. The damage is noted when this returns.
 
         Concurrent calls share one examination.
         """
@@ -76,7 +76,7 @@ class Quarantine:
         await asyncio.shield(task)
 
     async def record(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
-        """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
+        """Stores the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
         if segment is None or segment.is_being_replaced or partition.offline is not None:
@@ -90,7 +90,7 @@ class Quarantine:
         return True
 
     async def repair(self, partition: Partition, base_offset: int, path: str) -> bool:
-        """Replace a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
+        """Replaces a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
         await self._save_foreign_batches(partition, base_offset, path)
         async with partition.segments_lock:
             segment = _sealed_segment(partition, base_offset)
@@ -219,7 +219,7 @@ class LocalPartition:
 
 
 def sealed_files(partition: Partition) -> list[SealedFile]:
-    """Return a partition's sealed segments that are durable; none while it is offline."""
+    """Returns a partition's sealed segments that are durable; none while it is offline."""
     if partition.offline is not None:
         return []
     sealed = partition.log.segments[:-1]

@@ -64,13 +64,13 @@ class Sealer:
         task.add_done_callback(lambda task: self._on_saved(partition, segments, task))
 
     async def wait_saved(self, partition: Partition) -> None:
-        """Wait until no save of a partition is in progress."""
+        """Waits until no save of a partition is in progress."""
         while tasks := self._saving.get(partition):
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # tasks that wait for the same end run first
 
     def stop(self) -> None:
-        """Stop waiting for segments to be committed."""
+        """Stops waiting for segments to be committed."""
         self._is_stopping = True
 
     def _on_saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:

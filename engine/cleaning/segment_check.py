@@ -54,7 +54,7 @@ def sealed_file(segment: Segment) -> SealedFile:
 
 
 def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None = None) -> Finding:
-    """Examine a file by the cases above. Calls `pace` with all bytes read. Raises OSError.
+    """Examines a file by the cases above. Calls `pace` with all bytes read. Raises OSError.
 
     `written` is the checksum of the valid batches that this process wrote, if it wrote the whole file. A file that
     matches it needs no check of each batch.

@@ -31,7 +31,7 @@ class Compacted(NamedTuple):
 def compact_batch(
     batch: memoryview, header: Header, latest: LatestOffsets, tombstones_expired_below: int, *, keeps_producers: bool
 ) -> Compacted:
-    """Drop the records that have a later one of their key, and expired tombstones. An undecodable batch stays.
+    """Drops the records that have a later one of their key, and expired tombstones. An undecodable batch stays.
 
     `keeps_producers`: a retry of this batch may still come, so its producer or its idempotency key must be found.
     """

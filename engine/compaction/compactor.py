@@ -36,13 +36,13 @@ class CompactedPartition(Protocol):
     def settings(self) -> TopicSettings: ...
 
     async def log_files(self) -> tuple[LogFiles, Progress]:
-        """Return its sealed segments, and how far it is compacted. Raises EngineError, OSError."""
+        """Returns its sealed segments, and how far it is compacted. Raises EngineError, OSError."""
 
     async def replace(self, new: NewSegment) -> bool:
-        """Put a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
+        """Puts a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
 
     async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
-        """Save that it is compacted below `end` by now, and has no tombstones below `expired_below`.
+        """Saves that it is compacted below `end` by now, and has no tombstones below `expired_below`.
 
         No-op if it was truncated since that generation. Raises EngineError, OSError.
         """

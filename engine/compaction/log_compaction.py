@@ -52,7 +52,7 @@ class NewSegment:
 def latest_offsets(
     disk: Disk, plan: CompactionPlan, memory_bytes: int, hash_key: bytes, pace: Pace
 ) -> tuple[LatestOffsets, int]:
-    """Return the last offset of each key in the dirty segments, and the end of the records that were read.
+    """Returns the last offset of each key in the dirty segments, and the end of the records that were read.
 
     Stops before the batch that does not fit into the memory; the first one always fits. Raises Corrupt, OSError.
     """
@@ -96,7 +96,7 @@ class SegmentCopier:
         return f"SegmentCopier({self._directory}, {self._latest})"
 
     def copy(self, group: tuple[SegmentFile, ...]) -> NewSegment | None:
-        """Write the new file of a group, durably. None, and no file, if it would be the same.
+        """Writes the new file of a group, durably. None, and no file, if it would be the same.
 
         Raises Corrupt, InvalidBatch, OSError.
         """
@@ -177,7 +177,7 @@ class _Output:
 
 
 def _batches(disk: Disk, segment: SegmentFile, pace: Pace) -> Iterator[tuple[memoryview, Header]]:
-    """Yield the batches of a segment file; checks them, their chain, and that the file is the sealed one.
+    """Yields the batches of a segment file; checks them, their chain, and that the file is the sealed one.
 
     Raises Corrupt at the end for a file whose checksum is another: its batches may be of another log.
     """

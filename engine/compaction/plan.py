@@ -64,7 +64,7 @@ class CompactionPlan:
 def plan_compaction(
     files: LogFiles, progress: Progress, settings: TopicSettings
 ) -> CompactionPlan | Uncleanable | None:
-    """Return what is to be compacted now; None if nothing is due."""
+    """Returns what is to be compacted now; None if nothing is due."""
     ready = [
         segment for segment in files.sealed if files.now_ms - segment.last_append_ms >= settings.min_compaction_lag_ms
     ]
@@ -105,7 +105,7 @@ def _is_due(
 
 
 def grouped(sealed: Sequence[SegmentFile], segment_bytes: int) -> list[tuple[SegmentFile, ...]]:
-    """Return runs of neighbouring segments, each no larger together than one segment may be (Kafka's grouping)."""
+    """Returns runs of neighbouring segments, each no larger together than one segment may be (Kafka's grouping)."""
     groups: list[list[SegmentFile]] = []
     size_bytes = 0
     for segment in sealed:

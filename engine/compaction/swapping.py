@@ -51,7 +51,7 @@ log = logging.getLogger("penstock.engine")
 
 
 def own_compacted_end(partition: Partition) -> int:
-    """Return how far the only replica is compacted."""
+    """Returns how far the only replica is compacted."""
     return partition.compacted_end
 
 
@@ -80,15 +80,15 @@ class SegmentSwapper:
         return f"SegmentSwapper(removed={self.removed_records}, freed_bytes={self.freed_bytes})"
 
     def stop(self) -> None:
-        """Begin no further work: the worker may ask until it has stopped too."""
+        """Begins no further work: the worker may ask until it has stopped too."""
         self._is_stopped = True
 
     async def wait_ended(self) -> None:
-        """Wait for the swaps in progress."""
+        """Waits for the swaps in progress."""
         await self._background.wait_ended()
 
     async def files(self, partition: Partition) -> LogFiles:
-        """Return the sealed segments of a partition, as far as they may be replaced: a round begins.
+        """Returns the sealed segments of a partition, as far as they may be replaced: a round begins.
 
         Removes what a round that did not end has left. Raises OSError, Draining.
         """
@@ -102,7 +102,7 @@ class SegmentSwapper:
         return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), generation)
 
     async def progress(self, partition: Partition) -> Progress:
-        """Return how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
+        """Returns how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
         async with partition.segments_lock:
             saved = await self._load_progress(partition)
             progress = self._with_all(partition, saved)
@@ -121,7 +121,7 @@ class SegmentSwapper:
         return progress.with_all(self._compacted_by_all(partition), self._clock.steady_ms(), retention_ms)
 
     async def end_round(self, partition: Partition, end: int, expired_below: int, generation: tuple[int, int]) -> None:
-        """Save that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
+        """Saves that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
 
         The time of its tombstones begins when all replicas have ended such a round: until its last swap, readers
         have met records that they delete.
@@ -135,7 +135,7 @@ class SegmentSwapper:
                 await self._in_thread(save_progress, self._disk, partition.log.directory, reached)
 
     async def replace(self, partition: Partition, new: NewSegment) -> bool:
-        """Put a new file in the place of the segments that it was made of.
+        """Puts a new file in the place of the segments that it was made of.
 
         Returns False, without the new file, if the log has changed since. Raises OSError: the log is as before.
         A cancel ends the wait, not the swap: the log in memory and the files must agree.
@@ -178,7 +178,7 @@ class SegmentSwapper:
             return True
 
     async def begin_copy(self, partition: Partition, segment: Segment) -> int:
-        """Count the log as not compacted from a damaged segment on, durably. Returns the partition's cuts.
+        """Counts the log as not compacted from a damaged segment on, durably. Returns the partition's cuts.
 
         The fetches of the copy report it to the leader: no tombstone of a record that the copy may have goes at any
         replica until this one has compacted again. Rounds in progress end without effect. Raises OSError, Draining.
@@ -192,7 +192,7 @@ class SegmentSwapper:
             return partition.cuts
 
     async def replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
-        """Put a leader's copy in the place of a damaged segment.
+        """Puts a leader's copy in the place of a damaged segment.
 
         Returns False, without the copy, if the log has changed since. Raises OSError: the segment is as before. A
         cancel ends the wait, not the swap.
@@ -299,7 +299,7 @@ def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:
 
 
 def _open_for_reads(segment: Segment) -> None:
-    """Open a segment for reads that are in progress when another file takes its name."""
+    """Opens a segment for reads that are in progress when another file takes its name."""
     release = segment.begin_read()
     try:
         assert segment.handle >= 0
@@ -331,7 +331,7 @@ def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segme
 
 
 def _save_derived(disk: Disk, segment: Segment, file: Checksum) -> None:
-    """Write the checksum and the indexes; without them the next reader is slower."""
+    """Writes the checksum and the indexes; without them the next reader is slower."""
     save_checksum(disk, segment.path, file)
     save_index(disk, segment)
 

@@ -131,7 +131,7 @@ class Catalog:
                 )
 
     def _remove_moved_away(self, record: TopicRecord) -> None:
-        """Finish interrupted removals of moved partitions; logs a failure of the disk."""
+        """Finishes interrupted removals of moved partitions; logs a failure of the disk."""
         try:
             remove_moved_away(self._disk, self._directories, record)
         except OSError as error:
@@ -188,7 +188,7 @@ class Catalog:
     async def _assign_excluding(
         self, record: TopicRecord, added: Sequence[int], failed: list[DataDirectory]
     ) -> TopicRecord:
-        """Return the record with places of new partitions, after making them in the other directories."""
+        """Returns the record with places of new partitions, after making them in the other directories."""
         candidates = [directory for directory in self._directories.usable if directory not in failed]
         if not candidates:
             raise self._directories.first.fault or _no_room(record, failed)
@@ -199,7 +199,7 @@ class Catalog:
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-        """Change the given settings and grow to `partitions`. Raises UnknownTopic, InvalidConfig."""
+        """Changes the given settings and grows to `partitions`. Raises UnknownTopic, InvalidConfig."""
         if name in self.partially_deleted:
             raise self.unknown_topic_error(name)
         old = self.record(name)
@@ -212,7 +212,7 @@ class Catalog:
         return record
 
     async def apply(self, record: TopicRecord) -> TopicRecord:
-        """Apply the cluster's record of a topic durably: a new topic, or new settings or partitions.
+        """Applies the cluster's record of a topic durably: a new topic, or new settings or partitions.
 
         Does not remove partitions that left this node: `remove_partitions` does, once they are closed. Returns the
         record with its places.
@@ -234,7 +234,7 @@ class Catalog:
         return record
 
     def unknown_topic_error(self, name: str) -> EngineError:
-        """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
+        """Returns the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.without_metadata.values():
             return Corrupt(
                 f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing or cannot be read", hint=HINT
@@ -255,7 +255,7 @@ class Catalog:
         self.set_aside[record.topic_id] = record
 
     def _clear_earlier(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """Remove the earlier files of partitions that return to this node.
+        """Removes the earlier files of partitions that return to this node.
 
         `record` is from before their return. Raises Corrupt for records without the mark of a move (`topic.json` is
         outdated), StorageFull, StorageFailed.
@@ -273,7 +273,7 @@ class Catalog:
             raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
 
     async def remove_partitions(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """Remove the files of partitions that left this node. The record must already exclude them."""
+        """Removes the files of partitions that left this node. The record must already exclude them."""
         try:
             await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
         except OSError as error:  # never opened again: the next start removes the remaining files
@@ -294,7 +294,7 @@ class Catalog:
         return record
 
     async def delete(self, record: TopicRecord) -> None:
-        """Make a topic vanish durably. Its files are removed at once if they are few, else in the background.
+        """Makes a topic vanish durably. Its files are removed at once if they are few, else in the background.
 
         The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `partially_deleted`.
         """
@@ -317,27 +317,27 @@ class Catalog:
             return False
 
     async def stop(self) -> None:
-        """Stop removing files; the next start continues."""
+        """Stops removing files; the next start continues."""
         await self._deleter.stop()
 
     def _removal(self, name: str, topic_id: str, directory: str) -> RemovalSteps[None]:
         return topic_removal(self._disk, self._directories, name, topic_id, directory)
 
     def record(self, name: str) -> TopicRecord:
-        """Return the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""
+        """Returns the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""
         try:
             return self.records[name]
         except KeyError:
             raise self.unknown_topic_error(name) from None
 
     def deletable(self, name: str) -> TopicRecord:
-        """Return the record of a topic that may be deleted. Raises UnknownTopic, Corrupt, TopicProtected."""
+        """Returns the record of a topic that may be deleted. Raises UnknownTopic, Corrupt, TopicProtected."""
         record = self.record(name)
         check_deletable(name, record.overrides)
         return record
 
     async def _change_files(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
-        """Change files. Raises StorageFull, StorageFailed."""
+        """Changes files. Raises StorageFull, StorageFailed."""
         try:
             return await self._in_thread(change, self._disk, self._data_dir, record)
         except OSError as error:

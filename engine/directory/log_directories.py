@@ -80,7 +80,7 @@ class LogDirectories:
         return next((directory for directory in having if directory.fault is None), having[0] if having else None)
 
     def holding(self, path: str) -> DataDirectory:
-        """Return the directory that holds a partition's path."""
+        """Returns the directory that holds a partition's path."""
         if not self.additional:
             return self.first
         return max(
@@ -89,7 +89,7 @@ class LogDirectories:
         )
 
     def locate(self, record: TopicRecord, number: int) -> Located:
-        """Return the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
+        """Returns the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
         if not self.additional:
             return Located(self.first)
         expected = self.by_id(record.directory_ids.get(str(number), FIRST))
@@ -129,7 +129,7 @@ class LogDirectories:
         return merged
 
     def load_high_watermarks(self) -> dict[str, int]:
-        """Return the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
+        """Returns the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
         merged: dict[str, int] = {}
         for directory in self.usable:
             for name, position in load_high_watermarks(directory.disk, directory.path).items():
@@ -137,17 +137,17 @@ class LogDirectories:
         return merged
 
     def record_failure(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
-        """Take a directory offline if its disk is broken and there are others. Returns whether it is offline."""
+        """Takes a directory offline if its disk is broken and there are others. Returns whether it is offline."""
         if self.additional and error.errno in DEAD_DISK:
             self.fail(directory, f"{doing}: {error}")
         return directory.fault is not None
 
     def fail(self, directory: DataDirectory, reason: str) -> None:
-        """Take a directory offline until the node restarts."""
+        """Takes a directory offline until the node restarts."""
         self.take_offline(directory.directory_id, _fault(directory.path, reason))
 
     def take_offline(self, directory_id: str, fault: Unreachable) -> None:
-        """Take a directory offline that this or another process of the node found failing."""
+        """Takes a directory offline that this or another process of the node found failing."""
         directory = self.by_id(directory_id)
         if directory is not None and directory.fault is None:
             directory.fault = fault
@@ -155,12 +155,12 @@ class LogDirectories:
             self._on_failed(directory)
 
     def release_unused(self) -> None:
-        """Release all locks of a refused start, which has opened no log: a clean stop before it still counts."""
+        """Releases all locks of a refused start, which has opened no log: a clean stop before it still counts."""
         for directory in self:
             directory.release_unused()
 
     def release(self) -> None:
-        """Release all locks without noting a clean stop."""
+        """Releases all locks without noting a clean stop."""
         for directory in self:
             directory.release()
 
@@ -179,7 +179,7 @@ def open_data_directories(
     boot_id: str,
     new_id: Callable[[], str],
 ) -> LogDirectories:
-    """Lock and identify all directories of a node. Raises StartRefused only for the first; the others get faults."""
+    """Locks and identifies all directories of a node. Raises StartRefused only for the first; the others get faults."""
     first = open_data_directory(
         disk, data_dirs[0], node_id=node_id, cluster_id=cluster_id, boot_id=boot_id, new_id=new_id
     )

@@ -44,7 +44,7 @@ class PartitionCreationFailed(Exception):
 def place_partitions(
     directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]
 ) -> dict[str, str]:
-    """Return `directory_ids` of new partitions, given the records and the usable directories."""
+    """Returns `directory_ids` of new partitions, given the records and the usable directories."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
         for number in record.local_partitions:
@@ -60,7 +60,7 @@ def place_partitions(
 
 
 def create_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Make the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
+    """Makes the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
     assigned = {number: directory_id for number, directory_id in record.directory_ids.items() if int(number) in added}
     for directory in directories.additional:
         numbers = [number for number, directory_id in assigned.items() if directory_id == directory.directory_id]
@@ -72,7 +72,7 @@ def create_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
 
 
 def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Remove the leftovers of an interrupted growth for these partitions, so that each is found once only.
+    """Removes the leftovers of an interrupted growth for these partitions, so that each is found once only.
 
     Removes nothing that holds a record or a foreign file. Raises OSError.
     """
@@ -84,7 +84,7 @@ def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, ad
 
 
 def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
-    """Remove the files of partitions from every directory. Raises OSError."""
+    """Removes the files of partitions from every directory. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
         paths_found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
@@ -95,7 +95,7 @@ def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
 
 
 def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
-    """Mark partitions for removal, durably, before `topic.json` stops naming them.
+    """Marks partitions for removal, durably, before `topic.json` stops naming them.
 
     A restart removes a partition that `topic.json` does not name only with this mark: the file may be outdated.
     """
@@ -113,7 +113,7 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
 
 
 def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
-    """Finish interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
+    """Finishes interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
     unlisted = find_unmarked(disk, directories, record)
     for path in unlisted.values():
         words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
@@ -127,7 +127,7 @@ def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicReco
 
 
 def find_unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
-    """Return the directories, by partition, that have records, and neither the record's name nor the mark of a move.
+    """Returns the directories, by partition, that have records, and neither the record's name nor the mark of a move.
 
     The record is outdated then. Raises OSError.
     """
@@ -151,7 +151,7 @@ def _partition_dirs(
 
 
 def misplaced_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
-    """Return the partitions that have a directory here and are elsewhere by their topic's record."""
+    """Returns the partitions that have a directory here and are elsewhere by their topic's record."""
     misplaced: set[int] = set()
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
@@ -192,12 +192,12 @@ def _has_records(disk: Disk, directory: str) -> bool:
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
-    """Remove a deleted topic from the other directories as `additional_removal` does, in one call."""
+    """Removes a deleted topic from the other directories as `additional_removal` does, in one call."""
     return run_all_steps(additional_removal(disk, directories, name, topic_id))
 
 
 def additional_removal(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> RemovalSteps[bool]:
-    """Remove the files of a deleted topic from the other directories. Returns whether none of its files remain."""
+    """Removes the files of a deleted topic from the other directories. Returns whether none of its files remain."""
     is_gone = True
     for directory in directories.additional:
         if directory.fault is not None:
@@ -214,7 +214,7 @@ def additional_removal(disk: Disk, directories: LogDirectories, name: str, topic
 def topic_removal(
     disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str
 ) -> RemovalSteps[None]:
-    """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
+    """Removes the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
         is_gone = yield from additional_removal(disk, directories, name, topic_id)
         log_leftovers((yield from topic_dir_removal(disk, directory, keep_name=not is_gone)))
@@ -230,7 +230,7 @@ def log_leftovers(left: Sequence[str]) -> None:
 
 
 def remove_leftovers(disk: Disk, directories: LogDirectories, known_topics: Collection[tuple[str, str]]) -> None:
-    """Remove the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
+    """Removes the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
 
     `known_topics` are the topics in the first directory, by name and id.
     """
@@ -245,7 +245,7 @@ def remove_leftovers(disk: Disk, directories: LogDirectories, known_topics: Coll
 
 
 def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
-    """Return `directory_ids` as the partitions are found; some may have been moved while the node was down."""
+    """Returns `directory_ids` as the partitions are found; some may have been moved while the node was down."""
     directory_ids = dict(record.directory_ids)
     for number in map(str, record.local_partitions):
         located = directories.locate(record, int(number))

@@ -51,7 +51,7 @@ def scan_topics(
     data_dir: str,
     removal: Callable[[str, str, str], RemovalSteps[None]] | None = None,
 ) -> TopicScan:
-    """Find all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
+    """Finds all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
 
     `removal` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
     one).
@@ -93,7 +93,7 @@ def _finish_deletion(
     removal: Callable[[str, str, str], RemovalSteps[None]] | None,
     scan: TopicScan,
 ) -> None:
-    """Remove the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
+    """Removes the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
     topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
     reason = _reason_to_keep(disk, name, topic_id, directory)
     if reason:
@@ -132,7 +132,7 @@ def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicReco
 
 
 def _is_readable(disk: Disk, directory: str, name: str, scan: TopicScan) -> bool:
-    """Set a topic aside if its disk cannot read `topic.json` (EIO): the other topics of the node are served."""
+    """Sets a topic aside if its disk cannot read `topic.json` (EIO): the other topics of the node are served."""
     try:
         read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
     except OSError as error:

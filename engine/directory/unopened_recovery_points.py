@@ -39,7 +39,7 @@ class ClosedTopic:
             )
 
     def keep_last(self) -> None:
-        """Keep the last points: no task changes its partitions any more."""
+        """Keeps the last points: no task changes its partitions any more."""
         self.points, self.closing = list(self.now()), []
 
 
@@ -58,7 +58,7 @@ class UnopenedRecoveryPoints:
         return bool(self._topics)
 
     def load(self, keys: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
-        """Store the points found at a start, by key, for existing topics that are not opened."""
+        """Stores the points found at a start, by key, for existing topics that are not opened."""
         ids = {record.topic_id for record in opened}
         to_load = {}
         for key in keys:
@@ -77,7 +77,7 @@ class UnopenedRecoveryPoints:
 
     @contextmanager
     def closing(self, record: TopicRecord, partitions: Iterable[Partition]) -> Iterator[None]:
-        """Close a topic within this context. After a failure tasks may still run: its partitions are still asked."""
+        """Closes a topic within this context. After a failure tasks may still run: its partitions are still asked."""
         closing = [(self._directories.holding(partition.log.directory), partition) for partition in partitions]
         directory = paths.topic_dir(self._directories.first.path, record.name, record.topic_id)
         topic = ClosedTopic(record.topic_id, directory, closing)
@@ -86,7 +86,7 @@ class UnopenedRecoveryPoints:
         topic.keep_last()
 
     def of_topic(self, topic_id: str) -> Mapping[str, Checkpoint]:
-        """Return the points to open a topic with."""
+        """Returns the points to open a topic with."""
         merged: dict[str, Checkpoint] = {}
         if topic_id in self._topics:
             for _, key, (recovery_point, log_start) in self._topics[topic_id].now():
@@ -95,16 +95,16 @@ class UnopenedRecoveryPoints:
         return merged
 
     def of_directory(self, directory: DataDirectory) -> dict[str, Checkpoint]:
-        """Return the points to save in a directory."""
+        """Returns the points to save in a directory."""
         having = (point for topic in self._topics.values() for point in topic.now())
         return {key: checkpoint for lies_in, key, checkpoint in having if lies_in is directory}
 
     def drop(self, topic_id: str) -> None:
-        """Drop the points of an opened topic: its partitions report their own."""
+        """Drops the points of an opened topic: its partitions report their own."""
         self._topics.pop(topic_id, None)
 
     def find_deleted(self) -> list[str]:
-        """Return the topics that do not exist any more. Asks the disk."""
+        """Returns the topics that do not exist any more. Asks the disk."""
         return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 
     def remove(self, topic_ids: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ Read = Callable[[Segment, int, int], Buffer]  # length, position: Segment.pread 
 
 
 def boundary_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
-    """Return the last batch boundary at or below an offset. Raises the errors of `read`, and Corrupt."""
+    """Returns the last batch boundary at or below an offset. Raises the errors of `read`, and Corrupt."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
     header, position = _batch_of(log, offset, read)
@@ -25,7 +25,7 @@ def boundary_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition
 
 
 def boundary_above(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
-    """Return the first batch boundary at or above an offset. Raises as `boundary_below`."""
+    """Returns the first batch boundary at or above an offset. Raises as `boundary_below`."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
     header, position = _batch_of(log, offset, read)

@@ -79,7 +79,7 @@ class BatchCache:
         return len(self._entries)
 
     def put(self, headers: Sequence[Header], buffers: Sequence[Buffer], *, is_segment_start: bool) -> None:
-        """Take the buffers of a write at the end of the log, which stay as they are."""
+        """Takes the buffers of a write at the end of the log, which stay as they are."""
         begin = headers[0].base_offset
         if begin != self._end:
             self.clear()
@@ -93,7 +93,7 @@ class BatchCache:
         self._caches.count(self, added_bytes)
 
     def read(self, offset: int, max_bytes: int, limit: int) -> CachedBatches | None:
-        """Return batches from this offset on, up to `max_bytes`, at least those of one entry. None if it has none.
+        """Returns batches from this offset on, up to `max_bytes`, at least those of one entry. None if it has none.
 
         All their records are below `limit`.
         """
@@ -114,7 +114,7 @@ class BatchCache:
         )
 
     def drop_below(self, offset: int) -> None:
-        """Drop what every follower in sync has."""
+        """Drops what every follower in sync has."""
         while (entry := self._entries.get(self._begin)) is not None and entry.next_offset <= offset:
             self.drop_oldest()
 

@@ -17,7 +17,7 @@ _CHECKED_BYTES_MAX = 1 << 30  # bytes that imitate headers must not cost more th
 
 
 def find_batch_after(segment: Segment, position: int, expected_offset: int, later: list[Segment]) -> str | None:
-    """Describe the first valid batch behind the bad bytes at a position; None without one.
+    """Describes the first valid batch behind the bad bytes at a position; None without one.
 
     Cases: (1) the bad batch's header is complete, so the next batch would begin where it ends; (2) it is not, so any
     byte may be a beginning; (3) the first batch of a later segment.
@@ -39,7 +39,7 @@ def find_batch_after(segment: Segment, position: int, expected_offset: int, late
 
 
 def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int | None:
-    """Return the base offset of a valid batch at a position, unless it is the expected one; else None.
+    """Returns the base offset of a valid batch at a position, unless it is the expected one; else None.
 
     The checksum does not cover the offset.
     """
@@ -51,7 +51,7 @@ def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int
 
 
 def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:
-    """Yield positions and headers where a batch at or behind an offset may begin. Most of these are false.
+    """Yields positions and headers where a batch at or behind an offset may begin. Most of these are false.
 
     Compares the upper half of the offset, which hardly changes in a segment, and the magic byte.
     """

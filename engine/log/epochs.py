@@ -33,7 +33,7 @@ def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[
 
 
 def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
-    """Return the starts once records of `epoch` begin at `start_offset`, whatever epochs were there before.
+    """Returns the starts once records of `epoch` begin at `start_offset`, whatever epochs were there before.
 
     Unlike with_epoch this may replace a newer epoch without a record here, as after a power loss.
     """
@@ -46,7 +46,7 @@ def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> lis
 
 
 def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -> EpochEnd | None:
-    """Return the end offset of an epoch as Kafka's endOffsetFor does (KIP-101, KIP-279); None if unknown.
+    """Returns the end offset of an epoch as Kafka's endOffsetFor does (KIP-101, KIP-279); None if unknown.
 
     1. The newest epoch ends at the log end. 2. Any other ends where the first greater one begins; the answer names the
     greatest known epoch that is not above it. 3. Below all known epochs: the requested epoch, and the first known
@@ -62,18 +62,18 @@ def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: int) -> int:
-    """Return the epoch of the record before an offset; -1 if it is unknown."""
+    """Returns the epoch of the record before an offset; -1 if it is unknown."""
     at = bisect_right(epochs, offset - 1, key=attrgetter("start_offset"))
     return epochs[at - 1].epoch if at else -1
 
 
 def truncated_from_end(epochs: Sequence[EpochStart], log_end: int) -> list[EpochStart]:
-    """Return the starts below the log end: drops epochs without a record."""
+    """Returns the starts below the log end: drops epochs without a record."""
     return [earlier for earlier in epochs if earlier.start_offset < log_end]
 
 
 def truncated_from_start(epochs: Sequence[EpochStart], log_start: int) -> list[EpochStart]:
-    """Return the starts of a log that begins at `log_start`: the epoch in progress there and the later ones.
+    """Returns the starts of a log that begins at `log_start`: the epoch in progress there and the later ones.
 
     Unlike Kafka's this does not change the first start. Moved to log_start, which may be within a batch, it would send
     a follower to truncate at an offset where no batch begins.

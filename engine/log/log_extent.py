@@ -28,7 +28,7 @@ class LogExtent:
 
 
 def read_log_extent(disk: Disk, directory: str, checkpoint: Checkpoint) -> LogExtent:
-    """Read the epochs and the end of a log. Blocks. Raises OSError."""
+    """Reads the epochs and the end of a log. Blocks. Raises OSError."""
     segments = _segments(disk, directory)
     end, seen, ids, problem = checkpoint.log_start, list[EpochStart](), -1, ""
     for segment, following in pairwise([*segments, None]):

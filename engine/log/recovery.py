@@ -109,7 +109,7 @@ def open_log(
     now_ms: int,
     on_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
-    """Open the log of a partition's directory; an empty directory is an empty log, whose file the first append makes.
+    """Opens the log of a partition's directory; an empty directory is an empty log, whose file the first append makes.
 
     All bytes below the checkpoint's recovery point were fsynced. Raises Corrupt if such bytes are bad or missing.
     Calls `on_scanned` with the number of scanned bytes, in this thread.
@@ -314,7 +314,7 @@ def _is_cut_off_before(position: int, offset: int) -> bool:
 
 
 def scan_segment(segment: Segment, on_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
-    """Walk a segment from its first byte as far as batches are complete, in order and have valid CRCs.
+    """Walks a segment from its first byte as far as batches are complete, in order and have valid CRCs.
 
     An all-zero header (a tail that was allocated but never written) ends the log, and so does a batch with another
     offset than the expected one.

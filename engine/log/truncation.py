@@ -19,7 +19,7 @@ from engine.log.segment import Segment, valid_headers
 
 
 def batch_start(log: Log, offset: int) -> int:
-    """Return the end after a truncation at `offset`: batches stay whole. Changes nothing."""
+    """Returns the end after a truncation at `offset`: batches stay whole. Changes nothing."""
     if offset >= log.log_end:
         return log.log_end
     segment = log.segment_of(offset)
@@ -31,7 +31,7 @@ def batch_start(log: Log, offset: int) -> int:
 
 
 def truncate_to(log: Log, offset: int) -> None:
-    """End the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
+    """Ends the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
 
     `offset` must not be below the first local one: such a log is reset (reset_to). Raises OSError.
     """
@@ -60,7 +60,7 @@ def reset_to(log: Log, offset: int, log_start: int) -> None:
 
 
 def _drop_after(log: Log, last: Segment | None) -> None:
-    """Remove the segments behind `last`, or all of them if it is None."""
+    """Removes the segments behind `last`, or all of them if it is None."""
     while log.segments and log.segments[-1] is not last:
         segment = log.segments.pop()
         for suffix in (paths.LOG, *paths.DERIVED_SUFFIXES):

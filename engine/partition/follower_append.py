@@ -97,7 +97,7 @@ class FollowerAppendQueue:
         return taken
 
     def apply_written(self, log: Log) -> PlannedAppends:
-        """Apply a group that is in the page cache and in the log."""
+        """Applies a group that is in the page cache and in the log."""
         taken = self._take()
         for step in taken.steps:
             if isinstance(step, Write):
@@ -111,27 +111,27 @@ class FollowerAppendQueue:
         return taken
 
     def drop_failed(self, error: EngineError) -> PlannedAppends:
-        """Drop a group that failed."""
+        """Drops a group that failed."""
         taken = self._take()
         _fail(taken.finished, error)
         self.fail(error)
         return taken
 
     def complete_synced(self, log_end: int) -> None:
-        """Complete the appends that wait for the sync: all bytes are durable."""
+        """Completes the appends that wait for the sync: all bytes are durable."""
         syncing, self.syncing = self.syncing, []
         for copies in syncing:
             if not copies.done.done():
                 copies.done.set_result(log_end)
 
     def fail(self, error: EngineError) -> None:
-        """Fail the queue and the waits for a sync."""
+        """Fails the queue and the waits for a sync."""
         queue, self.queue = self.queue, deque()
         syncing, self.syncing = self.syncing, []
         _fail([*queue, *syncing], error)
 
     def end(self, error: EngineError) -> None:
-        """Fail everything: the partition is offline."""
+        """Fails everything: the partition is offline."""
         if self.under_way is not None:
             _fail(self.under_way.finished, error)
         self.fail(error)

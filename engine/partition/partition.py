@@ -152,7 +152,7 @@ class Partition:
         )
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
+        """Raises OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
         if self.log.log_start <= offset <= self.watermark.position:
             return
         log_start, high_watermark = self.log.log_start, self.high_watermark
@@ -168,21 +168,21 @@ class Partition:
             self._events.sync_awaited(self)
 
     def wake_all(self) -> None:
-        """End all long polls now, as at a drain or a change of role: they answer with the available records."""
+        """Ends all long polls now, as at a drain or a change of role: they answer with the available records."""
         self.watermark.polls.wake_all()
 
     def begin_standalone(self) -> None:
-        """Begin as the only replica: the whole log is committed."""
+        """Begins as the only replica: the whole log is committed."""
         self.is_replicated = False
         self._publish_ends()
 
     def begin_replicated(self, committed_end: int, byte_position: BytePosition) -> None:
-        """Begin as one of several replicas: records above `committed_end` may not be committed yet."""
+        """Begins as one of several replicas: records above `committed_end` may not be committed yet."""
         self.is_replicated = True
         self.watermark.set_back(committed_end, byte_position)
 
     def request_roll(self) -> asyncio.Future[int]:
-        """Seal the active segment before the next append; done with sealed_end."""
+        """Seals the active segment before the next append; done with sealed_end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._roll_waiters.append(future)
         return future
@@ -232,7 +232,7 @@ class Partition:
         return work, taken
 
     def apply_writes(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
-        """Apply the group's writes, which are in the page cache or failed. Returns the segments that this sealed."""
+        """Applies the group's writes, which are in the page cache or failed. Returns the segments that this sealed."""
         if work.write_error is not None:
             self._fail_write(work, work.write_error, taken)
             return []
@@ -260,7 +260,7 @@ class Partition:
         return sealed
 
     def apply_syncs(self, work: PartitionWork) -> None:
-        """Apply the group's syncs, which are done or failed."""
+        """Applies the group's syncs, which are done or failed."""
         if self.offline is not None:
             return
         if work.sync_error is not None:
@@ -304,7 +304,7 @@ class Partition:
         self._events.went_offline(self)
 
     def cut(self, old_end: int) -> None:
-        """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
+        """Applies a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.invalidate()
         self.accepted.cut(self.log_end)
@@ -321,7 +321,7 @@ class Partition:
             self.watermark.cut()
 
     def discard_queue(self) -> int:
-        """Drop the queue, whose appends have failed; returns its bytes."""
+        """Drops the queue, whose appends have failed; returns its bytes."""
         discarded, self.queue = self.queue, []
         return self.validator.drop(discarded)
 
@@ -386,7 +386,7 @@ class Partition:
 
 
 def _fail_waits(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:
-    """Fail these waits; returns a new list for later ones."""
+    """Fails these waits; returns a new list for later ones."""
     for future in waiters:
         if not future.done():
             future.set_exception(error)

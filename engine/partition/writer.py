@@ -148,7 +148,7 @@ def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
 
 
 def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
-    """Truncate the bytes of the failed plan, durably, so that they can never be read or recovered."""
+    """Truncates the bytes of the failed plan, durably, so that they can never be read or recovered."""
     try:
         for write in reversed(done):
             disk.truncate(write.segment.handle, write.position)

@@ -87,7 +87,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(data: bytes | None, offset: int) -> State | None:
-    """Decode a file; None if it is absent, damaged, of another format, or of another offset than its name."""
+    """Decodes a file; None if it is absent, damaged, of another format, or of another offset than its name."""
     if data is None or len(data) < _HEAD.size:
         return None
     checksum, version, own_offset = _HEAD.unpack_from(data)
@@ -133,14 +133,14 @@ class SnapshotFiles:
         return f"SnapshotFiles({self._offsets})"
 
     def offsets(self, disk: Disk, directory: str) -> list[int]:
-        """Return the offsets, ascending. Raises OSError."""
+        """Returns the offsets, ascending. Raises OSError."""
         with self._lock:
             if self._offsets is None:
                 self._offsets = set(snapshot_offsets(disk, directory))
             return sorted(self._offsets)
 
     def note_changes(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
-        """Note a written snapshot, and removed ones."""
+        """Notes a written snapshot, and removed ones."""
         with self._lock:
             if self._offsets is not None:
                 self._offsets |= set() if added is None else {added}
@@ -178,7 +178,7 @@ def save_state(
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """Return the offsets of the snapshots, ascending."""
+    """Returns the offsets of the snapshots, ascending."""
     offsets = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
     return sorted(offset for offset in offsets if offset is not None)
 
@@ -193,7 +193,7 @@ def remembers(disk: Disk, directory: str, begin: int, end: int, files: SnapshotF
 
 
 def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
-    """Load the latest readable snapshot. First removes those beyond the log's end, durably: they are of a lost log."""
+    """Loads the latest readable snapshot. First removes those beyond the log's end, durably: they are of a lost log."""
     offsets = snapshot_offsets(disk, directory)
     beyond = [offset for offset in offsets if offset > log_end]
     for offset in beyond:
@@ -212,7 +212,7 @@ def read_latest(disk: Disk, directory: str, log_end: int) -> State | None:
 
 
 def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bool]:
-    """Load the states whose keys make up this one's, oldest first. Also returns whether all could be read.
+    """Loads the states whose keys make up this one's, oldest first. Also returns whether all could be read.
 
     If not, returns all available older ones: one may have the missing keys.
     """

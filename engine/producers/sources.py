@@ -65,7 +65,7 @@ class Source:
         return SourceBatch(*self.batches[-_FIELDS:])
 
     def find(self, first: int, last: int) -> SourceBatch | None:
-        """Find the batch of exactly this range."""
+        """Finds the batch of exactly this range."""
         batches = self.batches
         for at in range(len(batches) - _FIELDS, -1, -_FIELDS):
             if batches[at] == first and batches[at + 1] == last:
@@ -73,7 +73,7 @@ class Source:
         return None
 
     def before(self, offset: int) -> Source | None:
-        """Return its state when the log ended at an offset, from these batches; None without an earlier one."""
+        """Returns its state when the log ended at an offset, from these batches; None without an earlier one."""
         count = sum(base_offset < offset for base_offset in self.batches[2::_FIELDS])
         return Source(self.used_ms, self.batches[: count * _FIELDS]) if count else None
 
@@ -102,11 +102,11 @@ class Sources:
         return len(self._by_hash)
 
     def find(self, source_hash: bytes) -> Source | None:
-        """Return the applied state of a source."""
+        """Returns the applied state of a source."""
         return self._by_hash.get(source_hash)
 
     def validate(self, entry: SourceEntry) -> tuple[SourceBatch, int | None] | None:
-        """Judge a batch; None accepts it.
+        """Judges a batch; None accepts it.
 
         Else returns the stored batch of the same range and None, or the latest batch and its last position.
         """
@@ -117,13 +117,13 @@ class Sources:
         return (source.latest, source.position) if same is None else (same, None)
 
     def stage(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int) -> None:
-        """Note an accepted batch of the plan, at this offset."""
+        """Notes an accepted batch of the plan, at this offset."""
         source = self._noted.get(entry.source_hash) or self._by_hash.get(entry.source_hash)
         self._noted[entry.source_hash] = after = _after(source, entry, base_offset, record_count, now_ms)
         self._staged.append(_Staged(base_offset, entry.source_hash, after))
 
     def commit(self, sources_max: int, below: int | None = None) -> None:
-        """Apply the plan's notes below an offset, or all of them."""
+        """Applies the plan's notes below an offset, or all of them."""
         count = 0
         for base_offset, source_hash, source in self._staged:
             if below is not None and base_offset >= below:
@@ -135,22 +135,22 @@ class Sources:
             self._noted.clear()
 
     def discard_staged(self) -> None:
-        """Drop the uncommitted notes."""
+        """Drops the uncommitted notes."""
         self._staged.clear()
         self._noted.clear()
 
     def replay(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int, sources_max: int) -> None:
-        """Apply a batch of the log; never rejects one."""
+        """Applies a batch of the log; never rejects one."""
         after = _after(self._by_hash.get(entry.source_hash), entry, base_offset, record_count, now_ms)
         self._apply(entry.source_hash, after, sources_max)
 
     def restore(self, items: Iterable[tuple[bytes, Source]], sources_max: int, now_ms: int) -> None:
-        """Begin with saved sources, which count as used now."""
+        """Begins with saved sources, which count as used now."""
         for source_hash, source in items:
             self._apply(source_hash, source.used_at(now_ms), sources_max)
 
     def expire(self, before_ms: int) -> None:
-        """Drop sources last used before a time; with many the next call continues."""
+        """Drops sources last used before a time; with many the next call continues."""
         for _ in range(min(EXPIRED_AT_ONCE, len(self._by_hash))):
             source_hash = next(iter(self._by_hash))
             if self._by_hash[source_hash].used_ms >= before_ms:
@@ -158,7 +158,7 @@ class Sources:
             del self._by_hash[source_hash]
 
     def items(self) -> list[tuple[bytes, Source]]:
-        """Return the applied state, least recently used first; costs a reference each."""
+        """Returns the applied state, least recently used first; costs a reference each."""
         return list(self._by_hash.items())
 
     def _apply(self, source_hash: bytes, source: Source, sources_max: int) -> None:
@@ -169,12 +169,12 @@ class Sources:
 
 
 def source_hash(name: str) -> bytes:
-    """Return the hash by which a source is known: never that of an Idempotency-Key of the same text."""
+    """Returns the hash by which a source is known: never that of an Idempotency-Key of the same text."""
     return blake2b(name.encode(), digest_size=HASH_BYTES, person=b"source").digest()
 
 
 def encode_sources(items: Iterable[tuple[bytes, Source]]) -> bytes:
-    """Encode sources as in FORMAT.md."""
+    """Encodes sources as in FORMAT.md."""
     pieces = []
     for source_hash, source in items:
         batches = source.batches
@@ -184,7 +184,7 @@ def encode_sources(items: Iterable[tuple[bytes, Source]]) -> bytes:
 
 
 def decode_sources(data: bytes) -> Iterator[tuple[bytes, Source]]:
-    """Decode the bytes of `encode_sources`; their checksum has been checked."""
+    """Decodes the bytes of `encode_sources`; their checksum has been checked."""
     position = 0
     while position < len(data):
         source_hash, used_ms, batch_count = _HEAD.unpack_from(data, position)

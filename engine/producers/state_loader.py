@@ -56,7 +56,7 @@ def load_validator(
     is_replicated: bool = False,
     is_new: bool = False,
 ) -> AppendValidator:
-    """Build the validator of an opened log. Raises OSError.
+    """Builds the validator of an opened log. Raises OSError.
 
     `is_replicated`: other replicas may have learned of its keys earlier, and drop them earlier. `is_new`: the log has
     just been made in an empty directory, which is not searched.

@@ -42,7 +42,7 @@ class StateSnapshot(NamedTuple):
 
 
 def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
-    """Take the state at an offset of a log that reaches it at least."""
+    """Takes the state at an offset of a log that reaches it at least."""
     fence = validator.fencing.present
     return StateSnapshot(
         offset,
@@ -55,7 +55,7 @@ def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
 
 
 def encoded(of: StateSnapshot) -> bytes:
-    """Encode the state, in a thread: visits every producer, key and source."""
+    """Encodes the state, in a thread: visits every producer, key and source."""
     return encode_state(state_of(of))
 
 
@@ -73,7 +73,7 @@ def state_of(of: StateSnapshot) -> State:
 
 
 def import_state(disk: Disk, directory: str, offset: int, data: bytes) -> None:
-    """Save a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
+    """Saves a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
 
     Removes earlier snapshots first: their log may have diverged from the leader's. Without them a crash before the
     reset costs a walk. Empty `data`: the leader has no state before, since all of its log is fetched.

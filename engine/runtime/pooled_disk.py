@@ -83,11 +83,11 @@ class PooledDisk:
         return self._add(file, partial(self._disk.open, path, create=create, writable=writable))
 
     def lock(self, path: str) -> int:
-        """Lock a file, which is never closed for another one: that would release the lock."""
+        """Locks a file, which is never closed for another one: that would release the lock."""
         return self._add(_File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path))
 
     def close(self, handle: int) -> None:
-        """Close the handle. Raises OSError (EBADF for an unknown handle)."""
+        """Closes the handle. Raises OSError (EBADF for an unknown handle)."""
         with self._lock:
             file = self._files.pop(handle, None)
             if file is None:
@@ -123,7 +123,7 @@ class PooledDisk:
             self._release(file)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """Read as `_pin` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
+        """Reads as `_pin` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
         with self._lock:
             file = self._files.get(handle) or self._file(handle)
             if (real := file.real) is None:
@@ -305,7 +305,7 @@ class PooledDisk:
         return real
 
     def _with_room(self, call: Callable[[], T]) -> T:
-        """Make a call that opens a file. Closes others first if there are too many, and after EMFILE or ENFILE."""
+        """Makes a call that opens a file. Closes others first if there are too many, and after EMFILE or ENFILE."""
         with self._lock:
             self._opening += 1
         try:
@@ -322,7 +322,7 @@ class PooledDisk:
                 self._opening -= 1
 
     def _close_idle(self) -> bool:
-        """Close the least recently used files without unsynced writes. False without one."""
+        """Closes the least recently used files without unsynced writes. False without one."""
         with self._lock:
             idle = [file for file in self._idle() if not file.has_unsynced_writes]
             count = max(1, len(self._open) // CLOSED_AT_ONCE)
@@ -357,7 +357,7 @@ class PooledDisk:
         return [file for file in self._open if not file.pins and not file.is_kept_open]
 
     def _keep_open(self, path: str) -> list[_File]:
-        """Open the files of a name that is about to be removed, for the life of their handles."""
+        """Opens the files of a name that is about to be removed, for the life of their handles."""
         with self._lock:
             files = list(self._by_path.get(path, ()))
             for file in files:

@@ -31,7 +31,7 @@ _running: set[asyncio.Task[Any]] = set()
 def in_background(
     work: Coroutine[Any, Any, None], doing: str, on_failed: Callable[[], object] | None = None, *, of: str = ""
 ) -> asyncio.Task[None]:
-    """Start a task. If an exception ends it, log and count the exception and call `on_failed`.
+    """Starts a task. If an exception ends it, log and count the exception and call `on_failed`.
 
     `doing` is a metric label: a constant. `of` names the object in the log.
     """
@@ -42,7 +42,7 @@ def in_background(
 
 
 def keep_running(work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
-    """Start a task that runs `work()`, and runs it again after a pause whenever an exception ends it.
+    """Starts a task that runs `work()`, and runs it again after a pause whenever an exception ends it.
 
     Ends when `work` returns or when the task is cancelled.
     """
@@ -55,14 +55,14 @@ def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]: ...
 @overload
 def start_task(work: Awaitable[T]) -> asyncio.Future[T]: ...
 def start_task(work: Awaitable[T]) -> asyncio.Future[T]:
-    """Start a task whose result its creator awaits: its exception is raised there, and is not logged here."""
+    """Starts a task whose result its creator awaits: its exception is raised there, and is not logged here."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve_exception)
     return task
 
 
 def start_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task whose work raises nothing. Its creator keeps a reference.
+    """Starts a task whose work raises nothing. Its creator keeps a reference.
 
     Each request has one. It costs half of `start_task`, which looks up the loop and retrieves an exception.
     """
@@ -86,11 +86,11 @@ class BackgroundTasks:
         *,
         of: str = "",
     ) -> asyncio.Task[None]:
-        """Start a task as `in_background` does."""
+        """Starts a task as `in_background` does."""
         return self._register(in_background(work, doing, on_failed, of=of))
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
-        """Start a task as `keep_running` does."""
+        """Starts a task as `keep_running` does."""
         return self._register(keep_running(work, doing, of=of))
 
     async def finish(self, work: Coroutine[Any, Any, T], doing: str) -> T:
@@ -110,7 +110,7 @@ class BackgroundTasks:
             task.cancel()
 
     async def wait_ended(self) -> None:
-        """Wait for all tasks; their failures are reported where they occur."""
+        """Waits for all tasks; their failures are reported where they occur."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

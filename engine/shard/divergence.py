@@ -65,7 +65,7 @@ class DivergenceHandler:
         return f"DivergenceHandler({self._committer})"
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        """Start an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
+        """Starts an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
         async with self._committer.pause(partition):
             self._reject_queued(partition)
             log = partition.log

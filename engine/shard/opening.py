@@ -88,7 +88,7 @@ class Progress:
 def open_requests(
     record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
 ) -> list[OpenRequest]:
-    """Return the partitions of a topic with what the last run has saved of them."""
+    """Returns the partitions of a topic with what the last run has saved of them."""
     settings, nothing = record.settings, Checkpoint()
     keys = ((number, f"{record.topic_id}/{number}") for number in numbers)
     return [
@@ -117,7 +117,7 @@ class Opener:
     async def open_all(
         self, requests: Sequence[OpenRequest], last_shutdown: LastShutdown | None = None
     ) -> list[Partition]:
-        """Open the partitions, in the given order; `last_shutdown` overrides that of their directories."""
+        """Opens the partitions, in the given order; `last_shutdown` overrides that of their directories."""
         self.progress.partitions += len(requests)
         waiting = deque(enumerate(requests))
         partitions: dict[int, Partition] = {}
@@ -135,7 +135,7 @@ class Opener:
     async def _open_waiting(
         self, waiting: _Waiting, partitions: dict[int, Partition], last_shutdown: LastShutdown | None
     ) -> None:
-        """Open what waits, a batch in each call of a thread: a call for each partition took most of the time."""
+        """Opens what waits, a batch in each call of a thread: a call for each partition took most of the time."""
         loop = asyncio.get_running_loop()
         while waiting:
             outcomes = await retry_until_files_free(
@@ -288,7 +288,7 @@ class OpeningPartitions:
 
     @contextmanager
     def including(self, requests: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
-        """Include these partitions in each save within this context."""
+        """Includes these partitions in each save within this context."""
         self._keys |= {
             partition: f"{request.record.topic_id}/{request.number}"
             for request, partition in zip(requests, partitions, strict=True)
@@ -300,9 +300,9 @@ class OpeningPartitions:
                 self._keys.pop(partition, None)
 
     def and_served(self, served: Iterable[Partition]) -> Iterable[Partition]:
-        """Yield these and the served partitions, each once."""
+        """Yields these and the served partitions, each once."""
         return dict.fromkeys([*served, *self._keys]) if self._keys else served
 
     def key_of(self, partition: Partition) -> str | None:
-        """Return the key of a partition's point; None if it is not among them."""
+        """Returns the key of a partition's point; None if it is not among them."""
         return self._keys.get(partition)

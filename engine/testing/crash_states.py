@@ -31,7 +31,7 @@ _TRIES_PER_STATE = 4  # sampling stops after this many draws in a row, per reque
 
 
 def crash_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[RecordedTree]:
-    """Yield up to `limit` different states: all of them if they are not more, else the extremes and a sample."""
+    """Yields up to `limit` different states: all of them if they are not more, else the extremes and a sample."""
     choices = _all_states(tree) if _count(tree, limit) <= limit else _sampled_states(tree, limit, random)
     seen: set[object] = set()
     for state in choices:

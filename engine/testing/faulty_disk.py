@@ -112,7 +112,7 @@ class FaultyDisk:
         return self.disk.is_open(handle)
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        """Write through the rules and the remaining room. Raises OSError."""
+        """Writes through the rules and the remaining room. Raises OSError."""
         fault = self._meet("pwritev", self._path(handle))
         size_bytes = sum(map(len, buffers))
         allowed = size_bytes if fault.write_bytes is None else min(size_bytes, fault.write_bytes)

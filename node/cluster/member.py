@@ -216,14 +216,14 @@ class ClusterMember:
         self._agent.reregister()
 
     async def leave(self) -> None:
-        """Pause appends while leaderships move, then resume them for partitions that no other node can lead."""
+        """Pauses appends while leaderships move, then resume them for partitions that no other node can lead."""
         await self._pause(True)
         await self._agent.leave(LEAVE_S)
         await self._pause(False)
         self._is_leaving = True
 
     async def _pause(self, is_paused: bool) -> None:
-        """Pause or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
+        """Pauses or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
         assert self._processes is not None
         with suppress(EngineError, TimeoutError):
             async with asyncio.timeout(PAUSE_S if is_paused else RESUME_S):
@@ -296,7 +296,7 @@ class ClusterMember:
         self._hosted.on_states_changed(changed)
 
     def _notify_shards(self, change: str, arguments: object) -> None:
-        """Call all connected shards. Others fetch the whole view when they connect."""
+        """Calls all connected shards. Others fetch the whole view when they connect."""
         assert self._processes is not None
         for link in self._processes.shard_links():
             with suppress(Busy):
@@ -309,7 +309,7 @@ class ClusterMember:
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 
     async def _read_confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
-        """Return the states that the store has at some time after the call. Omits deleted partitions."""
+        """Returns the states that the store has at some time after the call. Omits deleted partitions."""
         states_found = await asyncio.gather(*(self._agent.read_confirmed_state(*key) for key in keys))
         states = [(*key, state) for key, state in zip(keys, states_found, strict=True) if state is not None]
         return states_to_plain(states), b""
@@ -327,7 +327,7 @@ class ClusterMember:
         return topic is not None, b""
 
     async def _on_shard_left(self, index: int, _: bytes) -> tuple[None, bytes]:
-        """Record that a shard has stopped appends. After the last one the session ends, while shards still follow.
+        """Records that a shard has stopped appends. After the last one the session ends, while shards still follow.
 
         Other leaders must not wait for an in-sync replica that has stopped.
         """
@@ -349,7 +349,7 @@ class ClusterMember:
         return self._topics
 
     async def _find_partitions(self) -> dict[tuple[str, int], int]:
-        """Note which partitions each data directory has. Returns the greatest leader epoch in each log."""
+        """Notes which partitions each data directory has. Returns the greatest leader epoch in each log."""
         assert self._processes is not None
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
         rows = [row for rows_of_shard, _ in await asyncio.gather(*calls) for row in rows_of_shard]
@@ -379,7 +379,7 @@ async def create_member(
     random: Random,
     new_id: Callable[[], str],
 ) -> ClusterMember:
-    """Make the member of the cluster in the settings, not registered yet. Raises StartRefused."""
+    """Makes the member of the cluster in the settings, not registered yet. Raises StartRefused."""
     url, shard_urls, internal_urls = urls
 
     async def save(state: RegistrationState) -> None:

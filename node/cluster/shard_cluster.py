@@ -91,10 +91,10 @@ class ShardCluster:
         return self.host
 
     def hand_over(self, peers: Peers) -> None:
-        """Return None: a connection stays, because leaders move."""
+        """Returns None: a connection stays, because leaders move."""
 
     async def operate(self, operation: Operation) -> Any:
-        """Run an operation of node/cluster/operations.py on the cluster."""
+        """Runs an operation of node/cluster/operations.py on the cluster."""
         result, _ = await self._supervisor().call("operate", operation, timeout_s=CHANGE_S)
         return result
 
@@ -118,7 +118,7 @@ class ShardCluster:
         await listener.announce_shutdown()
 
     async def close(self) -> None:
-        """Stop leading and following. The peers close the links to other nodes.
+        """Stops leading and following. The peers close the links to other nodes.
 
         Appends end first, then this node's membership, then following: see `left` of the supervisor.
         """
@@ -168,7 +168,7 @@ class ShardCluster:
         }
 
     async def _pause(self, committer: Committer, is_paused: bool) -> None:
-        """Pause or resume appends. Returns once all appends are committed, or after COMMIT_WAIT_S."""
+        """Pauses or resume appends. Returns once all appends are committed, or after COMMIT_WAIT_S."""
         for replica in self.host.replicas():
             replica.pause(is_paused)
         deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_S
@@ -184,7 +184,7 @@ class ShardCluster:
         self._peers.on_nodes_changed()
 
     def _apply_states(self, plain: list[list[object]]) -> None:
-        """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
+        """Applies states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
         self.host.on_states(changed)
@@ -199,7 +199,7 @@ class ShardCluster:
         self._peers.on_leaders_changed()
 
     async def _find_topic(self, name: str) -> bool:
-        """Return whether the cluster has the topic; this node then has it too."""
+        """Returns whether the cluster has the topic; this node then has it too."""
         is_there, _ = await self._supervisor().call("find_topic", name, timeout_s=CHANGE_S)
         return bool(is_there)
 

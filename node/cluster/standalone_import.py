@@ -79,7 +79,7 @@ class DirectoryImport:
         await self._session.close()
 
     def _check_shipped(self) -> None:
-        """Check that no records are only in the store inside the directory. Blocks. Raises StartRefused."""
+        """Checks that no records are only in the store inside the directory. Blocks. Raises StartRefused."""
         inside = Path(self._directory.file(paths.EMBEDDED_STORE))
         if not self._settings.store or not inside.exists():
             return

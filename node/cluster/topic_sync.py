@@ -30,7 +30,7 @@ APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
 def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, record: TopicRecord | None) -> TopicRecord:
-    """Return the record that this node should have. A partition with an unknown state stays where it is."""
+    """Returns the record that this node should have. A partition with an unknown state stays where it is."""
     hosted = []
     for number in range(entry.partitions):
         versioned = view.states.get((entry.topic_id, number))
@@ -79,12 +79,12 @@ class TopicSync:
         return f"TopicSync({len(self._catalog.records)}, changed={len(self._changed)})"
 
     def queue(self, names: Iterable[str]) -> None:
-        """Queue topics for a comparison with the view."""
+        """Queues topics for a comparison with the view."""
         self._changed.update(dict.fromkeys(names))
         self._has_changed.set()
 
     def on_states_changed(self, changed: Iterable[StateChange]) -> None:
-        """Queue the topics that gained or lost a local partition."""
+        """Queues the topics that gained or lost a local partition."""
         for topic_id, number, versioned in changed:
             entry = self._view.topic_by_id(topic_id)
             record = None if entry is None else self._catalog.records.get(entry.name)
@@ -104,7 +104,7 @@ class TopicSync:
         return record is not None and record.topic_id == topic.topic_id
 
     def start(self) -> None:
-        """Start, beginning with all local topics and all topics of the cluster."""
+        """Starts, beginning with all local topics and all topics of the cluster."""
         aside = (record.name for record in self._catalog.set_aside.values())
         self.queue([*self._catalog.records, *self._view.topics, *aside])
         self._running = keep_running(self._run, "applying the cluster's topics")
@@ -114,13 +114,13 @@ class TopicSync:
             self._running.cancel()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until a condition holds; it is evaluated after each applied topic."""
+        """Waits until a condition holds; it is evaluated after each applied topic."""
         while not is_so():
             self._has_applied.clear()
             await self._has_applied.wait()
 
     async def wait_applied(self, name: str, is_applied: Callable[[], bool]) -> None:
-        """Wait until this node has applied a change of a topic. Raises AckTimeout, ChangeWaitsForRoom."""
+        """Waits until this node has applied a change of a topic. Raises AckTimeout, ChangeWaitsForRoom."""
         before = self._failures.get(name)
 
         def is_out_of_room() -> bool:
@@ -209,7 +209,7 @@ class TopicSync:
         await self._processes.call_worker("removed", record_to(record))
 
     async def _apply(self, old: TopicRecord | None, record: TopicRecord) -> None:
-        """Make a topic equal to its target record: durable here before any process receives it.
+        """Makes a topic equal to its target record: durable here before any process receives it.
 
         Finishes an interrupted update first: files of a returning partition are cleared, and no process may have them
         open.
@@ -223,7 +223,7 @@ class TopicSync:
         await self._update_processes(old, record)
 
     async def _update_processes(self, before: TopicRecord | None, record: TopicRecord) -> None:
-        """Call each process, again after a failure. The worker comes last, since it calls the shards."""
+        """Calls each process, again after a failure. The worker comes last, since it calls the shards."""
         if before is None:
             await self._processes.call_shards("open_topic", record_to(record))
             await self._processes.call_worker("open_topic", record_to(record))

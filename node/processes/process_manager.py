@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def call_sequentially(links: Sequence[Link], change: str, arguments: object, timeout_s: float) -> None:
-    """Call one process after the other, also after a failure. Raises the first failure."""
+    """Calls one process after the other, also after a failure. Raises the first failure."""
     failure: EngineError | None = None
     for link in links:
         if not link.is_up:

@@ -63,7 +63,7 @@ from replication.replica.standalone import StandaloneReplicas
 
 
 async def serve(settings: NodeSettings) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises StartRefused."""
+    """Runs a node until SIGTERM or SIGINT. Raises StartRefused."""
     set_up_logging(settings.log_level, requests=settings.request_log)
     settings = within_file_limit(settings)
     stop = stop_event()
@@ -90,7 +90,7 @@ async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings, peers: Peers | None = None) -> AsyncIterator[Node]:
-    """Run a node without a listener; tests serve it themselves. Raises StartRefused."""
+    """Runs a node without a listener; tests serve it themselves. Raises StartRefused."""
     tokens = read_tokens_at_start(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     check_standalone(disk, settings.directories[0])

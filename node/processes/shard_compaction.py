@@ -24,7 +24,7 @@ CALL_S = 60.0  # a swap waits for its turn among truncations and removals of the
 def compaction_handlers(
     swapper: SegmentSwapper, partition_of: Callable[[TieredPartition], Partition]
 ) -> dict[str, Handler]:
-    """Return the handlers of a shard for calls of the worker."""
+    """Returns the handlers of a shard for calls of the worker."""
 
     async def files(which: TieredPartition, _: bytes) -> Answer:
         partition = partition_of(which)

@@ -67,7 +67,7 @@ from replication.cluster.producer_ids import ProducerIds, floor_of
 
 
 async def run(task: ShardTask) -> None:
-    """Serve until stopped. Raises SystemExit if not everything of this shard is durable."""
+    """Serves until stopped. Raises SystemExit if not everything of this shard is durable."""
     set_up_logging(task.settings.log_level, requests=task.settings.request_log)
     settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
@@ -196,14 +196,14 @@ class SupervisedChanges:
         await self._supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
+        """Opens a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
         await self._wait_opened(name)
         opening = self._openings[name] = start_task(work())
         opening.add_done_callback(lambda _: self._openings.pop(name))
         await asyncio.shield(opening)
 
     async def _wait_opened(self, name: str) -> None:
-        """Wait for a topic that is being opened."""
+        """Waits for a topic that is being opened."""
         while name in self._openings:
             await asyncio.wait([self._openings[name]])
 
@@ -212,7 +212,7 @@ class SupervisedChanges:
             await self._shard.open_topic(record)
 
     def handlers(self) -> dict[str, Handler]:
-        """Return the handlers for calls of the supervisor. All wait until the shard has started."""
+        """Returns the handlers for calls of the supervisor. All wait until the shard has started."""
 
         async def open_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
@@ -260,7 +260,7 @@ class SupervisedChanges:
 
 
 def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
-    """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
+    """Reports a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
     assert directory.fault is not None
     with suppress(Busy, LinkLost):
         failed = DirectoryFailed(directory.directory_id, directory.fault.detail)

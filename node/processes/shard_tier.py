@@ -56,7 +56,7 @@ class ShardTier:
         self._logs.remove(topic, [partition.number for partition in partitions])
 
     def wake_shipper(self, partition: Partition) -> None:
-        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
+        """Wakes the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
         if partition not in self._shards:
             return
         self.spool.count(partition, is_led=self._shards[partition].leading_epoch(partition) is not None)
@@ -64,7 +64,7 @@ class ShardTier:
             self._worker.link().begin("wake", PartitionNumber(self._topic_ids[partition], partition.number))
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield from self.spool.gauges()
         yield from self._logs.gauges()
 
@@ -83,7 +83,7 @@ class ShardTier:
         return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
     def handlers(self, shard: Shard) -> dict[str, Handler]:
-        """Return the handlers for calls of the worker."""
+        """Returns the handlers for calls of the worker."""
 
         def partition_of(which: TieredPartition) -> Partition:
             partition = shard.partition(which.topic, which.number)

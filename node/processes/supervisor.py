@@ -64,7 +64,7 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def serve_shards(settings: NodeSettings) -> None:
-    """Run a node of `shards` processes, standalone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
+    """Runs a node of `shards` processes, standalone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
 
     A stop before the node is ready ends the start, which waits indefinitely for the coordination store.
     """
@@ -78,7 +78,7 @@ async def serve_shards(settings: NodeSettings) -> None:
 
 
 async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyncio.Event) -> None:
-    """Run with free ports. Raises StartRefused, StoppedEarly."""
+    """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
         reserve_ports(settings) as ports,
         _run_dir() as run_dir,
@@ -140,7 +140,7 @@ async def _serve(
 
 @contextmanager
 def _run_dir() -> Iterator[str]:
-    """Make the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
+    """Makes the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
     parent = tempfile.gettempdir()
     run_dir = tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
     try:
@@ -185,7 +185,7 @@ class Supervisor:
         )
 
     async def start(self) -> None:
-        """Start all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
+        """Starts all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
         await self.member.prepare(self._directories, self._catalog, self._processes)
@@ -207,7 +207,7 @@ class Supervisor:
             raise
 
     async def _until_all_up(self) -> None:
-        """Wait until all processes serve. Raises StartRefused if one dies first."""
+        """Waits until all processes serve. Raises StartRefused if one dies first."""
         up = start_task(self._all_up.wait())
         try:
             await asyncio.wait([up, *self._child_monitors], return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +217,7 @@ class Supervisor:
             raise StartRefused("a shard process could not start", hint="see the error above in the log")
 
     async def stop(self) -> bool:
-        """End every process, shards first, even if leaving the cluster fails.
+        """Ends every process, shards first, even if leaving the cluster fails.
 
         Returns whether all shards ended clean, so that the next start can skip recovery.
         """
@@ -246,7 +246,7 @@ class Supervisor:
         return is_clean
 
     async def _keep_running(self, child: Child) -> None:
-        """Run one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
+        """Runs one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
         await _kill_and_wait(child)  # two processes must not write the same partitions
         while True:
             began = asyncio.get_running_loop().time()
@@ -269,7 +269,7 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     async def _run(self, child: Child) -> int | str:
-        """Run one process to its end. Returns its exit code, or why it could not be started."""
+        """Runs one process to its end. Returns its exit code, or why it could not be started."""
         try:
             process = await self._spawn(child)
         except OSError as error:
@@ -319,13 +319,13 @@ class Supervisor:
         )
 
     async def register(self, index: int, link: Link) -> list[RecordFields]:
-        """Register the link of a process. Returns the topics to serve; from now on it receives every change."""
+        """Registers the link of a process. Returns the topics to serve; from now on it receives every change."""
         async with self._catalog.changing:
             self._children[index].link = link  # the worker, -1, is the last
             return [record_to(record) for record in self._catalog.records.values()]
 
     def ready(self, index: int, producer_floor: int) -> None:
-        """Record that a process serves. Once all do, they are notified, after this returns."""
+        """Records that a process serves. Once all do, they are notified, after this returns."""
         self.producer_floor = max(self.producer_floor, producer_floor)
         self._children[index].is_ready = True
         self._background.keep(self._check_all_ready, "noting that all processes serve")
@@ -339,7 +339,7 @@ class Supervisor:
                 await self._processes.call_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
-        """Take a data directory offline that a shard has found failing."""
+        """Takes a data directory offline that a shard has found failing."""
         self._directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
     def _on_directory_failed(self, directory: DataDirectory) -> None:
@@ -353,7 +353,7 @@ class Supervisor:
         self._background.keep(reporting, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
-        """Send new tokens to every shard; returns once all use them."""
+        """Sends new tokens to every shard; returns once all use them."""
         self.tokens = text
         await self._processes.call_shards("tokens", text)
 
@@ -369,7 +369,7 @@ async def _kill_and_wait(child: Child) -> None:
 
 
 async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
-    """Make the member of the cluster in the settings. Raises StartRefused."""
+    """Makes the member of the cluster in the settings. Raises StartRefused."""
     own_settings = settings if settings.is_embedded else reachable(settings)
     url = settings.advertised_url or url_of(own_settings, ports.shared)
     urls = (

@@ -71,7 +71,7 @@ CALL_S = 10.0
 
 
 async def run(task: ShardTask) -> None:
-    """Ship and scrub until stopped."""
+    """Ships and scrub until stopped."""
     set_up_logging(task.settings.log_level)
     settings = within_file_limit(task.settings)
     stop = stop_event()

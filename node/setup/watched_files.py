@@ -36,7 +36,7 @@ class WatchedFiles:
         return f"WatchedFiles({', '.join(self._paths)})"
 
     def check_now(self) -> None:
-        """Call back with the files as they are, changed or not."""
+        """Calls back with the files as they are, changed or not."""
         self._is_check_requested.set()
 
     async def watch(self, every_s: float) -> None:
@@ -63,7 +63,7 @@ class WatchedFiles:
 
 
 def stamp_of(paths: Sequence[str]) -> Stamp:
-    """Return a value that differs when the file has changed; None if it cannot be read."""
+    """Returns a value that differs when the file has changed; None if it cannot be read."""
     return tuple(map(_stamp_of_one, paths))
 
 

@@ -170,7 +170,7 @@ class ClusterAgent:
         self._keeping = keep_running(self._keep_session, "keeping a session")
 
     async def stop(self) -> None:
-        """End the session, so that the partitions fail over at once."""
+        """Ends the session, so that the partitions fail over at once."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -196,7 +196,7 @@ class ClusterAgent:
             return
 
     def reregister(self) -> None:
-        """Register with a new broker epoch, because a process of this node died and lost its leader state.
+        """Registers with a new broker epoch, because a process of this node died and lost its leader state.
 
         It opens its partitions again; all processes report the partitions on failed disks again (ReplicaHost).
         """
@@ -205,24 +205,24 @@ class ClusterAgent:
             self._updating.start(close_session(self._active.session), "ending the session")
 
     def distrust(self, topic_id: str, number: int) -> None:
-        """Register as one whose log of this partition is not trusted: it lacks records that were committed."""
+        """Registers as one whose log of this partition is not trusted: it lacks records that were committed."""
         self.own.log_from[partition_name(topic_id, number)] = 0
         self.reregister()
 
     # Calls of the shards.
 
     async def read_confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
-        """Return the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
+        """Returns the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
-        """Write partition states; returns an outcome for each. After OutcomeUnknown, later states show the outcome."""
+        """Writes partition states; returns an outcome for each. After OutcomeUnknown, later states show the outcome."""
         if self._active is None:
             return [OutcomeUnknown() for _ in proposals]
         return await self._active.watch.blocks.write(proposals)
 
     def partition_offline(self, topic_id: str, number: int) -> None:
-        """Report that this node's disk has failed a partition, so that another replica is elected."""
+        """Reports that this node's disk has failed a partition, so that another replica is elected."""
         self._offline |= {partition_name(topic_id, number)}
         self._updating.start(self._update_offline(), "reporting offline partitions")
 
@@ -242,7 +242,7 @@ class ClusterAgent:
         return topic, is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicEntry:
-        """Change settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
+        """Changes settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
         topic = await self._now.topics.alter(name, overrides, partitions)
         await self.wait_in_view(lambda: self.view.has(topic))
         return topic
@@ -305,7 +305,7 @@ class ClusterAgent:
         self._view_changed.set()
 
     def on_broken(self, error: Exception) -> None:
-        """End this session: the store has data that this version does not understand and must not act on."""
+        """Ends this session: the store has data that this version does not understand and must not act on."""
         log.error("the coordination store cannot be read", extra={"reason": str(error) or repr(error)})
         self.reregister()
 

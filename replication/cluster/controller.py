@@ -77,7 +77,7 @@ class ControllerCandidate:
         return None if self._core is None else self._core.controller_epoch
 
     async def run(self) -> None:
-        """Run for controller again and again until the session is lost."""
+        """Runs for controller again and again until the session is lost."""
         while True:
             try:
                 await self._latch.release()  # held by an earlier session or a commit whose answer was lost
@@ -105,7 +105,7 @@ class ControllerCandidate:
             self._queue_writes(self._core.on_nodes(self._view.registrations))
 
     def on_topics(self, changed: Iterable[TopicEntry], deleted: Iterable[TopicEntry]) -> None:
-        """Check the topics' partitions again: other settings may require other states."""
+        """Checks the topics' partitions again: other settings may require other states."""
         if self._core is None:
             return
         for topic in deleted:

@@ -113,7 +113,7 @@ class Membership:
         return self._nonce
 
     async def register(self, is_leaving: bool, offline: frozenset[str]) -> Member:
-        """Register the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
+        """Registers the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
         self._is_leaving, self._offline = is_leaving, offline
         self._nonce = self._new_id()
         own_node = self._own_node
@@ -137,7 +137,7 @@ class Membership:
                 return Member(own_node.node_id, registration.created)
 
     async def advance(self) -> None:
-        """Count once more, so that every copy of the disks made until now is known to be old.
+        """Counts once more, so that every copy of the disks made until now is known to be old.
 
         Raises Fenced, SessionLost, CommitUnknown, OSError of the disk.
         """
@@ -150,7 +150,7 @@ class Membership:
                 continue
 
     async def advance_forever(self) -> None:
-        """Advance until the session ends. Raises Fenced."""
+        """Advances until the session ends. Raises Fenced."""
         while self._own_node.starts is not None:
             await asyncio.sleep(ADVANCE_S)
             try:
@@ -185,7 +185,7 @@ class Membership:
         return [Create(key, value) if counter is None else Put(key, value, counter.version)]
 
     async def _check_rebuilt(self, starts: StartCounters, stored: StoredStarts | None) -> None:
-        """Take over what a rebuild of the store judged: broker epochs of the earlier store mean nothing here.
+        """Takes over what a rebuild of the store judged: broker epochs of the earlier store mean nothing here.
 
         A directory that the rebuild did not see is refused: its replicas would count as moved. Raises StartRefused.
         """
@@ -235,7 +235,7 @@ class Membership:
         starts.set_known_from(older)
 
     async def update(self, *, is_leaving: bool | None = None, offline: frozenset[str] | None = None) -> None:
-        """Change fields of the registration, which keeps its broker epoch. Raises SessionLost."""
+        """Changes fields of the registration, which keeps its broker epoch. Raises SessionLost."""
         self._is_leaving = self._is_leaving if is_leaving is None else is_leaving
         self._offline = self._offline if offline is None else offline
         while True:
@@ -263,7 +263,7 @@ class Membership:
         return []
 
     async def _wait_until_expired(self) -> None:
-        """Wait for the end of this node's registration by another process. Raises StartRefused if it does not end."""
+        """Waits for the end of this node's registration by another process. Raises StartRefused if it does not end."""
         deadline, own_node = asyncio.get_running_loop().time() + self._wait_s, self._own_node
         while (registration := await self._session.get(self._key)) is not None:
             try:
@@ -319,7 +319,7 @@ class Membership:
 
 
 async def wait_lost(session: Session) -> None:
-    """Wait for the end of a session."""
+    """Waits for the end of a session."""
     state = session.state
     while state is not State.LOST:
         state = await session.wait_for_state(state)
@@ -337,7 +337,7 @@ IMPORT_S = 300.0  # an import takes seconds once the shards have opened, and per
 
 
 async def join(session: Session, new_id: Callable[[], str], wanted_id: str, directory_id: str) -> ClusterIdentity:
-    """Return the cluster's identity, creating the cluster if this node is the first. Raises StartRefused."""
+    """Returns the cluster's identity, creating the cluster if this node is the first. Raises StartRefused."""
     while (cluster := await session.get(CLUSTER)) is None or is_claimed(cluster):
         if cluster is not None:
             await _wait_for_import(session, cluster)

@@ -127,7 +127,7 @@ class Operations:
         return len(targets)
 
     async def plan_balance(self, bytes_of: Bytes) -> list[Move]:
-        """Return few moves that even out the bytes per node. Runs in a thread: many partitions take a while."""
+        """Returns few moves that even out the bytes per node. Runs in a thread: many partitions take a while."""
         return await asyncio.to_thread(balanced, self._named_states(), self._racks(), bytes_of)
 
     async def apply(self, moves: Iterable[Move]) -> None:

@@ -82,14 +82,14 @@ class StateBlocks:
         return block_of(topic_id, number) in self._blocks
 
     def versions_of(self, topic_id: str) -> dict[str, int]:
-        """Return the blocks of a topic with their versions."""
+        """Returns the blocks of a topic with their versions."""
         return {name: block.seen.version for name, block in self._blocks.items() if topic_id_of(name) == topic_id}
 
     def topic_ids(self) -> set[str]:
         return {topic_id_of(name) for name in self._blocks}
 
     def apply(self, read: Iterable[tuple[str, Versioned | None]]) -> None:
-        """Apply blocks as they were read. Raises Corrupt."""
+        """Applies blocks as they were read. Raises Corrupt."""
         changed_states: list[StateChange] = []
         for name, seen in read:
             changed_states += self._apply(name, seen)
@@ -97,7 +97,7 @@ class StateBlocks:
             self._on_changed(changed_states)
 
     async def write(self, proposals: Sequence[Proposal], fence: Check | None = None) -> list[Outcome]:
-        """Write states; returns an outcome for each, in order. Raises ControllerFenced if the fence is broken,
+        """Writes states; returns an outcome for each, in order. Raises ControllerFenced if the fence is broken,
         EngineError.
         """
         loop = asyncio.get_running_loop()
@@ -112,11 +112,11 @@ class StateBlocks:
         return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
     async def read(self, name: str) -> None:
-        """Read a block from the store again. Raises SessionLost."""
+        """Reads a block from the store again. Raises SessionLost."""
         self.apply([(name, await self._session.get(block_key(name)))])
 
     async def confirm(self, names: Sequence[str]) -> dict[str, Mapping[int, VersionedState]]:
-        """Return the states of blocks as the store has them at some time after this call, without deleted blocks.
+        """Returns the states of blocks as the store has them at some time after this call, without deleted blocks.
 
         A commit that only checks versions: a ZooKeeper server may answer a read with an old state, while commits are
         totally ordered. Raises SessionLost, CommitUnknown, and Conflict if the states keep changing.

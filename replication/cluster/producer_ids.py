@@ -28,10 +28,10 @@ class Blocks(Protocol):
     """The source of blocks: the store itself, or the process that has its session."""
 
     async def take(self) -> range:
-        """Take a block that is allocated to no other holder, durably."""
+        """Takes a block that is allocated to no other holder, durably."""
 
     async def end(self) -> int:
-        """Return the end of the last block that any holder has taken."""
+        """Returns the end of the last block that any holder has taken."""
 
 
 class StoredBlocks:
@@ -77,7 +77,7 @@ class StoredBlocks:
 
 
 def floor_of(partitions: Iterable[Partition]) -> int:
-    """Return the id after the greatest producer id in these logs."""
+    """Returns the id after the greatest producer id in these logs."""
     return 1 + max((max(partition.validator.producers.ids(), default=-1) for partition in partitions), default=-1)
 
 

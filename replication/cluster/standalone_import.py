@@ -123,14 +123,14 @@ class StandaloneImport:
         await self.write_keys(values)
 
     async def write_keys(self, values: dict[str, bytes], parents: Sequence[str] = (TOPICS, STATES)) -> None:
-        """Write all keys; those below `parents` that an interrupted attempt left are changed or removed."""
+        """Writes all keys; those below `parents` that an interrupted attempt left are changed or removed."""
         for parent in parents:
             for name in await self._session.children(parent):
                 await self._update(f"{parent}/{name}", values)
         await self._create(values)
 
     async def finish(self) -> None:
-        """Remove the mark: from now on it is a normal cluster. Raises StartRefused if the store has lost it."""
+        """Removes the mark: from now on it is a normal cluster. Raises StartRefused if the store has lost it."""
         while True:
             cluster = await self._session.get(CLUSTER)
             if cluster is None:

@@ -57,7 +57,7 @@ class StartCounter:
         return stored is not None and not self.is_older_than(stored)
 
     def counted(self, stored: StartCounter | None, nonce: str) -> StartCounter:
-        """Count from the store's number, except below the own one: then the store was restored from old data.
+        """Counts from the store's number, except below the own one: then the store was restored from old data.
 
         Remembers the starts that have tried the same number: the last request of a killed process may arrive late.
         """
@@ -95,7 +95,7 @@ class StartCounters:
         return f"StartCounters({self.first}, {self.counters})"
 
     def older(self, stored: StoredStarts | None) -> set[str]:
-        """Return the directories that are older than the store knows them, or a former disk of this node."""
+        """Returns the directories that are older than the store knows them, or a former disk of this node."""
         if stored is None:
             return set()
         older = {
@@ -106,12 +106,12 @@ class StartCounters:
         return older | ({self.first} if stored.first != self.first else set())
 
     def set_known_from(self, directory_ids: set[str]) -> None:
-        """Set that these directories are trusted from the next registration on; durable with the next count."""
+        """Sets that these directories are trusted from the next registration on; durable with the next count."""
         for directory_id in directory_ids:
             self.counters[directory_id] = replace(self.counters[directory_id], known_from=None)
 
     def log_from(self, partitions_in: Mapping[str, Collection[str]]) -> dict[str, int]:
-        """Return the partitions of condemned further directories; those of the first are not in `partitions_in`."""
+        """Returns the partitions of condemned further directories; those of the first are not in `partitions_in`."""
         return _listed(
             partitions_in,
             {
@@ -122,7 +122,7 @@ class StartCounters:
         )
 
     def intact_from(self, partitions_in: Mapping[str, Collection[str]], stored: StoredStarts | None) -> dict[str, int]:
-        """Return the partitions that a condemned first directory says nothing about, and since when they are trusted.
+        """Returns the partitions that a condemned first directory says nothing about, and since when they are trusted.
 
         They are opened in a further directory whose counter is that of the store. All others count as of the first one:
         its old list of topics may lack some.
@@ -139,13 +139,13 @@ class StartCounters:
         return _listed(partitions_in, intact)
 
     def trust_all(self) -> None:
-        """Forget since when directories are trusted: a rebuild of the store has judged their logs."""
+        """Forgets since when directories are trusted: a rebuild of the store has judged their logs."""
         self.counters = {
             directory_id: replace(counter, known_from=0) for directory_id, counter in self.counters.items()
         }
 
     async def count(self, stored: StoredStarts | None, nonce: str) -> StoredStarts:
-        """Count on the disks. Returns what the store must have next. Raises OSError.
+        """Counts on the disks. Returns what the store must have next. Raises OSError.
 
         Without a free byte and a spare file nothing is counted: that is safe as long as nothing has to be condemned.
         """
@@ -169,7 +169,7 @@ class StartCounters:
         return StoredStarts(self.first, {**stored_counters, **present})
 
     async def note_registered(self, broker_epoch: int) -> None:
-        """Write down since when a condemned directory is trusted. Raises OSError."""
+        """Writes down since when a condemned directory is trusted. Raises OSError."""
         changed = {
             directory_id: replace(counter, known_from=broker_epoch)
             for directory_id, counter in self.counters.items()
@@ -202,7 +202,7 @@ def starts_from_bytes(key: str, value: bytes) -> StoredStarts:
 
 
 def load_start_counter(disk: Disk, data_directory: str) -> StartCounter:
-    """Read the file of a directory; a missing or damaged one has counted nothing. Raises OSError."""
+    """Reads the file of a directory; a missing or damaged one has counted nothing. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.START_COUNTER)))
     try:
         number, known_from, *nonces = rows[0] if rows else ("0", "0")
@@ -212,7 +212,7 @@ def load_start_counter(disk: Disk, data_directory: str) -> StartCounter:
 
 
 def save_start_counter(disk: Disk, data_directory: str, counter: StartCounter) -> None:
-    """Replace the file durably. Raises OSError."""
+    """Replaces the file durably. Raises OSError."""
     known_from = "-" if counter.known_from is None else str(counter.known_from)
     row = " ".join((str(counter.number), known_from, *counter.nonces))
     write_without_room(disk, os.path.join(data_directory, paths.START_COUNTER), rows_as_text(_HEADER, [row]))

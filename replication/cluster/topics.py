@@ -55,7 +55,7 @@ class ClusterTopics:
         return f"ClusterTopics({self._view})"
 
     async def find(self, name: str) -> TopicEntry | None:
-        """Read a topic from the store; the view may be behind it."""
+        """Reads a topic from the store; the view may be behind it."""
         stored = await self._session.get_latest(topic_key(name))
         return None if stored is None else topic_from_bytes(topic_key(name), stored.value)
 
@@ -85,7 +85,7 @@ class ClusterTopics:
         return topic_stored, topic_stored.topic_id == topic.topic_id
 
     async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
-        """Change the given settings, and grow to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
+        """Changes the given settings, and grows to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
         while True:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -103,7 +103,7 @@ class ClusterTopics:
                 continue
 
     async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
-        """Change the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
+        """Changes the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
         while True:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -118,7 +118,7 @@ class ClusterTopics:
                 continue
 
     async def delete(self, name: str) -> TopicEntry:
-        """Delete a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
+        """Deletes a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
         while True:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)

@@ -181,7 +181,7 @@ def state_to_plain(versioned: VersionedState) -> list[Any]:
 
 
 def state_from_plain(plain: list[Any]) -> VersionedState:
-    """Decode a state. Fields that a newer version appends are ignored, and lost when this version writes the state
+    """Decodes a state. Fields that a newer version appends are ignored, and lost when this version writes the state
     back.
     """
     epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *more = plain
@@ -246,14 +246,14 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
 
 
 def node_from_plain(plain: NodeFields) -> NodeInfo:
-    """Decode a node. Ignores fields of a newer version; an older one may lack those that have a default."""
+    """Decodes a node. Ignores fields of a newer version; an older one may lack those that have a default."""
     lists = {"shard_urls": tuple(plain["shard_urls"]), "internal_urls": tuple(plain["internal_urls"])}
     fields: dict[str, Any] = {name: value for name, value in plain.items() if name in NodeInfo.__dataclass_fields__}
     return NodeInfo(**{**fields, **lists, "offline": frozenset(plain["offline"])})
 
 
 def node_to_bytes(node: NodeInfo) -> bytes:
-    """Encode a registration, without the node id and the broker epoch, which the key has."""
+    """Encodes a registration, without the node id and the broker epoch, which the key has."""
     return orjson.dumps(_registration_to_plain(node))
 
 
@@ -303,7 +303,7 @@ def identity_to_bytes(identity: ClusterIdentity) -> bytes:
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
-    """Decode the cluster's identity. Raises Corrupt if a newer version wrote it."""
+    """Decodes the cluster's identity. Raises Corrupt if a newer version wrote it."""
 
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
@@ -347,7 +347,7 @@ def outcome_to_plain(outcome: Outcome) -> list[Any]:
 
 
 def outcome_from_plain(plain: list[Any]) -> Outcome:
-    """Decode an outcome. Raises ValueError."""
+    """Decodes an outcome. Raises ValueError."""
     match plain:
         case ["confirmed", epoch]:
             return Confirmed(epoch)

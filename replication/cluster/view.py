@@ -63,18 +63,18 @@ class ClusterListener(Protocol):
     def on_registered(self, member: Member) -> None: ...
 
     def on_session_lost(self) -> None:
-        """Stop leading everything; a new registration follows."""
+        """Stops leading everything; a new registration follows."""
 
     def on_fenced(self, error: StartRefused) -> None:
-        """End this process: one with a newer copy of its data directory has registered as this node."""
+        """Ends this process: one with a newer copy of its data directory has registered as this node."""
 
     def on_contact(self, at: float) -> None:
-        """Note that the store has answered a request sent at this time of Clock.boottime."""
+        """Notes that the store has answered a request sent at this time of Clock.boottime."""
 
     def on_nodes(self, view: ClusterView) -> None: ...
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
-        """Handle changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
+        """Handles changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
         confirms it.
         """
 
@@ -101,11 +101,11 @@ class ClusterView:
         return f"ClusterView(nodes={sorted(self.nodes)}, topics={len(self.topics)}, partitions={len(self.states)})"
 
     def hint_of_more(self, hint: str) -> str:
-        """Return the hint for problems that more nodes would solve."""
+        """Returns the hint for problems that more nodes would solve."""
         return SINGLE_NODE_HINT if self.is_single_node else hint
 
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
-        """Replace the registered nodes. A drained node counts as leaving: it is not elected."""
+        """Replaces the registered nodes. A drained node counts as leaving: it is not elected."""
         self.nodes = dict(nodes)
         self.seen_nodes |= self.nodes.keys()
         self.drained = frozenset(drained)
@@ -132,7 +132,7 @@ class ClusterView:
         return self._by_id.get(topic_id)
 
     def put_states(self, changed: Iterable[StateChange]) -> list[StateChange]:
-        """Apply states. Returns those that are newer than the known ones."""
+        """Applies states. Returns those that are newer than the known ones."""
         newer = []
         for topic_id, number, versioned in changed:
             old = self.states.get((topic_id, number))
@@ -143,14 +143,14 @@ class ClusterView:
         return newer
 
     def partitions_of(self, topic: TopicEntry) -> Iterator[tuple[int, VersionedState]]:
-        """Yield the partitions with a known state."""
+        """Yields the partitions with a known state."""
         for number in range(topic.partitions):
             versioned = self.states.get((topic.topic_id, number))
             if versioned is not None:
                 yield number, versioned
 
     def leader(self, topic_id: str, number: int) -> Member | None:
-        """Return the leader if its node is still registered in the broker epoch of its election."""
+        """Returns the leader if its node is still registered in the broker epoch of its election."""
         versioned = self.states.get((topic_id, number))
         leader = None if versioned is None else versioned.state.leader
         node = None if leader is None else self.nodes.get(leader.node_id)
@@ -161,11 +161,11 @@ class ClusterView:
         return None if leader is None else self.endpoint_on(leader.node_id, topic_id, number)
 
     def missing_topic(self, name: str) -> EngineError:
-        """Return the error of a call for a topic, by its id, that this node does not have."""
+        """Returns the error of a call for a topic, by its id, that this node does not have."""
         return NotLeader(f"this node does not know the topic {name!r} of that id (any more, or yet)")
 
     def endpoint_on(self, node_id: int, topic_id: str, number: int) -> ReplicaEndpoint | None:
-        """Return where a node serves a partition; None if the node is not registered."""
+        """Returns where a node serves a partition; None if the node is not registered."""
         node = self.nodes.get(node_id)
         if node is None or not node.internal_urls:
             return None
@@ -191,11 +191,11 @@ class ClusterView:
         )
 
     def hosted_on(self, node_id: int, topic: TopicEntry) -> tuple[int, ...]:
-        """Return the partitions of a topic with a replica on a node."""
+        """Returns the partitions of a topic with a replica on a node."""
         return tuple(number for number, versioned in self.partitions_of(topic) if node_id in versioned.state.replicas)
 
     def absent_nodes(self) -> list[int]:
-        """Return nodes that may come back: seen before or with replicas, and neither registered nor drained."""
+        """Returns nodes that may come back: seen before or with replicas, and neither registered nor drained."""
         holding = {node_id for versioned in self.states.values() for node_id in versioned.state.replicas}
         return sorted((self.seen_nodes | holding) - self.nodes.keys() - self.drained)
 
@@ -222,7 +222,7 @@ class ClusterView:
 
 
 def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
-    """Return NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
+    """Returns NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
     nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
     text = f"replication_factor is {replication_factor}, and {nodes} can hold a replica"
     if replication_factor <= there + len(absent):
@@ -244,7 +244,7 @@ class Reassignment(NamedTuple):
 
 
 def reassignments(view: ClusterView) -> list[Reassignment]:
-    """Return the reassignments in progress."""
+    """Returns the reassignments in progress."""
     return [
         _reassignment(topic, number, versioned)
         for topic in view.topics.values()

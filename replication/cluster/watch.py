@@ -59,7 +59,7 @@ class Mirror:
         return f"Mirror({self._parent}, keys={len(self._watching)})"
 
     async def load(self) -> None:
-        """Read all keys. Raises SessionLost."""
+        """Reads all keys. Raises SessionLost."""
         self._names = await self._session.children(self._parent)
         for begin in range(0, len(self._names), READS_AT_ONCE):
             names = self._names[begin : begin + READS_AT_ONCE]
@@ -69,7 +69,7 @@ class Mirror:
             self._watch(name, self.changed[name])
 
     async def follow(self) -> None:
-        """Follow created and deleted keys until the session is lost."""
+        """Follows created and deleted keys until the session is lost."""
         while True:
             names = await self._session.wait_for_children(self._parent, self._names)
             for name in sorted(set(self._names) - set(names)):
@@ -144,7 +144,7 @@ class ClusterWatch:
         self._apply_changes()
 
     def begin(self) -> None:
-        """Report what `load` found, and every change from then on."""
+        """Reports what `load` found, and every change from then on."""
         deferred, self._deferred = self._deferred or [], None
         for report in deferred:
             report()

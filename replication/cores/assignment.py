@@ -30,7 +30,7 @@ class TooFewNodes(ValueError):
 def assigned_replicas(
     racks: Mapping[int, str], partitions: int, replication_factor: int, existing: Iterable[PartitionState] = ()
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition, the preferred leader first. Raises TooFewNodes."""
+    """Returns the replicas of each partition, the preferred leader first. Raises TooFewNodes."""
     if replication_factor > len(racks):
         raise TooFewNodes(f"replication_factor {replication_factor} is above the number of nodes, {len(racks)}")
     leaders: Counter[int] = Counter()
@@ -70,7 +70,7 @@ class Move(NamedTuple):
 
 
 def loads(states: States, racks: Racks, bytes_of: Bytes) -> dict[int, int]:
-    """Return the bytes that each node holds. Each partition adds 1, so that empty ones are spread too."""
+    """Returns the bytes that each node holds. Each partition adds 1, so that empty ones are spread too."""
     loads = dict.fromkeys(racks, 0)
     for partition, state in states.items():
         for node in state.replicas:
@@ -80,7 +80,7 @@ def loads(states: States, racks: Racks, bytes_of: Bytes) -> dict[int, int]:
 
 
 def resized(states: States, replication_factor: int, racks: Racks, bytes_of: Bytes) -> dict[str, tuple[int, ...]]:
-    """Return the replicas of each partition with another replication factor. Raises TooFewNodes."""
+    """Returns the replicas of each partition with another replication factor. Raises TooFewNodes."""
     held = loads(states, racks, bytes_of)
     targets = {}
     for partition, state in states.items():
@@ -96,7 +96,7 @@ def resized(states: States, replication_factor: int, racks: Racks, bytes_of: Byt
 
 
 def evacuated(states: States, node: int, racks: Racks, bytes_of: Bytes) -> dict[str, tuple[int, ...]]:
-    """Return the new replicas of the partitions on a node, with that node replaced. Raises TooFewNodes."""
+    """Returns the new replicas of the partitions on a node, with that node replaced. Raises TooFewNodes."""
     others = {node_id: rack for node_id, rack in racks.items() if node_id != node}
     held = loads(states, others, bytes_of)
     targets = {}
@@ -112,7 +112,7 @@ def evacuated(states: States, node: int, racks: Racks, bytes_of: Bytes) -> dict[
 
 
 def balanced(states: States, racks: Racks, bytes_of: Bytes) -> list[Move]:
-    """Return moves that bring every node near the mean load, largest gaps first."""
+    """Returns moves that bring every node near the mean load, largest gaps first."""
     settled = {p: state.replicas for p, state in states.items() if not state.adding and not state.removing}
     held = loads(states, racks, bytes_of)
     moves: list[Move] = []
@@ -172,7 +172,7 @@ def _target(state: PartitionState) -> tuple[int, ...]:
 
 
 def _without_one(replicas: tuple[int, ...], state: PartitionState) -> tuple[int, ...]:
-    """Remove one replica: 1. one that is not in sync, 2. one that is not the leader, 3. the last one."""
+    """Removes one replica: 1. one that is not in sync, 2. one that is not the leader, 3. the last one."""
     leader = None if state.leader is None else state.leader.node_id
     last = {node: position for position, node in enumerate(replicas)}
     gone = min(replicas, key=lambda node: (state.is_in_sync(node), node == leader, -last[node]))

@@ -46,12 +46,12 @@ class Controller:
         )
 
     def on_nodes(self, nodes: Registrations) -> list[Write]:
-        """Take the registered nodes. Every partition is checked again: one pass over small values."""
+        """Takes the registered nodes. Every partition is checked again: one pass over small values."""
         self._nodes = nodes
         return [write for partition in self._partitions for write in self._evaluate(partition)]
 
     def on_partition(self, partition: str, versioned: VersionedState, rules: TopicRules) -> list[Write]:
-        """Take a state from the store. Ignores one that is older than the known state."""
+        """Takes a state from the store. Ignores one that is older than the known state."""
         current = self._partitions.get(partition)
         if current is not None and versioned.partition_epoch < current.found.partition_epoch:
             return []
@@ -65,12 +65,12 @@ class Controller:
         self._partitions.pop(partition, None)
 
     def on_rejected(self, partition: str) -> None:
-        """Note that a write lost the compare-and-set. The driver reads; on_partition continues."""
+        """Notes that a write lost the compare-and-set. The driver reads; on_partition continues."""
         if partition in self._partitions:
             self._partitions[partition].is_writing = False
 
     def moves_to_preferred(self) -> list[Write]:
-        """Return the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
+        """Returns the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
         return self._changes(with_preferred_leader)
 
     def _evaluate(self, partition: str) -> list[Write]:

@@ -34,7 +34,7 @@ IsLive = Callable[[int], bool]
 def reconciled(
     partition: str, state: PartitionState, rules: TopicRules, registrations: Registrations
 ) -> PartitionState:
-    """Return the state that should be; an equal value if nothing changes."""
+    """Returns the state that should be; an equal value if nothing changes."""
 
     def is_live(node: int) -> bool:
         registration = registrations.get(node)
@@ -73,7 +73,7 @@ def reconciled(
 def with_preferred_leader(
     partition: str, state: PartitionState, rules: TopicRules, registrations: Registrations
 ) -> PartitionState:
-    """Return the state led by its first replica, if that one is in sync and its node stays; else the same state."""
+    """Returns the state led by its first replica, if that one is in sync and its node stays; else the same state."""
     preferred = state.replicas[0]
     registration = registrations.get(preferred)
     is_led_by_it = state.leader is not None and state.leader.node_id == preferred

@@ -20,7 +20,7 @@ from replication.cores.partition_state import (
 
 
 def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: TopicRules) -> PartitionState:
-    """Return the state with another in-sync set. Members that leave stay eligible below min_in_sync (KIP-966)."""
+    """Returns the state with another in-sync set. Members that leave stay eligible below min_in_sync (KIP-966)."""
     minimum = rules.min_in_sync(state.counted_replicas)
     eligible: tuple[Member, ...] = ()
     if len(in_sync) < minimum:
@@ -31,7 +31,7 @@ def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: Topi
 
 
 def maximal(committed: tuple[Member, ...], proposed: tuple[Member, ...]) -> set[int]:
-    """Return every node that may be in the set in the store."""
+    """Returns every node that may be in the set in the store."""
     return node_ids(committed) | node_ids(proposed)
 
 
@@ -61,13 +61,13 @@ class InSyncSet:
         self.proposed = state
 
     def confirm(self, partition_epoch: int) -> None:
-        """Take the proposal as committed, unless a newer state arrived first."""
+        """Takes the proposal as committed, unless a newer state arrived first."""
         if self.proposed is not None and partition_epoch > self.committed.partition_epoch:
             self.committed = VersionedState(self.proposed, partition_epoch)
             self.proposed = None
 
     def apply(self, versioned: VersionedState) -> bool:
-        """Apply a state from the store. A newer one ends the proposal, whether it was committed or lost.
+        """Applies a state from the store. A newer one ends the proposal, whether it was committed or lost.
 
         Returns whether the state was newer.
         """
@@ -77,7 +77,7 @@ class InSyncSet:
         return True
 
     def reject_proposal(self) -> None:
-        """Drop a proposal that certainly never reached the store: a later read returned the committed state.
+        """Drops a proposal that certainly never reached the store: a later read returned the committed state.
 
         Not for a rejected compare-and-set: then the store has a newer state, which `apply` takes.
         """

@@ -78,7 +78,7 @@ class LogBounds(NamedTuple):
 
 
 def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> FetchError | None:
-    """Return an error unless both sides have the same leader epoch."""
+    """Returns an error unless both sides have the same leader epoch."""
     if fetch.leader_epoch < leader_epoch:
         return FetchError.FENCED_LEADER_EPOCH
     return FetchError.UNKNOWN_LEADER_EPOCH if fetch.leader_epoch > leader_epoch else None
@@ -87,7 +87,7 @@ def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> FetchError | None:
 def position_verdict(
     epochs: Sequence[EpochStart], bounds: LogBounds, fetch: FollowerFetch
 ) -> OutOfRange | Diverging | None:
-    """Return None if the follower's log is a prefix of this one, else what it has to do.
+    """Returns None if the follower's log is a prefix of this one, else what it has to do.
 
     1. Its end is below the first local record: no records to compare or send. 2. Its last epoch is older than all
     epochs that this log knows, and this log starts in the middle: the point of divergence is unknown. 3. Its last epoch
@@ -204,18 +204,18 @@ class Leader:
         return self.high_watermark if self.high_watermark >= self.epoch_start else None
 
     def ack_verdict(self, end: int) -> AckVerdict:
-        """Return the verdict for an acks=all produce whose records end here."""
+        """Returns the verdict for an acks=all produce whose records end here."""
         return ack_verdict(end, self.high_watermark, self._set.size, self.min_in_sync)
 
     # Events. The caller carries out the returned effects in order.
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Return the answer to a fetch, for instance one that was held. Acknowledges nothing."""
+        """Returns the answer to a fetch, for instance one that was held. Acknowledges nothing."""
         refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
         return refusal or Send(fetch.wanted, self.high_watermark, self.log_start, self.compacted_by_all)
 
     def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
-        """Answer a fetch. Only a fetch that passes every check acknowledges records."""
+        """Answers a fetch. Only a fetch that passes every check acknowledges records."""
         answer = self.answer_to(fetch)
         if not isinstance(answer, Send):
             if self._lacks_committed_of(fetch, answer):
@@ -243,7 +243,7 @@ class Leader:
         return self._advance(now)
 
     def on_log_start(self, log_start: int, local_log_start: int) -> None:
-        """Raise the log start or the local log start. Followers receive it with their next answer."""
+        """Raises the log start or the local log start. Followers receive it with their next answer."""
         assert self.log_start <= log_start <= local_log_start <= self.high_watermark
         self.log_start, self.local_log_start = log_start, local_log_start
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
@@ -266,11 +266,11 @@ class Leader:
         return effects + self._grow_at_rest(now)
 
     def on_nodes(self, nodes: Registrations) -> None:
-        """Take the registered nodes. Fetches of an earlier broker epoch are rejected from now on."""
+        """Takes the registered nodes. Fetches of an earlier broker epoch are rejected from now on."""
         self._nodes = nodes
 
     def on_state(self, versioned: VersionedState, now: float) -> list[LeaderEffect]:
-        """Apply a state of this leader epoch from the store: the controller's, or the own proposal."""
+        """Applies a state of this leader epoch from the store: the controller's, or the own proposal."""
         assert versioned.state.leader_epoch == self.leader_epoch
         if not self._set.apply(versioned):
             return []
@@ -278,12 +278,12 @@ class Leader:
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
-        """Take the proposal as committed."""
+        """Takes the proposal as committed."""
         self._set.confirm(partition_epoch)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_proposal_rejected(self) -> None:
-        """Drop the proposal: it is not in the store and will not be (InSyncSet.reject_proposal)."""
+        """Drops the proposal: it is not in the store and will not be (InSyncSet.reject_proposal)."""
         self._set.reject_proposal()
 
     # Rules.

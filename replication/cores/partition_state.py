@@ -40,7 +40,7 @@ class TopicRules:
         return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
 
     def min_in_sync(self, replicas: int) -> int:
-        """Return the minimum for acks=all, capped at the number of replicas."""
+        """Returns the minimum for acks=all, capped at the number of replicas."""
         return min(self.min_insync_replicas, replicas)
 
 
@@ -127,7 +127,7 @@ def is_log_intact(partition: str, member: Member, registrations: Registrations, 
 
 
 def initial_state(replicas: tuple[int, ...], registrations: Registrations) -> PartitionState:
-    """Return the state of a new partition: every log is empty, so all live replicas are in sync."""
+    """Returns the state of a new partition: every log is empty, so all live replicas are in sync."""
     alive = [Member(node, registrations[node].broker_epoch) for node in replicas if node in registrations]
     assert alive, "a partition is given to nodes that are there"
     return PartitionState(replicas, leader=alive[0], leader_epoch=1, in_sync=sorted_members(alive))

@@ -28,7 +28,7 @@ class Progress:
     _mark_at: float | None = None
 
     def record_fetch(self, broker_epoch: int, log_end: int, end: int, leader_end: int, now: float) -> None:
-        """Record a fetch of the current leader epoch that passed every check.
+        """Records a fetch of the current leader epoch that passed every check.
 
         1. At the leader's end: caught up now. 2. At the end that the leader had some fetches ago: caught up then.
         """
@@ -44,7 +44,7 @@ class Progress:
             self._mark_end, self._mark_at = leader_end, now
 
     def leader_moves_on(self, leader_end: int, now: float) -> None:
-        """Record that the leader is about to append: a follower at its end is caught up until now, even after an idle
+        """Records that the leader is about to append: a follower at its end is caught up until now, even after an idle
         time.
         """
         if self.end >= leader_end:
@@ -58,7 +58,7 @@ class Progress:
 
 
 def high_watermark(current: int, own_end: int, other_ends: Iterable[int], in_sync: int, min_in_sync: int) -> int:
-    """Return the least of the ends, never going back; unchanged below min_in_sync."""
+    """Returns the least of the ends, never going back; unchanged below min_in_sync."""
     if in_sync < min_in_sync:
         return current
     return max(current, min([own_end, *other_ends]))
@@ -71,7 +71,7 @@ class AckVerdict(Enum):
 
 
 def ack_verdict(end: int, watermark: int, in_sync: int, min_in_sync: int) -> AckVerdict:
-    """Return the verdict for a produce with acks=all whose records end here, while its leader leads."""
+    """Returns the verdict for a produce with acks=all whose records end here, while its leader leads."""
     if watermark < end:
         return AckVerdict.WAITING
     return AckVerdict.COMMITTED if in_sync >= min_in_sync else AckVerdict.TOO_FEW_AFTER_APPEND

@@ -29,7 +29,7 @@ FIRST = ""
 
 
 def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
-    """Read all directories of one node, in any order. Raises StartRefused if one is in use or not of this node."""
+    """Reads all directories of one node, in any order. Raises StartRefused if one is in use or not of this node."""
     with ExitStack() as held:
         for path in data_dirs:
             held.enter_context(_lock(disk, path))
@@ -81,7 +81,7 @@ def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
 
 
 def node_of(disk: Disk, path: str) -> int:
-    """Return the id of the node that a directory is of. Raises StartRefused."""
+    """Returns the id of the node that a directory is of. Raises StartRefused."""
     if disk.stat(os.path.join(path, paths.META)) is None:
         raise StartRefused(f"{path} is not the data directory of a node", hint="check the path, and mount its disk")
     return int(read_meta(disk, path)["node_id"])
@@ -158,7 +158,7 @@ def _log(
 
 
 def read_log(disk: Disk, path: str, checkpoint: Checkpoint, watermark: int) -> LogInventory:
-    """Read the log in the directory of a partition. An error of the disk is its problem."""
+    """Reads the log in the directory of a partition. An error of the disk is its problem."""
     try:
         if disk.stat(path) is None:
             return LogInventory(high_watermark=watermark, problem=f"{path} is missing")

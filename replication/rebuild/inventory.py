@@ -69,7 +69,7 @@ def encode_inventory(inventory: NodeInventory) -> bytes:
 
 
 def decode_inventory(data: bytes, name: str) -> NodeInventory:
-    """Decode a file. Raises Corrupt."""
+    """Decodes a file. Raises Corrupt."""
     hint = "write it with penstock coordination inventory of this version"
     try:
         inventory = msgspec.json.decode(data, type=NodeInventory)

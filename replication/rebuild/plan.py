@@ -165,7 +165,7 @@ class _Planning:
                 yield self._topic(having, is_known)
 
     def _current_ids(self) -> dict[str, str]:
-        """Return for each name the topic that most nodes know, and then the newest."""
+        """Returns for each name the topic that most nodes know, and then the newest."""
         current: dict[str, tuple[int, int, str]] = {}
         for topic_id, having in self._by_id.items():
             if topic_id not in self._choices.markers:
@@ -256,7 +256,7 @@ class _Planning:
 
 
 def _reasons(entry: TopicEntry, planned: Iterable[PlannedPartition]) -> Iterator[str]:
-    """Yield why acknowledged records may be missing: one line for all partitions of a kind."""
+    """Yields why acknowledged records may be missing: one line for all partitions of a kind."""
     minimum = entry.rules.min_in_sync(entry.replication_factor)
     planned = list(planned)
     if absent := [partition for partition in planned if partition.absent >= minimum]:
@@ -271,7 +271,7 @@ def _reasons(entry: TopicEntry, planned: Iterable[PlannedPartition]) -> Iterator
 
 
 def common_end(leader: LogInventory, other: LogInventory) -> int:
-    """Return the offset up to which two logs have the same records, as a follower finds it (KIP-101)."""
+    """Returns the offset up to which two logs have the same records, as a follower finds it (KIP-101)."""
     mine = truncated_from_end(other.starts, other.log_end)
     theirs = truncated_from_end(leader.starts, leader.log_end)
     if not mine or not theirs:
@@ -289,7 +289,7 @@ def _last_epoch(log: LogInventory) -> int:
 
 
 def _known(logs: Mapping[int, LogInventory], end: int) -> int:
-    """Return how many committed records, by the high watermarks of these replicas, are above an offset."""
+    """Returns how many committed records, by the high watermarks of these replicas, are above an offset."""
     return max([0, *(log.high_watermark - end for log in logs.values())])
 
 

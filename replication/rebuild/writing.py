@@ -35,7 +35,7 @@ HINT_NOT_EMPTY = "delete everything below the path of --coordination, or give an
 
 
 async def check_empty(session: Session, cluster_id: str) -> None:
-    """Check that a plan of this cluster may be written. Raises StartRefused."""
+    """Checks that a plan of this cluster may be written. Raises StartRefused."""
     if await session.children(NODES):
         raise StartRefused(
             "a node is registered in the coordination store", hint="stop every node of the cluster first"
@@ -53,7 +53,7 @@ async def check_empty(session: Session, cluster_id: str) -> None:
 
 
 async def write_plan(session: Session, plan: Plan, new_id: Callable[[], str], now_ms: int) -> None:
-    """Create the cluster with this content. Raises StartRefused, SessionLost."""
+    """Creates the cluster with this content. Raises StartRefused, SessionLost."""
     assert not plan.questions
     await check_empty(session, plan.cluster_id)
     importing = StandaloneImport(session, plan.cluster_id, is_rebuilt=True)

@@ -76,7 +76,7 @@ class FetchServer:
                 self._wake(session)
 
     async def fetch(self, body: Buffer) -> list[Buffer]:
-        """Answer one fetch. Returns the pieces of the answer. Raises Invalid."""
+        """Answers one fetch. Returns the pieces of the answer. Raises Invalid."""
         request = decode_request(body)
         self.fetches += 1
         session = self._session_of(request)

@@ -91,7 +91,7 @@ class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
     compacted_by_all: int = 0
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Return the answer to a fetch. Raises Invalid for an unknown verdict."""
+        """Returns the answer to a fetch. Raises Invalid for an unknown verdict."""
         if self.verdict == _SEND:
             return Send(fetch.wanted, self.first, self.second, self.compacted_by_all)
         if self.verdict == _OUT_OF_RANGE:
@@ -153,7 +153,7 @@ def encode_request(request: FetchRequest) -> bytes:
 
 
 def decode_request(body: Buffer) -> FetchRequest:
-    """Decode the body of a fetch. Raises Invalid."""
+    """Decodes the body of a fetch. Raises Invalid."""
     try:
         request = _request_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -164,13 +164,13 @@ def decode_request(body: Buffer) -> FetchRequest:
 
 
 def encode_reply(reply: FetchReply, batches: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return the pieces of an answer, in order. Batches are not copied."""
+    """Returns the pieces of an answer, in order. Batches are not copied."""
     header = _encoder.encode(reply)
     return [_LENGTH.pack(len(header)) + header, *batches]
 
 
 def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
-    """Return the header, and the batches of each answered partition in the same order. Raises Invalid."""
+    """Returns the header, and the batches of each answered partition in the same order. Raises Invalid."""
     view = memoryview(body)
     if len(view) < _LENGTH.size:
         raise Invalid(f"{len(view)} bytes are not an answer to a replica fetch")

@@ -132,25 +132,25 @@ class Fetcher:
             self._forgotten[key] = None
 
     def include(self, key: str) -> None:
-        """Include the replica in the next round, whenever that is sent: its position may have changed."""
+        """Includes the replica in the next round, whenever that is sent: its position may have changed."""
         if key in self._followed:
             self._changed[key] = None
 
     def send_again(self, key: str) -> None:
-        """Send the position of a replica, also an unchanged one: the leader has another."""
+        """Sends the position of a replica, also an unchanged one: the leader has another."""
         if key in self._followed:
             self._followed[key].sent = None
             self._send_now(key)
 
     async def stop(self) -> None:
-        """Stop fetching. Appends what was received first, so that a truncation never runs concurrently."""
+        """Stops fetching. Appends what was received first, so that a truncation never runs concurrently."""
         self._is_stopping = True
         if self._can_be_ended:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _send_now(self, key: str) -> None:
-        """Send a round for this partition at once, even if one is held."""
+        """Sends a round for this partition at once, even if one is held."""
         if key in self._followed:
             self._changed[key] = None
             self._fetch_due.set()
@@ -208,7 +208,7 @@ class Fetcher:
             self._can_be_ended = True
 
     def _request(self) -> bytes:
-        """Encode the next round. Its changes count as sent: if it does not arrive, the session ends."""
+        """Encodes the next round. Its changes count as sent: if it does not arrive, the session ends."""
         member = self._own_member()
         assert member is not None
         is_full = not self._session
@@ -247,7 +247,7 @@ class Fetcher:
         )
 
     def _next_fetch_of(self, followed: _FollowedPartition) -> FollowerFetch | None:
-        """Return a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
+        """Returns a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
         if followed.is_in_work and followed.ahead is None:
             return None
         fetch = followed.following.next_fetch(followed.ahead)
@@ -280,7 +280,7 @@ class Fetcher:
             self._interrupt_soon()  # reports the new positions, if the leader holds the round in flight
 
     def _counted(self, response: PartitionResponse, batches: Buffer, session_epoch: int) -> _Work | None:
-        """Return the answer if it counts, or None.
+        """Returns the answer if it counts, or None.
 
         If the partition was requested again meanwhile, the leader will answer that. After an answer that could not be
         written, none can be.
@@ -301,7 +301,7 @@ class Fetcher:
         return _Work(response.key, followed, fetch, answer, fetched, is_over)
 
     def _requeue_prefetched(self) -> None:
-        """Queue replicas whose ahead round was held to its end: the leader lacks their positions since then."""
+        """Queues replicas whose ahead round was held to its end: the leader lacks their positions since then."""
         ahead, self._ahead = self._ahead, []
         for key in ahead:
             followed = self._followed.get(key)
@@ -313,7 +313,7 @@ class Fetcher:
                 self._changed[key] = None
 
     def _prefetch(self, work: Sequence[_Work]) -> None:
-        """Send the next round at once if the leader had more than it sent: it travels while this answer is written."""
+        """Sends the next round at once if the leader had more than it sent: it travels while this answer is written."""
         for item in work:
             if item.is_over and isinstance(item.answer, Send) and (end := item.fetched.end_of_part) is not None:
                 item.followed.ahead = end

@@ -85,7 +85,7 @@ class FollowerDriver:
         )
 
     def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
-        """Return the next fetch; None if the replica must not fetch: it does not follow, or its disk has failed.
+        """Returns the next fetch; None if the replica must not fetch: it does not follow, or its disk has failed.
 
         `ahead`: the end of an answer that has arrived and is not in the log yet.
         """
@@ -95,7 +95,7 @@ class FollowerDriver:
         return follower.next_fetch(member.node_id, member.broker_epoch, self.position(), ahead)
 
     async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, fetched: FetchedData) -> float:
-        """Apply an answer. Returns the pause before the next fetch, in seconds."""
+        """Applies an answer. Returns the pause before the next fetch, in seconds."""
         replica = self.replica
         async with replica.log_work:
             if not isinstance(replica.role, Follow) or self._is_offline():
@@ -161,7 +161,7 @@ class FollowerDriver:
             self._follow_log_start(log_start)
 
     def _follow_log_start(self, offset: int) -> None:
-        """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
+        """Deletes the records below the leader's log start, in the background. A failure is retried after an answer."""
         self._is_deleting = True
         work = self._delete_below(offset)
         self._background.start(work, "following the leader's log start", of=self.replica.partition.name)
@@ -191,12 +191,12 @@ class FollowerDriver:
             )
 
     def _producer_state_for(self, offset: int) -> Buffer:
-        """Return the state for a log that begins here. Empty after a truncation below the first local record."""
+        """Returns the state for a log that begins here. Empty after a truncation below the first local record."""
         state_offset, state = self._producer_state
         return state if state_offset == offset else b""
 
     def _keep_committed(self, to: int) -> None:
-        """Note that this replica does not follow, until the partition has another leader."""
+        """Notes that this replica does not follow, until the partition has another leader."""
         replica, role = self.replica, self.replica.role
         replica.kept_from = to
         if self._kept_in != role:

@@ -98,7 +98,7 @@ class Replica(AppendingReplica):
     # For clients.
 
     def check_append(self, acks: Acks) -> None:
-        """Check whether an append would be accepted now.
+        """Checks whether an append would be accepted now.
 
         Raises NotLeader, NoLeader, NotEnoughReplicas, SpoolFull.
         """
@@ -143,7 +143,7 @@ class Replica(AppendingReplica):
         pending.finish()
 
     async def _confirm_rejection(self, pending: PendingAppend) -> None:
-        """End an append with its rejection once the store has confirmed that this replica leads."""
+        """Ends an append with its rejection once the store has confirmed that this replica leads."""
         try:
             await self.confirm_leading()
         except Exception as error:
@@ -151,7 +151,7 @@ class Replica(AppendingReplica):
         pending.finish()
 
     async def confirm_leading(self) -> None:
-        """Return once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
+        """Returns once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
 
         Rejects at once a leader whose last contact with the store is older than its session timeout.
         """
@@ -163,7 +163,7 @@ class Replica(AppendingReplica):
             raise append_errors.without_contact(self.partition.name)
 
     def check_latest(self) -> None:
-        """Check that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
+        """Checks that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
         if self._core is None:
             raise self._not_leading()
         if not self.host.has_contact:
@@ -172,7 +172,7 @@ class Replica(AppendingReplica):
             raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know the high watermark yet")
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        """Check that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
+        """Checks that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
 
         Raises NotLeader, NoLeader, also if this node does not know the caller's epoch yet.
         """
@@ -207,24 +207,24 @@ class Replica(AppendingReplica):
         self.host.on_moved(self)
 
     def on_confirmed(self, core: Leader, versioned: VersionedState) -> None:
-        """Apply a proposal of this leader that the store has taken. Usually the new state has arrived before."""
+        """Applies a proposal of this leader that the store has taken. Usually the new state has arrived before."""
         if core is self._core and self.state is not None and versioned.partition_epoch > self.state.partition_epoch:
             self.state = versioned
             self.do(core.on_confirmed(versioned.partition_epoch, self.host.now()))
             self._refresh_conditions()
 
     def on_outcome_unknown(self, core: Leader) -> None:
-        """Note that the outcome of the proposal is unknown. The next state from the store decides it."""
+        """Notes that the outcome of the proposal is unknown. The next state from the store decides it."""
         self._is_outcome_unknown = self._is_outcome_unknown or core is self._core
 
     def on_nodes(self) -> None:
-        """Apply a change of the host's registrations."""
+        """Applies a change of the host's registrations."""
         if self._core is not None:
             self._core.on_nodes(self.host.registrations)
             self._refresh_conditions()
 
     def resign(self) -> None:
-        """Give up the role after the end of the session: the leader is unknown."""
+        """Gives up the role after the end of the session: the leader is unknown."""
         self._apply_role(Wait(0))
         self.state = None
 
@@ -238,7 +238,7 @@ class Replica(AppendingReplica):
         return self._core is None or self.partition.high_watermark >= self.partition.log_end
 
     def tick(self) -> None:
-        """Advance time in the leader core. Called a few times within `lag_s_max`."""
+        """Advances time in the leader core. Called a few times within `lag_s_max`."""
         if self._core is not None:
             self.note_log_start(self._core)
             self.note_compacted(self._core)
@@ -279,7 +279,7 @@ class Replica(AppendingReplica):
         self.host.on_moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
-        """Start leading, and retry while the disk is full, still elected and rejecting appends: no record is lost.
+        """Starts leading, and retries while the disk is full, still elected and rejecting appends: no record is lost.
 
         Going offline would exclude even an only replica from elections for the life of this process.
         """
@@ -287,7 +287,7 @@ class Replica(AppendingReplica):
             await asyncio.sleep(NO_ROOM_S)
 
     async def _lead_or_retry(self, role: Lead) -> bool:
-        """Start leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
+        """Starts leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
         async with self.log_work:
             if self.role is not role or self.partition.offline is not None:
                 return False
@@ -388,7 +388,7 @@ class Replica(AppendingReplica):
         self._update_acceptance()
 
     def _update_acceptance(self) -> None:
-        """Store whether appends are accepted now, because every append checks it."""
+        """Stores whether appends are accepted now, because every append checks it."""
         core = None if self._is_paused else self._core
         self._accepts_one = core is not None
         self._accepts_all = core is not None and core.has_enough_replicas

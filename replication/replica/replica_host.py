@@ -126,7 +126,7 @@ class ReplicaHost:
         return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
 
     async def stop(self) -> None:
-        """Stop leading and following, before the shard stops."""
+        """Stops leading and following, before the shard stops."""
         self.on_session_lost()
         self.unreadable.stop()
         self._ticker.cancel()
@@ -157,7 +157,7 @@ class ReplicaHost:
             replica.on_state(state)
 
     def on_closed(self, partitions: Iterable[Partition]) -> None:
-        """Remove the replicas of partitions that were deleted or reassigned."""
+        """Removes the replicas of partitions that were deleted or reassigned."""
         for partition in partitions:
             replica = self.by_partition.pop(partition, None)
             if replica is not None:
@@ -180,7 +180,7 @@ class ReplicaHost:
             self.went_offline(replica)
 
     def on_damaged(self, partition: Partition, offset: int) -> None:
-        """Repair a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
+        """Repairs a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
         if (replica := self.by_partition.get(partition)) is not None and isinstance(replica.role, Follow):
             self.on_read_failed(partition, offset)
 
@@ -189,7 +189,7 @@ class ReplicaHost:
             self.unreadable.on_failed_read(replica, self._hosted[replica.key].following, offset)
 
     def leading_epoch(self, partition: Partition) -> int | None:
-        """Return the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
+        """Returns the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
         core = self.by_partition[partition].core
         return None if core is None else core.leader_epoch
 
@@ -213,11 +213,11 @@ class ReplicaHost:
             hosted.replica.resign()
 
     def on_contact(self, at: float) -> None:
-        """Record contact with the store: it has answered a message that the supervisor sent at this time."""
+        """Records contact with the store: it has answered a message that the supervisor sent at this time."""
         self._session.on(SessionEvent.ANSWERED, at)
 
     def on_nodes(self, registrations: Registrations, urls: Mapping[int, Sequence[str]]) -> None:
-        """Take the registered nodes, and the internal URLs of their shards, in the order of the shards."""
+        """Takes the registered nodes, and the internal URLs of their shards, in the order of the shards."""
         self.registrations, self._urls = registrations, urls
         for hosted in self._hosted.values():
             hosted.replica.on_nodes()
@@ -233,7 +233,7 @@ class ReplicaHost:
                 hosted.replica.on_state(versioned)
 
     def on_deleted(self, topic_id: str) -> None:
-        """Forget the states of a topic that was deleted from the store."""
+        """Forgets the states of a topic that was deleted from the store."""
         for key in [key for key in self._states if key.startswith(f"{topic_id}/")]:
             del self._states[key]
 
@@ -316,7 +316,7 @@ class ReplicaHost:
             fetcher.send_again(replica.key)
 
     def leader_exchange(self, replica: Replica) -> Exchange | None:
-        """Return the connection to the leader that a replica follows."""
+        """Returns the connection to the leader that a replica follows."""
         hosted = self._hosted.get(replica.key)
         address = None if hosted is None else self._address_of(hosted)
         return None if address is None else self._connect(address.url)
@@ -328,7 +328,7 @@ class ReplicaHost:
         return None if hosted is None else hosted.serving
 
     def _follow_leader(self, hosted: _Hosted) -> None:
-        """Fetch from the present address of the leader, if the replica follows one that is registered."""
+        """Fetches from the present address of the leader, if the replica follows one that is registered."""
         endpoint = self._address_of(hosted)
         if endpoint == hosted.endpoint:
             return

@@ -42,11 +42,11 @@ class Replicas(Protocol):
     def on_positions_moved(self, partition: Partition) -> None: ...
     def partition_went_offline(self, partition: Partition) -> None: ...
     def on_damaged(self, partition: Partition, offset: int) -> None:
-        """Handle damaged records, from an offset on, that were found and quarantined."""
+        """Handles damaged records, from an offset on, that were found and quarantined."""
 
     def on_read_failed(self, partition: Partition, offset: int) -> None:
-        """Handle a record that the disk did not return, or whose bytes are damaged."""
+        """Handles a record that the disk did not return, or whose bytes are damaged."""
 
     def leading_epoch(self, partition: Partition) -> int | None: ...
     def compacted_by_all(self, partition: Partition) -> int:
-        """Return the offset below which every replica is compacted, as far as this node knows."""
+        """Returns the offset below which every replica is compacted, as far as this node knows."""

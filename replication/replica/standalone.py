@@ -37,17 +37,17 @@ class StandaloneReplica(AppendingReplica):
 
     @property
     def lag(self) -> dict[str, int]:
-        """Return an empty dict: there are no other replicas."""
+        """Returns an empty dict: there are no other replicas."""
         return {}
 
     async def confirm_leading(self) -> None:
-        """Return at once: no other node can lead."""
+        """Returns at once: no other node can lead."""
 
     def check_latest(self) -> None:
         """Accept every read of the end: the high watermark is never behind one that was reported before."""
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        """Check the caller's epoch. Raises NotLeader if it is newer than the log's."""
+        """Checks the caller's epoch. Raises NotLeader if it is newer than the log's."""
         epoch = self.partition.log.leader_epoch
         if epoch < least_epoch:
             raise not_leading(self.partition.name, Lead(epoch), is_known=True)

@@ -92,7 +92,7 @@ class UnreadableReplicas:
         return f"UnreadableReplicas(reported={len(self.reported)}, repaired={self.repaired})"
 
     def on_failed_read(self, replica: Replica, following: FollowerDriver, offset: int) -> None:
-        """Handle a failed read, or known damage, of a record in the background; one task per replica."""
+        """Handles a failed read, or known damage, of a record in the background; one task per replica."""
         is_new, is_follower = replica.key not in self._examined, replica.core is None
         if is_new and replica.partition.offline is None and (is_follower or _can_another_lead(replica)):
             self._examined.add(replica.key)
@@ -100,11 +100,11 @@ class UnreadableReplicas:
             self._background.start(work, "handling a failed read", of=replica.partition.name)
 
     def stop(self) -> None:
-        """End the repairs: a damaged file stays as it is."""
+        """Ends the repairs: a damaged file stays as it is."""
         self._background.cancel()
 
     def forget(self, key: str) -> None:
-        """Forget a replica that was closed."""
+        """Forgets a replica that was closed."""
         self._moves.pop(key, None)
         self.reported.discard(key)
 
@@ -122,7 +122,7 @@ class UnreadableReplicas:
             self._examined.discard(replica.key)
 
     def _leave(self, replica: Replica) -> bool:
-        """Give up the leadership. Returns whether this replica is to be repaired."""
+        """Gives up the leadership. Returns whether this replica is to be repaired."""
         if replica.core is None:
             return True
         moves, now = self._moves.setdefault(replica.key, _Moves()), self._means.now()
@@ -136,7 +136,7 @@ class UnreadableReplicas:
         return True
 
     async def _repair(self, replica: Replica, following: FollowerDriver) -> None:
-        """Repair all damaged segments. Ends early if the replica leads, is closed or its disk has failed."""
+        """Repairs all damaged segments. Ends early if the replica leads, is closed or its disk has failed."""
         partition, pause_s, reason = replica.partition, REPAIR_PAUSE_S, ""
         while damaged := damaged_segments(partition):
             await self._pause(pause_s)
@@ -192,7 +192,7 @@ class UnreadableReplicas:
     async def _copy(
         self, replica: Replica, following: FollowerDriver, segment: Segment, exchange: Exchange, path: str
     ) -> int:
-        """Write the leader's batches of a segment to a file, durably. Returns the leader's last high watermark.
+        """Writes the leader's batches of a segment to a file, durably. Returns the leader's last high watermark.
 
         Raises as `_repair_segment` does, and leaves no file then.
         """
@@ -222,7 +222,7 @@ class UnreadableReplicas:
     async def _fetch(
         self, replica: Replica, following: FollowerDriver, offset: int, exchange: Exchange
     ) -> tuple[Buffer, int]:
-        """Fetch batches from an offset on, in a session of its own; acknowledges nothing that the log does not have.
+        """Fetches batches from an offset on, in a session of its own; acknowledges nothing that the log does not have.
 
         Returns the leader's high watermark too.
         """
@@ -256,7 +256,7 @@ class UnreadableReplicas:
 
 
 async def _wait_caught_up(partition: Partition, end: int) -> None:
-    """Wait until all records below `end` are committed and durable here. Raises Corrupt if that takes too long."""
+    """Waits until all records below `end` are committed and durable here. Raises Corrupt if that takes too long."""
     deadline = asyncio.get_running_loop().time() + CATCH_UP_S
     while min(partition.high_watermark, partition.durable_end) < end:
         if asyncio.get_running_loop().time() >= deadline:
@@ -276,7 +276,7 @@ def _can_another_lead(replica: Replica) -> bool:
 
 
 def damaged_segments(partition: Partition) -> list[Segment]:
-    """Return the sealed segments with known damage. An active one is rolled before its damage is known."""
+    """Returns the sealed segments with known damage. An active one is rolled before its damage is known."""
     return [segment for segment in partition.log.segments[:-1] if segment.damage]
 
 

@@ -42,7 +42,7 @@ class Candidates:
         return sorted(self._by_base)
 
     def substitute(self, entry: ManifestEntry) -> ManifestEntry | None:
-        """Return the entry with another object of the same bytes; None without one. Raises StoreUnavailable."""
+        """Returns the entry with another object of the same bytes; None without one. Raises StoreUnavailable."""
         for info in self._by_base.get(entry.base_offset, ()):
             if info.key != entry.key and info.size_bytes == entry.size_bytes:
                 aux = self._scanned(info, entry.end_offset)
@@ -51,7 +51,7 @@ class Candidates:
         return None
 
     def following(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
-        """Yield entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
+        """Yields entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
         while True:
             following = self._certain([*self._sound(offset, epoch_min, epoch_max)])
             if following is None:
@@ -60,7 +60,7 @@ class Candidates:
             offset, epoch_min = following.end_offset, following.last_leader_epoch
 
     def folded(self, ref: SubManifestRef, prefix: str) -> SubManifest | None:
-        """Return the entries that a lost sub-manifest had, by the aux objects; None if they are not certain."""
+        """Returns the entries that a lost sub-manifest had, by the aux objects; None if they are not certain."""
         for is_merged in (True, False):  # a merge leaves its sources beside its result for a day
             entries = self._described_run(ref, is_merged=is_merged)
             facts = (

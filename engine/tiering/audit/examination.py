@@ -49,7 +49,7 @@ class Examiner:
     on_checked: Callable[[int], None] = lambda _: None
 
     def examine(self, partition: StoredPartition, objects: Iterable[ObjectInfo] | None = None) -> PartitionReport:
-        """Examine a partition; `objects` is a fresh listing of its prefix. Raises StoreUnavailable."""
+        """Examines a partition; `objects` is a fresh listing of its prefix. Raises StoreUnavailable."""
         for _ in range(_ATTEMPTS_MAX):
             listed = self.store.list(partition.prefix) if objects is None else objects
             report = _Examination(self, partition, listing_of(partition.prefix, listed)).report()
@@ -242,7 +242,7 @@ _HIDES_NAMES = (Kind.MANIFEST_UNREADABLE, Kind.SUB_MANIFEST_MISSING, Kind.SUB_MA
 
 
 def disagreement(before: Manifest, after: Manifest) -> str | None:
-    """Describe what a later manifest has against an earlier one of its chain; None if one can follow the other."""
+    """Describes what a later manifest has against an earlier one of its chain; None if one can follow the other."""
     if after.leader_epoch < before.leader_epoch:
         return f"leader epoch {before.leader_epoch}, later {after.leader_epoch}"
     if after.log_start < before.log_start:

@@ -49,20 +49,20 @@ class Listing:
 
 
 def clusters_of(store: ObjectStore) -> list[str]:
-    """Return the ids of the clusters with topics in the store."""
+    """Returns the ids of the clusters with topics in the store."""
     names = [name for name in _names(store, "") if not name.startswith(("_", "."))]
     return [cluster_id for cluster_id in names if topics_of(store, cluster_id)]
 
 
 def topics_of(store: ObjectStore, cluster_id: str) -> list[str]:
-    """Return the names of the topics of a cluster that have objects, whether or not they are partitions."""
+    """Returns the names of the topics of a cluster that have objects, whether or not they are partitions."""
     return [name for name in _names(store, f"{cluster_id}/") if is_stored_topic_name(name)]
 
 
 def partitions_of(
     store: ObjectStore, cluster_id: str, topic: str
 ) -> Iterator[tuple[StoredPartition | None, list[ObjectInfo]]]:
-    """Yield each partition of a topic with its objects; None for objects that belong to no partition.
+    """Yields each partition of a topic with its objects; None for objects that belong to no partition.
 
     A topic that was deleted and created again has partitions of several ids.
     """

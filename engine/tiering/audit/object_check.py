@@ -29,7 +29,7 @@ def check_size(entry: ManifestEntry, info: ObjectInfo | None) -> Finding | None:
 
 
 def check_aux(store: ObjectStore, entry: ManifestEntry) -> Finding | None:
-    """Read the aux object of an entry. Raises StoreUnavailable."""
+    """Reads the aux object of an entry. Raises StoreUnavailable."""
     try:
         aux = decode_aux(store.get(entry.aux_key), entry.aux_key)
     except NoSuchObject:

@@ -59,7 +59,7 @@ class Publication(Protocol):
         """Reserve the cluster, before anything is downloaded."""
 
     def finish(self, directory: str, topics: Sequence[RestoredTopic]) -> None:
-        """Create the cluster, when the directory is complete and before it gets its name."""
+        """Creates the cluster, when the directory is complete and before it gets its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class StoredTopic:
 
 
 def stored_topics(store: ObjectStore, cluster_id: str, topics: Iterable[str]) -> Iterator[StoredTopic]:
-    """Yield the topics of these names that were not deleted. Raises StoreUnavailable, Corrupt."""
+    """Yields the topics of these names that were not deleted. Raises StoreUnavailable, Corrupt."""
     for name in topics:
         if (live := _live(store, cluster_id, name)) is not None:
             record, _, partitions = live
@@ -87,7 +87,7 @@ def stored_topics(store: ObjectStore, cluster_id: str, topics: Iterable[str]) ->
 
 
 def check_unused(target: RestoreTarget) -> None:
-    """Check that nothing would be overwritten. Raises StartRefused."""
+    """Checks that nothing would be overwritten. Raises StartRefused."""
     if target.disk.kind(target.path) is not None and target.disk.listdir(target.path):
         raise StartRefused(f"{target.path} is not empty", hint="give --data-dir a new path, or move its files away")
 
@@ -102,7 +102,7 @@ def restore_directory(
     on_restored: Callable[[int], None] = lambda _: None,
     publication: Publication | None = None,
 ) -> tuple[str, list[RestoredTopic]]:
-    """Build a data directory with these topics. Returns its cluster id and the topics.
+    """Builds a data directory with these topics. Returns its cluster id and the topics.
 
     Raises StartRefused if the directory has files or is in use, and the errors of `restore_partition`.
     """

@@ -50,5 +50,5 @@ def encode_registration(registration: Registration) -> bytes:
 
 
 def decode_registration(data: bytes, key: str) -> Registration:
-    """Decode a registration. Raises Corrupt, UnsupportedFormat."""
+    """Decodes a registration. Raises Corrupt, UnsupportedFormat."""
     return convert(read_object(data, key, FORMAT), Registration, key)

@@ -21,7 +21,7 @@ class UnsupportedFormat(EngineError):
 
 
 def read_object(data: bytes, key: str, format_max: int) -> Members:
-    """Decode a JSON object whose member `format` is a known one. Raises Corrupt or UnsupportedFormat."""
+    """Decodes a JSON object whose member `format` is a known one. Raises Corrupt or UnsupportedFormat."""
     try:
         members = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -39,7 +39,7 @@ def read_object(data: bytes, key: str, format_max: int) -> Members:
 
 
 def convert(members: Members, kind: type[T], key: str) -> T:
-    """Return the members of an object as a value of this type; others are ignored. Raises Corrupt."""
+    """Returns the members of an object as a value of this type; others are ignored. Raises Corrupt."""
     try:
         return msgspec.convert(members, kind, str_keys=True)
     except msgspec.ValidationError as error:

@@ -23,7 +23,7 @@ class StoreTime:
         self._last_reading: tuple[int, float] | None = None  # the store's time, and the monotonic time when it was read
 
     def now_ms(self, prefix: str, generation: int) -> int | None:
-        """Return milliseconds by the store's clock; None if the written hint is gone. Raises the errors of the store.
+        """Returns milliseconds by the store's clock; None if the written hint is gone. Raises the errors of the store.
 
         `generation` is the newest one of the chain below `prefix`, whose hint is written.
         """

@@ -104,14 +104,14 @@ class BlockFile:
             self._handle = None
 
     def has(self, key: str, number: int) -> bool:
-        """Return whether the block seems to be here; `get` checks its bytes."""
+        """Returns whether the block seems to be here; `get` checks its bytes."""
         if self._handle is None:
             return False
         block = self._place(key, number)
         return any(entry.digest == block.digest for entry in self._entries(self._handle, block))
 
     def get(self, key: str, number: int) -> bytes | None:
-        """Return a block of an object; None if it is not here, or damaged."""
+        """Returns a block of an object; None if it is not here, or damaged."""
         handle = self._handle
         if handle is None:
             return None
@@ -130,7 +130,7 @@ class BlockFile:
         return None
 
     def put(self, key: str, number: int, data: bytes) -> bool:
-        """Keep a block, in the place of another one if its set is full. False if the disk does not take it."""
+        """Keeps a block, in the place of another one if its set is full. False if the disk does not take it."""
         handle = self._handle
         if handle is None or not 0 < len(data) <= BLOCK_BYTES:
             return False
@@ -154,7 +154,7 @@ class BlockFile:
         return True
 
     def drop(self, key: str, number: int) -> None:
-        """Forget a block, if it is here."""
+        """Forgets a block, if it is here."""
         if self._handle is not None:
             block = self._place(key, number)
             for way, entry in enumerate(self._entries(self._handle, block)):

@@ -80,18 +80,18 @@ class BlockCache:
         )
 
     def open(self) -> None:
-        """Open the file. Logs one that cannot be made or read: then blocks are only in memory."""
+        """Opens the file. Logs one that cannot be made or read: then blocks are only in memory."""
         try:
             self._file.open()
         except OSError as error:
             log.warning("the cache of tiered segments is disabled", extra={"reason": str(error)})
 
     def close(self) -> None:
-        """Close the file. Reads that still run get their blocks from the store."""
+        """Closes the file. Reads that still run get their blocks from the store."""
         self._file.close()
 
     def reader(self, of: CachedObject) -> Pread:
-        """Return a function that reads an object: `length` bytes from a position on, fewer only at its end.
+        """Returns a function that reads an object: `length` bytes from a position on, fewer only at its end.
 
         For one read of records: a block that its steps share is looked up and counted once. The function raises
         NoSuchObject, StoreUnavailable.
@@ -115,7 +115,7 @@ class BlockCache:
         return pread
 
     def forget(self, of: CachedObject) -> None:
-        """Drop the blocks of an object whose bytes fail their checks; the next read fetches them again."""
+        """Drops the blocks of an object whose bytes fail their checks; the next read fetches them again."""
         for number in range(of.blocks):
             self._file.drop(of.key, number)
             with self._lock:

@@ -41,7 +41,7 @@ class RemoteLogs:
         return f"RemoteLogs({self._store.url}, partitions={len(self._logs)}, {self._cache})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number of the cache for /metrics."""
+        """Yields name, text and value of each number of the cache for /metrics."""
         statistics = self._cache.statistics()
         if self._is_first:  # all shards use one file
             yield (
@@ -81,12 +81,12 @@ class RemoteLogs:
             self._logs.pop((topic.topic_id, partition), None)
 
     def use_manifest(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
-        """Apply a newer manifest of a shipper of this process."""
+        """Applies a newer manifest of a shipper of this process."""
         if manifest is not None and (topic_id, partition) in self._logs:
             self._logs[topic_id, partition].use_manifest(manifest)
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Chunk | None:
-        """Read as the local reader does, for offsets below the local log."""
+        """Reads as the local reader does, for offsets below the local log."""
         return await self._logs[topic_id, partition].read_chunk(offset, max_bytes)
 
     async def first_at_or_after(self, topic_id: str, partition: int, timestamp: int) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from engine.tiering.store.store import MULTIPART_BYTES_MIN, ObjectStore, read_in
 
 
 def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFile) -> str | None:
-    """Return the path of a good copy; None unless the store has the end of the segment, from one of its batches on.
+    """Returns the path of a good copy; None unless the store has the end of the segment, from one of its batches on.
 
     Raises Corrupt if the result is not the segment, StoreUnavailable, OSError.
     """

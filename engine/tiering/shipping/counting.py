@@ -51,7 +51,7 @@ class AcceptedCounting:
         return f"AcceptedCounting({self._name}, hour {self._hour}, {len(self._counts)} topics)"
 
     def start(self, interval_ms: int) -> None:
-        """Write at this interval; 0: never."""
+        """Writes at this interval; 0: never."""
 
         async def run() -> None:
             while True:
@@ -62,7 +62,7 @@ class AcceptedCounting:
             self._task = keep_running(run, "counting accepted records")
 
     async def stop(self) -> None:
-        """Write the last counts, unless the store did not answer the last time."""
+        """Writes the last counts, unless the store did not answer the last time."""
         if self._task is None:
             return
         self._task.cancel()
@@ -96,7 +96,7 @@ class AcceptedCounting:
                     self._is_written = False
 
     async def _in_thread(self, work: Callable[..., None], *arguments: object) -> bool:
-        """Return whether the store did it."""
+        """Returns whether the store did it."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
         except EngineError as error:

@@ -43,7 +43,7 @@ class StoreExpiry:
         return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
 
     def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow, holds: Holds = tuple) -> int | None:
-        """Return the end below which the store may delete everything; None without any. Raises errors of the store."""
+        """Returns the end below which the store may delete everything; None without any. Raises errors of the store."""
         self._load_oldest(manifest)
         if self._oldest is None:
             return None

@@ -39,7 +39,7 @@ class Hold:
 
 
 def held_from(holds: Iterable[Hold], now_ms: int | None, wait_max_ms: int) -> int | None:
-    """Return the first offset that some job has not committed; None if no job holds any.
+    """Returns the first offset that some job has not committed; None if no job holds any.
 
     A job that has not run for `wait_max_ms` holds nothing. `now_ms` is by the store's clock; unknown, all hold.
     """
@@ -71,7 +71,7 @@ class JobHolds:
         return f"JobHolds({self._prefix}, jobs={len(self._registered)})"
 
     def of(self, topic: str, topic_id: str, partition: int) -> Sequence[Hold]:
-        """Return the holds on a partition. Raises errors of the store."""
+        """Returns the holds on a partition. Raises errors of the store."""
         with self._lock:
             now = self._clock.monotonic()
             if self._read_at is None or now - self._read_at >= REFRESH_SECONDS:

@@ -33,7 +33,7 @@ class MergeRules:
     count_min: int = COUNT_MIN
 
     def within_retention(self, local: LocalLog) -> MergeRules:
-        """Return the rules for a partition whose topic bounds the age or the size of its records."""
+        """Returns the rules for a partition whose topic bounds the age or the size of its records."""
         target_bytes, span_ms = self.target_bytes, self.span_ms
         if local.retention_bytes is not None:
             target_bytes = min(target_bytes, local.retention_bytes // _RETENTION_SHARE)
@@ -45,7 +45,7 @@ class MergeRules:
 def plan_merge(
     entries: Sequence[ManifestEntry], rules: MergeRules, log_start: int = 0, avoided: Collection[str] = ()
 ) -> Sequence[ManifestEntry]:
-    """Return the oldest run to merge; empty without one.
+    """Returns the oldest run to merge; empty without one.
 
     Never takes objects whose keys are in `avoided`, nor those below `log_start`, which expire unread.
     """

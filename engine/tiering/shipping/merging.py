@@ -54,7 +54,7 @@ class MergeLane:
         return f"MergeLane({self.rules}, {self.thread})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield "penstock_tier_merges_total", "Merges of small objects of the store that a manifest has", self.merges
         text = "Small objects of the store that merges have replaced"
         yield "penstock_tier_merged_objects_total", text, self.sources

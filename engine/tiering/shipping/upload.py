@@ -102,7 +102,7 @@ def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
 
 
 def entry_of(aux: AuxObject, key: str, arrived_ms: int | None = None) -> ManifestEntry:
-    """Return the entry of a segment object with these facts."""
+    """Returns the entry of a segment object with these facts."""
     return ManifestEntry(
         base_offset=aux.base_offset,
         end_offset=aux.end_offset,

@@ -81,7 +81,7 @@ class FileStore:
             os.close(source)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Read a file, or a range of it. Raises NoSuchObject."""
+        """Reads a file, or a range of it. Raises NoSuchObject."""
         assert end is None or (start or 0) < end, "the range is empty"
         with _map_errors("read", key), self._open_object(_parts_of(key)) as handle:
             if handle is None:
@@ -114,7 +114,7 @@ class FileStore:
             self._tree.prune(parts[:-1])
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return nothing: a put is whole or absent here."""
+        """Returns nothing: a put is whole or absent here."""
         return ()
 
     def abort(self, upload: UnfinishedUpload) -> None:
@@ -164,7 +164,7 @@ class FileStore:
                 return
 
     def _drop_abandoned(self) -> None:
-        """Remove temporary files of dead processes, aged by the file system's own clock."""
+        """Removes temporary files of dead processes, aged by the file system's own clock."""
         with self._tree.create_and_open((TEMPORARY,)) as temporary:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
@@ -200,7 +200,7 @@ class FileStore:
     def _entries(
         self, directory: str, start_after: str, is_wanted: Callable[[str], bool]
     ) -> Sequence[tuple[str, ObjectInfo | None]]:
-        """Return keys, those of directories with "/" and without information."""
+        """Returns keys, those of directories with "/" and without information."""
         path = _parts_of(directory[:-1]) if directory else ()
         skipped = "" if directory else TEMPORARY + "/"
         first = start_after[len(directory) :].partition("/")[0] if start_after.startswith(directory) else ""

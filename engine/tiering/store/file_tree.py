@@ -38,7 +38,7 @@ class FileTree:
 
     @contextmanager
     def open_directory(self, path: Path) -> Iterator[int | None]:
-        """Open a directory; yields its handle, None if it is absent."""
+        """Opens a directory; yields its handle, None if it is absent."""
         handle = self._open(path)
         try:
             yield handle
@@ -48,7 +48,7 @@ class FileTree:
 
     @contextmanager
     def create_and_open(self, path: Path) -> Iterator[int]:
-        """Open a directory, made durably if it is missing; yields its handle."""
+        """Opens a directory, made durably if it is missing; yields its handle."""
         handle = self._make(path)
         try:
             yield handle
@@ -56,7 +56,7 @@ class FileTree:
             os.close(handle)
 
     def entries(self, path: Path, is_wanted: Callable[[str], bool], first: str = "") -> list[Entry]:
-        """Return the entries of a directory, in byte order of keys: a directory sorts with its "/" on. Omits links.
+        """Returns the entries of a directory, in byte order of keys: a directory sorts with its "/" on. Omits links.
 
         `is_wanted` takes a name, of a directory with its "/". It is not called for names below `first` that `first`
         does not begin with, nor are these passed to `stat`: each commit of a manifest lists the names behind it, in a
@@ -81,7 +81,7 @@ class FileTree:
         return sorted(listed, key=lambda entry: entry.name.encode())
 
     def prune(self, path: Path) -> None:
-        """Remove empty directories, upwards, so that a deleted topic leaves nothing behind."""
+        """Removes empty directories, upwards, so that a deleted topic leaves nothing behind."""
         while path:
             with self.open_directory(path[:-1]) as parent:
                 if parent is None:

@@ -95,7 +95,7 @@ class MultipartUploads:
                 yield key, upload_id, began
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Remove the parts of an upload; no-op if it has ended."""
+        """Removes the parts of an upload; no-op if it has ended."""
         self._forget(key)
         try:
             self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
@@ -128,7 +128,7 @@ class MultipartUploads:
             self._begun.pop(key, None)
 
     def _send_missing(self, key: str, upload_id: str, body: FileSlice, size_bytes: int) -> list[dict[str, Any]]:
-        """Send the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
+        """Sends the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
         which = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
         pages = self._client().get_paginator("list_parts").paginate(**which)
         stored = {part["PartNumber"]: part for page in pages for part in page.get("Parts", ())}

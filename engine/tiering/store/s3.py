@@ -64,11 +64,11 @@ class Encryption:
     bucket_key: bool = False  # fewer calls of KMS
 
     def options(self) -> dict[str, str]:
-        """Return the options of the store's URL."""
+        """Returns the options of the store's URL."""
         return {"sse": self.sse, "kms_key": self.kms_key, "bucket_key": "true" if self.bucket_key else ""}
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a PUT."""
+        """Returns the arguments of a PUT."""
         parameters = {
             "ServerSideEncryption": self.sse,
             "SSEKMSKeyId": self.kms_key,
@@ -175,7 +175,7 @@ class S3Store:
             self._multipart.abort(self._prefix + upload.key, upload.upload_id)
 
     def probe(self) -> None:
-        """Check conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
+        """Checks conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
         try:
             check_guarantees(self, self._new_id())
             self.checks_uploads = self._verifies_checksums(PROBE_PREFIX + self._new_id())
@@ -219,7 +219,7 @@ class S3Store:
                 body.seek(0)
 
     def _pause(self, attempt: int) -> None:
-        """Wait longer at each attempt. Up to half is random, so that writers do not retry all at once."""
+        """Waits longer at each attempt. Up to half is random, so that writers do not retry all at once."""
         self._sleep(_CONFLICT_PAUSE_SECONDS * attempt * (1 - int(self._new_id()[-4:], 16) / 2**17))
 
     def _verifies_checksums(self, key: str) -> bool:
