@@ -34,13 +34,13 @@ class Rule(NamedTuple):
     why: str
 
     def check(self, value: object) -> object:
-        """Return the value if it is allowed. Raises InvalidConfig with the allowed values otherwise."""
+        """Returns the value if it is allowed. Raises InvalidConfig with the allowed values otherwise."""
         if value is None and self.optional:
             return None
         if isinstance(self.default, bool):
             return self._expect(isinstance(value, bool), value, "true or false")
         if isinstance(self.default, tuple):
-            is_list = isinstance(value, list | tuple) and all(isinstance(one, str) and one for one in value)
+            is_list = isinstance(value, list | tuple) and all(isinstance(item, str) and item for item in value)
             self._expect(is_list, value, "a list of texts, none of them empty")
             return tuple(value)  # type: ignore[arg-type]
         if self.choices:
@@ -52,9 +52,9 @@ class Rule(NamedTuple):
         assert self.maximum is not None
         return self._expect(is_number and self.minimum <= value <= self.maximum, value, bounds)  # type: ignore[operator]
 
-    def _expect(self, ok: bool, value: object, wanted: str) -> object:
+    def _expect(self, ok: bool, value: object, expected: str) -> object:
         if not ok:
-            raise InvalidConfig(f"{self.name} is {value!r}", hint=f"give {wanted}", setting=self.name)
+            raise InvalidConfig(f"{self.name} is {value!r}", hint=f"give {expected}", setting=self.name)
         return value
 
 
@@ -73,21 +73,21 @@ def setting(
 
 
 def rules(settings: type) -> Iterator[Rule]:
-    """Yield the rule of each setting, in the order of declaration."""
+    """Yields the rule of each setting, in the order of declaration."""
     for field in dataclasses.fields(settings):
         if field.metadata:
             yield Rule(field.name, field.default, **field.metadata)
 
 
 def checked(settings: type, given: Mapping[str, object]) -> dict[str, object]:
-    """Return the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
-    known = {rule.name: rule for rule in rules(settings)}
-    unknown = sorted(given.keys() - known.keys())
+    """Returns the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
+    rules_by_name = {rule.name: rule for rule in rules(settings)}
+    unknown = sorted(given.keys() - rules_by_name.keys())
     if unknown:
         raise InvalidConfig(
             f"no setting is called {unknown[0]}", hint="see /docs or docs/reference/settings.md", setting=unknown[0]
         )
-    return {name: known[name].check(value) for name, value in given.items()}
+    return {name: rules_by_name[name].check(value) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
 
 
 def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
-    """Return the effective settings of a topic. Raises InvalidConfig."""
+    """Returns the effective settings of a topic. Raises InvalidConfig."""
     settings = TopicSettings(**checked(TopicSettings, overrides))  # type: ignore[arg-type]
     if settings.batch_bytes_max > settings.segment_bytes:
         settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))

@@ -58,7 +58,7 @@ def _up(children: Sequence[Child]) -> list[Link]:
 
 
 async def call_links(links: Sequence[Link], change: str, arguments: object, timeout_s: float) -> None:
-    """Call every process. One that ends meanwhile is ignored: it learns of the change when it is back.
+    """Calls every process. One that ends meanwhile is ignored: it learns of the change when it is back.
 
     Raises the error of a call that was not answered in time or failed.
     """

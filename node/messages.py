@@ -49,7 +49,7 @@ class DirectoryTask:
         return cls(directory.path, directory.directory_id, directory.last_shutdown.value, fault)
 
     def part(self, disk: Disk, identity: Identity, index: int) -> DataDirectory:
-        """Return one shard's part of the directory."""
+        """Returns one shard's part of the directory."""
         fault = None if self.fault is None else Unreachable(self.fault, hint=FAULT_HINT)
         return DataDirectory(
             disk,
@@ -106,12 +106,12 @@ class ShardTask:
         fields["settings"] = NodeSettings(**fields["settings"])
         fields["identity"] = Identity(**fields["identity"])
         fields["cluster"] = fields["cluster"] and ClusterTask(**fields["cluster"])
-        fields["directories"] = [DirectoryTask(**one) for one in fields["directories"]]
+        fields["directories"] = [DirectoryTask(**task) for task in fields["directories"]]
         return cls(**fields)
 
 
 def run_until_complete(work: Coroutine[Any, Any, None]) -> None:
-    """Run a process of a node. Logs a fatal error in one line. Raises SystemExit with code 1."""
+    """Runs a process of a node. Logs a fatal error in one line. Raises SystemExit with code 1."""
     try:
         uvloop.run(work)
     except (EngineError, OSError) as error:
@@ -139,7 +139,7 @@ def shard_socket(run_dir: str, index: int) -> str:
 
 
 def hand_over_socket(run_dir: str, index: int) -> str:
-    """Return the address at which a process takes connections.
+    """Returns the address at which a process takes connections.
 
     It has the installed version: a process that was restarted after an upgrade takes no connection of one that runs
     the version before, whose state it could misread.
@@ -178,8 +178,8 @@ def record_to(record: TopicRecord) -> RecordFields:
 
 
 def records_from(fields: object) -> list[TopicRecord]:
-    """Return the records in the reply of a link."""
-    return [record_from(one) for one in msgspec.convert(fields, list[RecordFields])]
+    """Returns the records in the reply of a link."""
+    return [record_from(record) for record in msgspec.convert(fields, list[RecordFields])]
 
 
 def record_from(fields: RecordFields) -> TopicRecord:

@@ -190,7 +190,7 @@ class Node:
         return f"Node({self.peers.url}, {self.peers}, {self.shard})"
 
     def peer_handlers(self) -> dict[str, Handler]:
-        """Return the handlers for calls of other processes, by the name of the call."""
+        """Returns the handlers for calls of other processes, by the name of the call."""
         server = self.server
         return {
             **append_handlers(server.produce),
@@ -200,7 +200,7 @@ class Node:
         }
 
     def start_push(self) -> None:
-        """Begin to deliver the subscriptions of this process, if the operator has allowed push."""
+        """Begins to deliver the subscriptions of this process, if the operator has allowed push."""
         if self._push_means is not None:
             self.push.start(self._push_means)
 
@@ -214,7 +214,7 @@ class Node:
         await asyncio.sleep(0)
 
     def end_long_polls(self) -> None:
-        """End long polls and streams. Work is still accepted: in a cluster other nodes take over."""
+        """Ends long polls and streams. Work is still accepted: in a cluster other nodes take over."""
         self.lifecycle.drain()
         for partition in self.shard.partitions():
             partition.wake_all()
@@ -316,7 +316,7 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        own = (
+        sources = (
             self.bodies,
             self.responses,
             self.long_polls,
@@ -328,7 +328,7 @@ class Node:
             self.tier,
         )
         gauges = itertools.chain(
-            shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
+            shard_gauges(self.shard, is_first=self.peers.index == 0), *(source.gauges() for source in sources)
         )
         for name, text, value in gauges:
             yield Numbers(name, text, None, {"": value})
@@ -344,7 +344,7 @@ class Node:
 
 
 def _sizes(shard: Shard) -> dict[str, int]:
-    """Return the bytes of each partition on the disks of this process, by partition name."""
+    """Returns the bytes of each partition on the disks of this process, by partition name."""
     return {
         partition_name(topic.record.topic_id, number): partition.log.size_bytes
         for topic in shard.topics.values()
@@ -353,7 +353,7 @@ def _sizes(shard: Shard) -> dict[str, int]:
 
 
 def _sender(settings: NodeSettings) -> Sender | None:
-    """Return the client of push; None: the operator has not allowed it. Raises ValueError for a malformed setting."""
+    """Returns the client of push; None: the operator has not allowed it. Raises ValueError for a malformed setting."""
     words = settings.push_target_words
     if not words:
         return None

@@ -28,9 +28,9 @@ class NodeTier(TierReader, TierStatus, Protocol):
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
     def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """Stop serving partitions that were reassigned to other nodes."""
+        """Stops serving partitions that were reassigned to other nodes."""
 
-    def sealed(self, partition: Partition) -> None: ...
+    def wake_shipper(self, partition: Partition) -> None: ...
     def tiered_end(self, partition: Partition) -> int: ...
 
 
@@ -43,28 +43,28 @@ def shard_events(
     """Return the events of a shard whose partitions these lead, ship and choose."""
 
     def opened(shard: Shard, topic: Topic, partition: Partition) -> None:
-        replicas.opened(shard, topic, partition)
+        replicas.on_opened(shard, topic, partition)
         tier.add(shard, topic.record, partition)
 
     def closed(topic: Topic) -> None:
         partitioners.remove(topic.record.topic_id)
-        replicas.closed(topic.partitions.values())
+        replicas.on_closed(topic.partitions.values())
         tier.remove_topic(topic.record, list(topic.partitions.values()))
 
     def moved_away(topic: Topic, partitions: list[Partition]) -> None:
         partitioners.remove(topic.record.topic_id)
-        replicas.closed(partitions)
+        replicas.on_closed(partitions)
         tier.remove_partitions(topic.record, partitions)
 
     return ShardEvents(
         opened=opened,
         closed=closed,
         moved_away=moved_away,
-        positions_moved=replicas.positions_moved,
+        positions_moved=replicas.on_positions_moved,
         went_offline=replicas.partition_went_offline,
-        read_failed=replicas.read_failed,
-        damaged=replicas.damaged,
-        sealed=tier.sealed,
+        read_failed=replicas.on_read_failed,
+        damaged=replicas.on_damaged,
+        sealed=tier.wake_shipper,
         directory_failed=directory_failed,
         tiered_end=tier.tiered_end,
         leading_epoch=replicas.leading_epoch,

@@ -59,18 +59,18 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str | StructType:
         """Returns the columns without a schema that was given to Spark itself. Raises IngestRefused."""
-        wanted = parse_options(without_stream_options(self.options))
+        options = parse_options(without_stream_options(self.options))
         is_table = "provider" in self.options
-        if wanted.ddl_members is not None:
+        if options.ddl_members is not None:
             if is_table:
                 raise IngestRefused("a table of the catalog takes no 'schema'", hint="give 'output', or none of both")
-            return typed_ddl(wanted.columns, wanted.ddl_members)
-        if wanted.output is not None:
-            schema = _published_schema(wanted)
+            return typed_ddl(options.columns, options.ddl_members)
+        if options.output is not None:
+            schema = _published_schema(options)
         elif is_table:
-            schema = from_arrow_schema(wanted.schema)
+            schema = from_arrow_schema(options.schema)
         else:
-            return wanted.ddl
+            return options.ddl
         if not is_table:
             return schema
         first, *rest = schema
@@ -87,39 +87,39 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         """Returns a writer that counts the topic's partitions once. Raises IngestRefused, ClientError."""
         from spark_ingest.frames.sink import PenstockWriter, client_of  # with the client, which no read needs
 
-        wanted = _write_options(self.options, schema, overwrite)
-        if wanted.partitions is None:
-            with client_of(wanted) as client:
-                wanted = replace(wanted, partitions=client.partition_count(wanted.topic))
-        return PenstockWriter(wanted, wanted.write_id or secrets.token_hex(16))
+        write_options = _write_options(self.options, schema, overwrite)
+        if write_options.partitions is None:
+            with client_of(write_options) as client:
+                write_options = replace(write_options, partitions=client.partition_count(write_options.topic))
+        return PenstockWriter(write_options, write_options.write_id or secrets.token_hex(16))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Returns a writer of batches. Raises IngestRefused."""
         from spark_ingest.frames.sink import PenstockStreamWriter  # with the client, which no read needs
 
-        wanted = _write_options(self.options, schema, overwrite)
-        if wanted.write_id is not None:
+        write_options = _write_options(self.options, schema, overwrite)
+        if write_options.write_id is not None:
             raise IngestRefused("a stream takes no 'writeId'", hint="Spark keeps the id of its query in the checkpoint")
-        return PenstockStreamWriter(wanted, "")
+        return PenstockStreamWriter(write_options, "")
 
     def _all_options(self, schema: StructType) -> dict[str, str]:
-        kept = [one.metadata.get(_OPTIONS, {}) for one in schema]
-        return {**(kept[0] if kept else {}), **self.options}
+        metadata = [field.metadata.get(_OPTIONS, {}) for field in schema]
+        return {**(metadata[0] if metadata else {}), **self.options}
 
 
 def _write_options(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
     if overwrite:
         raise IngestRefused("a topic cannot be overwritten", hint='use mode("append"), or outputMode("append")')
-    return parse_write_options(options, [(one.name, one.dataType.simpleString()) for one in schema])
+    return parse_write_options(options, [(field.name, field.dataType.simpleString()) for field in schema])
 
 
-def _published_schema(wanted: ReadOptions) -> StructType:
+def _published_schema(options: ReadOptions) -> StructType:
     """Returns the wanted columns of the record, and the columns of the table in the newest commit of the job."""
-    assert wanted.output is not None
-    head = History(open_output_store(wanted.output, is_written=False), wanted.job).head()
-    table = head.schemas.get(wanted.topic or "") if head else None
+    assert options.output is not None
+    head = History(open_output_store(options.output, is_written=False), options.job).head()
+    table = head.schemas.get(options.topic or "") if head else None
     if table is None:
-        text = f"the job {wanted.job!r} has published no schema of {wanted.topic!r} in {wanted.output}"
+        text = f"the job {options.job!r} has published no schema of {options.topic!r} in {options.output}"
         raise IngestRefused(text, hint="run `penstock ingest run` first, or give a 'schema'")
-    own = from_arrow_schema(typed_schema(wanted.columns)).jsonValue()["fields"]
-    return StructType.fromJson({"type": "struct", "fields": [*own, *published_fields(table.members)]})
+    record_fields = from_arrow_schema(typed_schema(options.columns)).jsonValue()["fields"]
+    return StructType.fromJson({"type": "struct", "fields": [*record_fields, *published_fields(table.members)]})

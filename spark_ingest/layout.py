@@ -12,7 +12,7 @@ from typing import NamedTuple
 PARQUET, ORC, JSONL, CSV, DELIMITED, AVRO = "parquet", "orc", "jsonl", "csv", "delimited", "avro"
 LINES = "text"
 HOUR, DAY, WEEK, MONTH, YEAR, NONE, POSITIONS = "hour", "day", "week", "month", "year", "none", "positions"
-MINUTES = {f"{one}min": one for one in (5, 10, 15, 20, 30)}  # divisors of an hour
+MINUTES = {f"{minutes}min": minutes for minutes in (5, 10, 15, 20, 30)}  # divisors of an hour
 PERIODS = (*MINUTES, HOUR, DAY, WEEK, MONTH, YEAR, NONE, POSITIONS)
 TIME_PERIODS = (*MINUTES, HOUR, DAY, WEEK, MONTH, YEAR)
 # The directories of each period; %Y %m %d %H %M are those of its start.
@@ -104,10 +104,10 @@ class Layout(NamedTuple):
     @property
     def partition_columns(self) -> dict[str, str]:
         """Returns the columns that readers take from directories, in their order, with Spark's types."""
-        found = {OFFSET: "BIGINT"} if self.period == POSITIONS else {}
+        columns = {OFFSET: "BIGINT"} if self.period == POSITIONS else {}
         for name, value in _NAMED_PART.findall(self.pattern):
-            found[name] = "DATE" if value == "%Y-%m-%d" else "INT" if re.fullmatch("%.", value) else "STRING"
-        return found | {field.name: "STRING" for field in self.fields}
+            columns[name] = "DATE" if value == "%Y-%m-%d" else "INT" if re.fullmatch("%.", value) else "STRING"
+        return columns | {field.name: "STRING" for field in self.fields}
 
 
 DEFAULT = Layout()

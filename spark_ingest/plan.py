@@ -122,7 +122,7 @@ class Lost(msgspec.Struct, frozen=True):
         return None if self.end is None else self.end - self.start
 
     def __str__(self) -> str:
-        place = f"{self.topic} partition {self.partition}"
+        title = f"{self.topic} partition {self.partition}"
         why = {
             RETENTION: "removed by retention",
             TOPIC_DELETED: f"topic {self.topic_id} was deleted",
@@ -132,8 +132,8 @@ class Lost(msgspec.Struct, frozen=True):
             REPEATED: "ingested twice, by offsets set",
         }[self.reason]
         if self.end is None:
-            return f"{place}: an unknown number of records from offset {self.start} ({why})"
-        return f"{place}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
+            return f"{title}: an unknown number of records from offset {self.start} ({why})"
+        return f"{title}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
 
 
 # The fields of plans and commits with ranges of offsets by topic.
@@ -156,9 +156,9 @@ class MixedColumn(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         what = {"json": "text, with the JSON of each value"}.get(self.kind, self.kind)
-        kinds = " and ".join(sorted({_KINDS_SHOWN.get(one, one) for one in self.other_kinds}))
-        place = f", such as partition {self.partition} offset {self.offset}" if self.offset >= 0 else ""
-        return f"column {'.'.join(self.path)} is {what}: {self.others:,} of {self.values:,} values are {kinds}{place}"
+        kinds = " and ".join(sorted({_KINDS_SHOWN.get(kind, kind) for kind in self.other_kinds}))
+        example = f", such as partition {self.partition} offset {self.offset}" if self.offset >= 0 else ""
+        return f"column {'.'.join(self.path)} is {what}: {self.others:,} of {self.values:,} values are {kinds}{example}"
 
 
 _KINDS_SHOWN = {
@@ -312,11 +312,13 @@ def decode(data: bytes, key: str, kind: type[StructT]) -> StructT:
 def _check_format(data: bytes, key: str) -> None:
     """Raises UnreadablePlan for a newer format, before anything else is decoded."""
     try:
-        found = msgspec.json.decode(data, type=_Formatted).format
+        format_name = msgspec.json.decode(data, type=_Formatted).format
     except msgspec.DecodeError as error:
         raise UnreadablePlan(f"{key} is not a plan or commit: {error}") from error
-    if found > FORMAT:
-        raise UnreadablePlan(f"{key} has format {found}, this release reads {FORMAT}", hint="use the newer release")
+    if format_name > FORMAT:
+        raise UnreadablePlan(
+            f"{key} has format {format_name}, this release reads {FORMAT}", hint="use the newer release"
+        )
 
 
 class _Formatted(msgspec.Struct):

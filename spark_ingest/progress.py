@@ -51,7 +51,10 @@ class Progress(NamedTuple):
             is_replaced = topic in positions and positions[topic].topic_id != position.topic_id
             if is_replaced or (topic, position.topic_id) in gone:
                 ended.setdefault(topic, {})[position.topic_id] = after.pop(topic).ends
-        for topic, topic_id in [*gone, *((topic, one) for topic, ids in (settled or {}).items() for one in ids)]:
+        for topic, topic_id in [
+            *gone,
+            *((topic, topic_id) for topic, ids in (settled or {}).items() for topic_id in ids),
+        ]:
             ended.setdefault(topic, {}).setdefault(topic_id, {})
         for topic, position in positions.items():
             before = self.ends_of(topic, position.topic_id)

@@ -93,11 +93,14 @@ class Report:
         """Returns the JSON document of the run."""
         topics = topic_totals(self.commits)
         lost = [loss for commit in self.commits for loss in commit.lost]
-        unseen = [one for commit in self.commits for one in commit.unseen_ranges]
+        unseen = [span for commit in self.commits for span in commit.unseen_ranges]
         return {
             "job": job,
             "output": output_url,
-            **{name: sum(one[name] for one in topics.values()) for name in ("rows", "dead_letters", "files", "bytes")},
+            **{
+                name: sum(totals_of_topic[name] for totals_of_topic in topics.values())
+                for name in ("rows", "dead_letters", "files", "bytes")
+            },
             "seconds": round(self._clock() - self._started, 3),
             "commits": [commit.number for commit in self.commits],
             "commits_of_others": [commit.number for commit in self.others],
@@ -117,16 +120,16 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
     totals: dict[str, dict[str, Any]] = {}
     for commit in commits:
         for result in commit.results:
-            one = totals.setdefault(
+            totals_of_topic = totals.setdefault(
                 result.topic, dict.fromkeys(_COUNTS, 0) | {"task_seconds": 0.0, "reasons": {}, "misfits": {}}
             )
             for name, count_of in _COUNTS.items():
-                one[name] += count_of(result)
-            one["task_seconds"] = round(one["task_seconds"] + result.seconds, 3)
+                totals_of_topic[name] += count_of(result)
+            totals_of_topic["task_seconds"] = round(totals_of_topic["task_seconds"] + result.seconds, 3)
             for name, misfits in result.misfits.items():
-                one["misfits"][name] = one["misfits"].get(name, 0) + misfits.count
+                totals_of_topic["misfits"][name] = totals_of_topic["misfits"].get(name, 0) + misfits.count
             for reason, count in result.reasons.items():
-                one["reasons"][reason] = one["reasons"].get(reason, 0) + count
+                totals_of_topic["reasons"][reason] = totals_of_topic["reasons"].get(reason, 0) + count
     return totals
 
 
@@ -148,10 +151,12 @@ def print_document(document: dict[str, Any]) -> None:
 
 def print_summary(document: dict[str, Any]) -> None:
     """Print a line for each topic and one for all of them."""
-    for topic, one in sorted(document["topics"].items()):
-        rate = f"{one['rows'] / one['task_seconds'] / 1000:,.0f} k rows/s per task" if one["task_seconds"] else ""
-        click.echo(f"{topic}: {_counts(one)}" + (f", {rate}" if rate else ""))
-        for line in _notes_on(one):
+    for topic, totals in sorted(document["topics"].items()):
+        rate = (
+            f"{totals['rows'] / totals['task_seconds'] / 1000:,.0f} k rows/s per task" if totals["task_seconds"] else ""
+        )
+        click.echo(f"{topic}: {_counts(totals)}" + (f", {rate}" if rate else ""))
+        for line in _notes_on(totals):
             click.echo(f"  {line}")
     head = f"commit {document['head']}" if document["head"] else "no commit yet"
     seconds = f"{document['seconds']:.1f} s"
@@ -167,18 +172,21 @@ def print_summary(document: dict[str, Any]) -> None:
         click.echo(f"{_plural(gathered, 'small file')} became {document['gathered']['files']:,}")
 
 
-def _counts(one: dict[str, Any]) -> str:
-    return f"{one['rows']:,} rows in {_plural(one['files'], 'file')}, {format_bytes(one['bytes'])}"
+def _counts(totals: dict[str, Any]) -> str:
+    return f"{totals['rows']:,} rows in {_plural(totals['files'], 'file')}, {format_bytes(totals['bytes'])}"
 
 
-def _notes_on(one: dict[str, Any]) -> list[str]:
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(one["reasons"].items()))
+def _notes_on(totals: dict[str, Any]) -> list[str]:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(totals["reasons"].items()))
     lines = [
-        (one["dead_letters"], f"{one['dead_letters']:,} dead letters: {reasons}"),
-        (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows use the record's timestamp"),
-        (one["misfits"], f"values of another type than their column, in _extra: {format_misfits(one['misfits'])}"),
-        (one["filtered"], f"{one['filtered']:,} records were left out by filters"),
-        (one["absent_offsets"], f"{one['absent_offsets']:,} offsets without a record"),
+        (totals["dead_letters"], f"{totals['dead_letters']:,} dead letters: {reasons}"),
+        (totals["event_time_fallbacks"], f"{totals['event_time_fallbacks']:,} rows use the record's timestamp"),
+        (
+            totals["misfits"],
+            f"values of another type than their column, in _extra: {format_misfits(totals['misfits'])}",
+        ),
+        (totals["filtered"], f"{totals['filtered']:,} records were left out by filters"),
+        (totals["absent_offsets"], f"{totals['absent_offsets']:,} offsets without a record"),
     ]
     return [line for count, line in lines if count]
 

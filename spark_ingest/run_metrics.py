@@ -46,34 +46,36 @@ class Metric(NamedTuple):
 
 def metrics_of(job: str, document: Mapping[str, Any], lag: Mapping[str, Any] | None, now_ms: int) -> list[Metric]:
     """Returns the metrics of a run's document (report.py), with its `error`, and of the lag after it (status.py)."""
-    own = {"job": job}
+    labels = {"job": job}
     metrics = [
-        Metric("run_success", 0.0 if document.get("error") else 1.0, own),
-        Metric("run_timestamp_seconds", now_ms / 1000, own),
+        Metric("run_success", 0.0 if document.get("error") else 1.0, labels),
+        Metric("run_timestamp_seconds", now_ms / 1000, labels),
     ]
     if "seconds" in document:
-        metrics.append(Metric("run_seconds", document["seconds"], own))
-        metrics.append(Metric("run_lost_records", document["lost_records"], own))
-    for topic, one in sorted(document.get("topics", {}).items()):
-        of_topic = own | {"topic": topic}
-        metrics += [Metric(f"run_{name}", one[name], of_topic) for name in ("rows", "bytes", "files")]
-        reasons = one["reasons"].items()
+        metrics.append(Metric("run_seconds", document["seconds"], labels))
+        metrics.append(Metric("run_lost_records", document["lost_records"], labels))
+    for topic, counts in sorted(document.get("topics", {}).items()):
+        of_topic = labels | {"topic": topic}
+        metrics += [Metric(f"run_{name}", counts[name], of_topic) for name in ("rows", "bytes", "files")]
+        reasons = counts["reasons"].items()
         metrics += [Metric("run_dead_letters", count, of_topic | {"reason": why}) for why, count in reasons]
-        metrics += [Metric("run_misfits", count, of_topic | {"column": name}) for name, count in one["misfits"].items()]
-    metrics += [Metric("topic_failed", 1.0, own | {"topic": topic}) for topic in sorted(document.get("failed", {}))]
-    return metrics + (_lag(own, lag, now_ms) if lag else [])
+        metrics += [
+            Metric("run_misfits", count, of_topic | {"column": name}) for name, count in counts["misfits"].items()
+        ]
+    metrics += [Metric("topic_failed", 1.0, labels | {"topic": topic}) for topic in sorted(document.get("failed", {}))]
+    return metrics + (_lag(labels, lag, now_ms) if lag else [])
 
 
-def _lag(own: dict[str, str], lag: Mapping[str, Any], now_ms: int) -> list[Metric]:
+def _lag(labels: dict[str, str], lag: Mapping[str, Any], now_ms: int) -> list[Metric]:
     metrics = []
     if lag["head"] is not None:
-        metrics.append(Metric("commit", lag["head"], own))
-        metrics.append(Metric("commit_timestamp_seconds", lag["committed_ms"] / 1000, own))
-    for topic, one in sorted(lag["topics"].items()):
-        of_topic = own | {"topic": topic}
-        oldest = one["oldest_ms"]
-        metrics.append(Metric("lag_records", one["lag_records"], of_topic))
-        metrics.append(Metric("lag_bytes", one["lag_bytes"], of_topic))
+        metrics.append(Metric("commit", lag["head"], labels))
+        metrics.append(Metric("commit_timestamp_seconds", lag["committed_ms"] / 1000, labels))
+    for topic, lag_of_topic in sorted(lag["topics"].items()):
+        of_topic = labels | {"topic": topic}
+        oldest = lag_of_topic["oldest_ms"]
+        metrics.append(Metric("lag_records", lag_of_topic["lag_records"], of_topic))
+        metrics.append(Metric("lag_bytes", lag_of_topic["lag_bytes"], of_topic))
         metrics.append(Metric("lag_seconds", 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000), of_topic))
     return metrics
 
@@ -81,17 +83,21 @@ def _lag(own: dict[str, str], lag: Mapping[str, Any], now_ms: int) -> list[Metri
 def prometheus_text(metrics: Iterable[Metric]) -> str:
     """Returns the text format of Prometheus, version 0.0.4."""
     lines = []
-    for name, some in groupby(sorted(metrics, key=lambda one: METRICS.index(one.name)), lambda one: one.name):
+    for name, some in groupby(
+        sorted(metrics, key=lambda metric: METRICS.index(metric.name)), lambda metric: metric.name
+    ):
         lines += [f"# HELP {PREFIX}{name} {_HELP[name]}", f"# TYPE {PREFIX}{name} gauge"]
-        for one in some:
-            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in one.labels.items())
-            lines.append(f"{PREFIX}{name}{{{labels}}} {one.value:.15g}")
+        for metric in some:
+            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in metric.labels.items())
+            lines.append(f"{PREFIX}{name}{{{labels}}} {metric.value:.15g}")
     return "\n".join(lines) + "\n"
 
 
 def statsd_lines(metrics: Iterable[Metric]) -> list[str]:
     """Returns one gauge for each metric: `penstock_ingest_<name>.<job>.<topic>.<reason or column>:<value>|g`."""
-    names = ((".".join([PREFIX + one.name, *map(_plain, one.labels.values())]), one.value) for one in metrics)
+    names = (
+        (".".join([PREFIX + metric.name, *map(_plain, metric.labels.values())]), metric.value) for metric in metrics
+    )
     return [f"{name}:{value:.15g}|g" for name, value in names]
 
 
@@ -141,7 +147,9 @@ def _escaped(value: str) -> str:
 
 def _plain(value: str) -> str:
     """Returns a value as one part of a statsd name."""
-    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in value) or "_"
+    return (
+        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in value) or "_"
+    )
 
 
 class MetricTargets(NamedTuple):

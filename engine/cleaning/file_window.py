@@ -19,7 +19,7 @@ class FileWindow:
         self._bytes, self._at = b"", 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Return up to `length` bytes, without those that the disk cannot read (EIO). Raises other OSErrors."""
+        """Returns up to `length` bytes, without those that the disk cannot read (EIO). Raises other OSErrors."""
         start = position - self._at
         if start < 0 or start + length > len(self._bytes):
             try:
@@ -33,5 +33,5 @@ class FileWindow:
         return self._bytes[start : start + length]
 
     def rest(self, position: int) -> bytes:
-        """Return the bytes of the window from a position on."""
+        """Returns the bytes of the window from a position on."""
         return self._bytes[position - self._at :]

@@ -31,7 +31,7 @@ _MAYBE_HEADER = re.compile(rb"(?=.{16}" + re.escape(bytes([MAGIC])) + rb")", re.
 
 
 def save_foreign_batches(disk: Disk, log_path: str, good_path: str) -> str | None:
-    """Return the path of the kept copy of a `.log` file; None if the good copy has all its batches. Raises OSError.
+    """Returns the path of the kept copy of a `.log` file; None if the good copy has all its batches. Raises OSError.
 
     Durable when this returns. A second call for the same file keeps no second copy.
     """
@@ -42,7 +42,7 @@ def save_foreign_batches(disk: Disk, log_path: str, good_path: str) -> str | Non
 
 
 def save_misplaced_batches(disk: Disk, segment: Segment) -> str | None:
-    """Return the path of the kept copy of a segment's file; None if all its batches have offsets of the segment.
+    """Returns the path of the kept copy of a segment's file; None if all its batches have offsets of the segment.
 
     For a segment whose good copy has other batches, as after a compaction of another replica. Raises OSError.
     """
@@ -113,8 +113,8 @@ class _GoodCopy:
         return at is not None and self._is_at(at, batch)
 
     def _is_at(self, position: int, batch: Buffer) -> bool:
-        own = self._file.read(position, len(batch))
-        return own[8:12] == batch[8:12] and own[16:] == batch[16:]  # all but base offset and leader epoch
+        stored = self._file.read(position, len(batch))
+        return stored[8:12] == batch[8:12] and stored[16:] == batch[16:]  # all but base offset and leader epoch
 
     def _position_of(self, offset: int) -> int | None:
         if self._index is None:
@@ -164,7 +164,7 @@ def _has_foreign(file: _File, is_own: Callable[[int, Header, Buffer], bool]) -> 
 
 
 def _maybe_headers(file: _File, position: int) -> Iterator[int]:
-    """Yield positions where a batch may begin, behind a position without one, within one window."""
+    """Yields positions where a batch may begin, behind a position without one, within one window."""
     data = file.read(position, PIECE_BYTES + HEADER_BYTES)
     for match in _MAYBE_HEADER.finditer(data, 1):
         if match.start() >= PIECE_BYTES:

@@ -77,14 +77,14 @@ class LogStartAdvancer:
             while to_delete:
                 segment = to_delete[0]
                 await self._in_thread(remove_segment, self._disk, segment)
-                segment.deleted()
+                segment.mark_deleted()
                 to_delete.remove(segment)
             self._to_delete.pop(partition, None)
             if not is_saved:  # there is room now
                 await self._save_state_below(partition, bounds.local)
 
     async def _save_state_below(self, partition: Partition, below: int) -> bool:
-        """Save the state of the records that go; returns False if the disk is too full, even for a spare file.
+        """Saves the state of the records that go; returns False if the disk is too full, even for a spare file.
 
         The snapshot of a roll may have failed, or contain uncommitted records that may be truncated.
         """
@@ -110,9 +110,9 @@ class LogStartAdvancer:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def drop(self, partition: Partition) -> None:
-        """Drop the state of a deleted partition, whose files are removed too."""
+        """Drops the state of a deleted partition, whose files are removed too."""
         for segment in self._to_delete.pop(partition, []):
-            segment.deleted()
+            segment.mark_deleted()
 
 
 def save_state_below(
@@ -127,8 +127,8 @@ def remove_segment(disk: Disk, segment: Segment) -> None:
 
     A file with batches of another log is renamed and kept (engine/cleaning/foreign_batches.py).
     """
-    if (kept := set_aside_foreign(disk, segment)) is not None:
-        extra = {"segment": segment.path, "kept": kept}
+    if (foreign_path := set_aside_foreign(disk, segment)) is not None:
+        extra = {"segment": segment.path, "kept": foreign_path}
         log.error("an expired segment file has batches of another log and was kept", extra=extra)
     for suffix in paths.SEGMENT_SUFFIXES:
         if disk.stat(segment.file(suffix)) is not None:

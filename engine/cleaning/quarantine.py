@@ -64,7 +64,7 @@ class Quarantine:
         return f"Quarantine(scrubbed_bytes={self.scrubbed_bytes}, found={self.damaged_found}, repaired={self.repaired})"
 
     async def examine(self, partition: Partition, segment: Segment) -> None:
-        """Examine a segment in which a read found bad bytes. The damage is noted when this returns.
+        """Examines a segment in which a read found bad bytes. The damage is noted when this returns.
 
         Concurrent calls share one examination.
         """
@@ -76,7 +76,7 @@ class Quarantine:
         await asyncio.shield(task)
 
     async def record(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
-        """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
+        """Stores the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
         if segment is None or segment.is_being_replaced or partition.offline is not None:
@@ -90,7 +90,7 @@ class Quarantine:
         return True
 
     async def repair(self, partition: Partition, base_offset: int, path: str) -> bool:
-        """Replace a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
+        """Replaces a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
         await self._save_foreign_batches(partition, base_offset, path)
         async with partition.segments_lock:
             segment = _sealed_segment(partition, base_offset)
@@ -107,9 +107,9 @@ class Quarantine:
         segment = _sealed_segment(partition, base_offset)
         if segment is None or partition.offline is not None:
             return
-        kept = await self._in_thread(save_foreign_batches, self._disk, segment.path, path)
-        if kept is not None:
-            extra = {"partition": partition.name, "segment": segment.path, "kept": kept}
+        copy_path = await self._in_thread(save_foreign_batches, self._disk, segment.path, path)
+        if copy_path is not None:
+            extra = {"partition": partition.name, "segment": segment.path, "kept": copy_path}
             log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
 
     async def _search(self, partition: Partition, segment: Segment) -> None:
@@ -121,7 +121,7 @@ class Quarantine:
             finding = await self._in_thread(examine, self._disk, file, at_once)
             if await self.record(partition, file, finding) and not finding.damage:
                 await self._in_thread(self._drop_index, segment)  # the index may have misled the reader
-                segment.replaced(segment.size_bytes)
+                segment.mark_replaced(segment.size_bytes)
         except (EngineError, OSError) as error:
             extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
             log.error("a read found damaged bytes, and the check of the segment failed", extra=extra)
@@ -140,9 +140,9 @@ class Quarantine:
         if segment.is_being_replaced:
             return False
         self.damaged_found += not segment.damage
-        segment.damaged(damages, size_bytes)
+        segment.mark_damaged(damages, size_bytes)
         if size_bytes == 0:
-            segment.lost()
+            segment.mark_lost()
         for damage in damages:
             log.error(
                 "damaged records were quarantined",
@@ -162,8 +162,8 @@ class Quarantine:
         """True if a file has its sealed length, and yet ends before the next segment begins."""
         if last.end_offset != segment.next_offset or last.start_offset in (segment.base_offset, segment.next_offset):
             return False
-        known = await self._in_thread(load_checksum, self._disk, segment.path)
-        return known is not None and known.size_bytes == last.start_position == last.end_position
+        checksum = await self._in_thread(load_checksum, self._disk, segment.path)
+        return checksum is not None and checksum.size_bytes == last.start_position == last.end_position
 
     async def _split(self, partition: Partition, segment: Segment, gap: Damage) -> Segment | None:
         """End the segment where its file does, and begin a missing one there. Returns None if the log has changed."""
@@ -175,7 +175,7 @@ class Quarantine:
     async def _release_segment(self, segment: Segment) -> None:
         """The file at the path is good, by a repair or by an operator."""
         size_bytes = await self._in_thread(self._clear_damage, segment)
-        segment.replaced(size_bytes)
+        segment.mark_replaced(size_bytes)
 
     def _swap(self, segment: Segment, path: str) -> None:
         self._disk.rename(path, segment.path)
@@ -208,7 +208,7 @@ class LocalPartition:
         self._partition = partition
         self._quarantine = quarantine
 
-    async def sealed_files(self) -> list[SealedFile]:
+    async def list_sealed_files(self) -> list[SealedFile]:
         return sealed_files(self._partition)
 
     async def report(self, file: SealedFile, finding: Finding) -> bool:
@@ -219,7 +219,7 @@ class LocalPartition:
 
 
 def sealed_files(partition: Partition) -> list[SealedFile]:
-    """Return a partition's sealed segments that are durable; none while it is offline."""
+    """Returns a partition's sealed segments that are durable; none while it is offline."""
     if partition.offline is not None:
         return []
     sealed = partition.log.segments[:-1]

@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
 
 
 def expired_below(partition: Partition, now_ms: int, tiered_end: int | None, *, is_leader: bool = True) -> Bounds:
-    """Return the new log_start and local log start. `tiered_end` is None without tiering."""
+    """Returns the new log_start and local log start. `tiered_end` is None without tiering."""
     settings, log = partition.settings, partition.log
     if len(log.segments) == 1:  # without sealed segments: the usual case of many quiet partitions
         return Bounds(log.log_start, log.log_start)
@@ -57,7 +57,7 @@ def expired_below(partition: Partition, now_ms: int, tiered_end: int | None, *, 
 def _end_of_expired(
     log: Log, limit: int, now_ms: int, keep_ms: int | None, keep_bytes: int | None, wait_ms: int | None = None
 ) -> int | None:
-    """Return the end of the last sealed segment up to `limit` that is too old or too much; None without one.
+    """Returns the end of the last sealed segment up to `limit` that is too old or too much; None without one.
 
     With `wait_ms`, a segment stays that much longer, and one beyond `keep_bytes` for that time.
 

@@ -32,14 +32,14 @@ class ScrubbedPartition(Protocol):
     @property
     def number(self) -> int: ...
 
-    async def sealed_files(self) -> list[SealedFile]:
-        """Return its sealed segments. Raises EngineError if the owner does not answer."""
+    async def list_sealed_files(self) -> list[SealedFile]:
+        """Returns its sealed segments. Raises EngineError if the owner does not answer."""
 
     async def report(self, file: SealedFile, finding: Finding) -> bool:
-        """Report a finding; its damage is quarantined when this returns. Returns False if the segment was removed."""
+        """Reports a finding; its damage is quarantined when this returns. Returns False if the segment was removed."""
 
     async def repair(self, file: SealedFile, path: str) -> bool:
-        """Replace a segment's file by the good copy at `path`. Returns False if the segment was removed."""
+        """Replaces a segment's file by the good copy at `path`. Returns False if the segment was removed."""
 
 
 Restore = Callable[[ScrubbedPartition, SealedFile], str | None]
@@ -69,7 +69,7 @@ class Scrubber:
         return f"Scrubber({self._thread}, every {self._interval_ms} ms)"
 
     def start(self) -> None:
-        """Start the first round. A rate of 0 disables scrubbing."""
+        """Starts the first round. A rate of 0 disables scrubbing."""
         if self._is_enabled:
             self._task = keep_running(self._run, "scrubbing")
 
@@ -103,7 +103,7 @@ class Scrubber:
         while True:
             files = {
                 (partition.topic_id, partition.number, file.base_offset, file.end_offset): file
-                for file in await partition.sealed_files()
+                for file in await partition.list_sealed_files()
                 if file.is_damaged or not only_damaged
             }
             if not (files.keys() - done):

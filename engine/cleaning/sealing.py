@@ -57,23 +57,23 @@ class Sealer:
     def __repr__(self) -> str:
         return f"Sealer(saving={sum(map(len, self._saving.values()))})"
 
-    def sealed(self, partition: Partition, segments: list[Segment]) -> None:
+    def start_saving(self, partition: Partition, segments: list[Segment]) -> None:
         work = self._save(partition, segments, partition.validator.take_states())
         task = self._background.start(work, "saving a sealed segment", of=partition.name)
         self._saving.setdefault(partition, set()).add(task)
-        task.add_done_callback(lambda task: self._saved(partition, segments, task))
+        task.add_done_callback(lambda task: self._on_saved(partition, segments, task))
 
     async def wait_saved(self, partition: Partition) -> None:
-        """Wait until no save of a partition is in progress."""
+        """Waits until no save of a partition is in progress."""
         while tasks := self._saving.get(partition):
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # tasks that wait for the same end run first
 
     def stop(self) -> None:
-        """Stop waiting for segments to be committed."""
+        """Stops waiting for segments to be committed."""
         self._is_stopping = True
 
-    def _saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:
+    def _on_saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:
         tasks = self._saving[partition]
         tasks.discard(task)
         if not tasks:

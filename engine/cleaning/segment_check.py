@@ -54,12 +54,12 @@ def sealed_file(segment: Segment) -> SealedFile:
 
 
 def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None = None) -> Finding:
-    """Examine a file by the cases above. Calls `pace` with all bytes read. Raises OSError.
+    """Examines a file by the cases above. Calls `pace` with all bytes read. Raises OSError.
 
     `written` is the checksum of the valid batches that this process wrote, if it wrote the whole file. A file that
     matches it needs no check of each batch.
     """
-    known = load_checksum(disk, file.path)
+    checksum = load_checksum(disk, file.path)
     try:
         seen = checksum_of(disk, file.path, pace)
     except FileNotFoundError:
@@ -68,15 +68,15 @@ def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None =
         if error.errno != errno.EIO:
             raise
         seen = Checksum(file.size_bytes, -1)
-    if seen == known and _matches_its_name(disk, file):
+    if seen == checksum and _matches_its_name(disk, file):
         return Finding(seen.size_bytes)
-    if known is None and seen == written:
+    if checksum is None and seen == written:
         save_checksum(disk, file.path, seen)
         return Finding(seen.size_bytes)
     damage = find_damage(disk, file, pace)
-    if not damage and known is None:
+    if not damage and checksum is None:
         save_checksum(disk, file.path, seen)
-    elif not damage and seen != known:
+    elif not damage and seen != checksum:
         damage = (Damage(file.base_offset, file.end_offset, 0, file.size_bytes),)
     return Finding(seen.size_bytes, damage)
 
@@ -166,8 +166,8 @@ class _Walk:
             follows = (position + header.size_bytes, header.next_offset)
             if follows == (self._size_bytes, self._file.end_offset) or self._header(*follows) is not None:
                 return follows
-        known = self._next_entry(position, expected) or (self._size_bytes, self._file.end_offset)
-        return self._find_join(position, expected, known) or known
+        join = self._next_entry(position, expected) or (self._size_bytes, self._file.end_offset)
+        return self._find_join(position, expected, join) or join
 
     def _next_entry(self, position: int, expected: int) -> tuple[int, int] | None:
         """Returns the next position at which the saved index has a batch, and a valid one begins."""
@@ -178,19 +178,19 @@ class _Walk:
             position = after
         return None
 
-    def _find_join(self, position: int, expected: int, known: tuple[int, int]) -> tuple[int, int] | None:
+    def _find_join(self, position: int, expected: int, join: tuple[int, int]) -> tuple[int, int] | None:
         """Returns the first position before a known one from which valid batches reach exactly that one.
 
         A shorter run proves nothing: the bytes of a record may look like a batch. Returns None if the search is too
         long.
         """
-        if known[0] - position > _SEARCHED_BYTES_MAX:
+        if join[0] - position > _SEARCHED_BYTES_MAX:
             return None
-        data = self._window.read(position, max(0, known[0] - position))
+        data = self._window.read(position, max(0, join[0] - position))
         view = memoryview(data)
         for at, header in batch_starts(data, expected):
-            if expected < header.base_offset < known[1]:
-                found = valid_batches(view[at:], header.base_offset, header.base_offset, _ALL)
-                if (position + at + found.end, found.next_offset) == known:
+            if expected < header.base_offset < join[1]:
+                run = valid_batches(view[at:], header.base_offset, header.base_offset, _ALL)
+                if (position + at + run.end, run.next_offset) == join:
                     return position + at, header.base_offset
         return None

@@ -31,7 +31,7 @@ class Compacted(NamedTuple):
 def compact_batch(
     batch: memoryview, header: Header, latest: LatestOffsets, tombstones_expired_below: int, *, keeps_producers: bool
 ) -> Compacted:
-    """Drop the records that have a later one of their key, and expired tombstones. An undecodable batch stays.
+    """Drops the records that have a later one of their key, and expired tombstones. An undecodable batch stays.
 
     `keeps_producers`: a retry of this batch may still come, so its producer or its idempotency key must be found.
     """
@@ -42,23 +42,23 @@ def compact_batch(
         return Compacted(batch if stays else None, 0)
     try:
         whole = record_batch.unpacked(batch)
-        kept = latest.kept(whole, header, tombstones_expired_below, keeps_first=False)
+        compacted = latest.kept(whole, header, tombstones_expired_below, keeps_first=False)
     except InvalidBatch:
         return Compacted(batch, 0)
-    removed = header.record_count - kept.record_count
-    if is_keyed and keeps_producers and not kept.has_first:
+    removed = header.record_count - compacted.record_count
+    if is_keyed and keeps_producers and not compacted.has_first:
         first = first_without_value(whole)
         removed -= first == whole[HEADER_BYTES : first_record_end(whole)]  # it had no value
-        kept = Kept(b"".join((first, kept.records)), kept.record_count + 1, has_first=True)
+        compacted = Kept(b"".join((first, compacted.records)), compacted.record_count + 1, has_first=True)
     if removed == 0:
         return Compacted(batch, 0)
-    if kept.record_count == 0 and not (keeps_producers and is_sequenced):
+    if compacted.record_count == 0 and not (keeps_producers and is_sequenced):
         return Compacted(None, removed)
     producer_id = (
-        NO_PRODUCER if is_keyed and not kept.has_first else header.producer_id
+        NO_PRODUCER if is_keyed and not compacted.has_first else header.producer_id
     )  # the entry went with the first
-    codec, records = _packed(Codec(header.codec), kept.records)
-    return Compacted(with_records(batch, records, codec, kept.record_count, producer_id), removed)
+    codec, records = _packed(Codec(header.codec), compacted.records)
+    return Compacted(with_records(batch, records, codec, compacted.record_count, producer_id), removed)
 
 
 def _packed(codec: Codec, records: Buffer) -> tuple[Codec, Buffer]:

@@ -36,13 +36,13 @@ class CompactedPartition(Protocol):
     def settings(self) -> TopicSettings: ...
 
     async def log_files(self) -> tuple[LogFiles, Progress]:
-        """Return its sealed segments, and how far it is compacted. Raises EngineError, OSError."""
+        """Returns its sealed segments, and how far it is compacted. Raises EngineError, OSError."""
 
     async def replace(self, new: NewSegment) -> bool:
-        """Put a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
+        """Puts a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
 
     async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
-        """Save that it is compacted below `end` by now, and has no tombstones below `expired_below`.
+        """Saves that it is compacted below `end` by now, and has no tombstones below `expired_below`.
 
         No-op if it was truncated since that generation. Raises EngineError, OSError.
         """
@@ -82,7 +82,7 @@ class Compactor:
     async def compact_all(self) -> None:
         """Compact each partition that is due, once. Logs a failure of one, and goes on with the others."""
         present = list(self._partitions())
-        for gone in self._logged.keys() - {one.name for one in present}:
+        for gone in self._logged.keys() - {partition.name for partition in present}:
             del self._logged[gone]
         for partition in present:
             try:
@@ -113,7 +113,7 @@ class Compactor:
         expired_below = min(plan.tombstones_expired_below, progress.cleaned_end)
         keeps = _ProducersInUse(settings, files.now_ms)
         copier = SegmentCopier(self._disk, files.directory, latest, expired_below, keeps, self._thread.pace)
-        below_end = [one for one in plan.sealed if one.base_offset < max(end, plan.dirty_start)]
+        below_end = [segment for segment in plan.sealed if segment.base_offset < max(end, plan.dirty_start)]
         removed = freed = 0
         for group in grouped(below_end, settings.segment_bytes):
             new = await self._thread.run(copier.copy, group)
@@ -162,7 +162,7 @@ class _ProducersInUse:
             return True
         if age_ms >= max(expiries_ms.values()):
             return False
-        kept_ms = [expiries_ms[type(one.entry)] for one in read_entries(batch)]
+        kept_ms = [expiries_ms[type(entry.entry)] for entry in read_entries(batch)]
         return age_ms < max(kept_ms, default=settings.idempotency_window_ms)
 
 

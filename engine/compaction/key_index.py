@@ -36,7 +36,7 @@ class KeyIndex:
         return self._latest.size_bytes
 
     def add(self, data: Buffer, next_offset: int) -> None:
-        """Add the keys of a run of batches that joins `end`. Raises TableTooLarge; those added so far may stay."""
+        """Adds the keys of a run of batches that joins `end`. Raises TableTooLarge; those added so far may stay."""
         view = memoryview(data)
         for at, header in walk(view):
             if header.next_offset <= self.end or not header.record_count or header.is_control:
@@ -53,29 +53,29 @@ class KeyIndex:
         self.end = next_offset
 
     def find(self, key: bytes) -> int | None:
-        """Return the offset of the last record of a key below `end`; None if it has none."""
+        """Returns the offset of the last record of a key below `end`; None if it has none."""
         return self._latest.find(key)
 
 
 def record_at(data: Buffer, offset: int, decoded_bytes_max: int) -> Record | None:
-    """Return the record at an offset of a run of batches; None if compaction has removed it. Raises InvalidBatch."""
+    """Returns the record at an offset of a run of batches; None if compaction has removed it. Raises InvalidBatch."""
     view = memoryview(data)
     for at, header in walk(view):
         if header.next_offset > offset:
             batch = unpacked(view[at : at + header.size_bytes], decoded_bytes_max)
-            return next((one for one in decode_one(_with_only(batch, offset)) if one.offset == offset), None)
+            return next((record for record in decode_one(_with_only(batch, offset)) if record.offset == offset), None)
     return None
 
 
 def _with_only(batch: Buffer, offset: int) -> Buffer:
     """Returns a batch with the record at an offset alone: a batch may have many thousands."""
-    if penstock_codec.native is None or (found := penstock_codec.native.record_at(batch, offset)) is None:
+    if penstock_codec.native is None or (record_batch := penstock_codec.native.record_at(batch, offset)) is None:
         return batch
-    record, number = found
+    record, number = record_batch
     producer_id = NO_PRODUCER if number else read_header(batch).producer_id
     return with_records(batch, record, Codec.NONE, 1, producer_id)
 
 
 def size_of(indexes: Iterable[KeyIndex]) -> int:
-    """Return the bytes of indexes together."""
+    """Returns the bytes of indexes together."""
     return sum(index.size_bytes for index in indexes)

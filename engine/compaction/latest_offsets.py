@@ -37,26 +37,26 @@ class LatestOffsets(Protocol):
         """The number of keys that can be added. The caller adds no batch with more records."""
 
     def add(self, batch: Buffer, header: Header) -> None:
-        """Add the keys of a batch; those of a malformed one are left out, so that nothing is removed for them."""
+        """Adds the keys of a batch; those of a malformed one are left out, so that nothing is removed for them."""
 
     def find(self, key: bytes) -> int | None:
-        """Return the last offset of a key; None if it has none."""
+        """Returns the last offset of a key; None if it has none."""
 
     def grow(self) -> None:
-        """Make room for more keys, twice as many at least."""
+        """Makes room for more keys, twice as many at least."""
 
     @property
     def size_bytes(self) -> int: ...
 
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
-        """Return the records of a batch that stay: the last ones of their keys, and those without a key.
+        """Returns the records of a batch that stay: the last ones of their keys, and those without a key.
 
         Tombstones below `expired_below` do not stay. Raises InvalidBatch.
         """
 
 
 def new_latest_offsets(memory_bytes: int, hash_key: bytes, keys_min: int = 0) -> LatestOffsets:
-    """Return an empty map of about that size, or of the size for `keys_min` keys. `hash_key` has 16 random bytes."""
+    """Returns an empty map of about that size, or of the size for `keys_min` keys. `hash_key` has 16 random bytes."""
     if penstock_codec.native is not None:
         return CompiledOffsets(max(memory_bytes, keys_min * 3 * _SLOT_BYTES), hash_key)
     return PythonOffsets(max(memory_bytes, keys_min * PYTHON_ENTRY_BYTES), hash_key)
@@ -101,12 +101,12 @@ class CompiledOffsets:
         return len(self._slots)
 
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
-        """Keep records as the protocol says. Raises InvalidBatch."""
+        """Keeps records as the protocol says. Raises InvalidBatch."""
         assert penstock_codec.native is not None
-        kept = penstock_codec.native.latest_keep(self._slots, self._hash_key, batch, expired_below, keeps_first)
-        if kept is None:
+        compacted = penstock_codec.native.latest_keep(self._slots, self._hash_key, batch, expired_below, keeps_first)
+        if compacted is None:
             raise InvalidBatch(f"the records of the batch at {header.base_offset} cannot be read")
-        return Kept(*kept)
+        return Kept(*compacted)
 
 
 class PythonOffsets:
@@ -125,14 +125,14 @@ class PythonOffsets:
         return self._keys_max - len(self._offsets)
 
     def add(self, batch: Buffer, header: Header) -> None:
-        found: dict[bytes, int] = {}
+        latest: dict[bytes, int] = {}
         try:
             for span in record_spans(batch, header.record_count):
                 if span.key is not None:
-                    found[self._digest(span.key)] = header.base_offset + span.offset_delta
+                    latest[self._digest(span.key)] = header.base_offset + span.offset_delta
         except InvalidBatch:
             return
-        self._offsets |= found
+        self._offsets |= latest
 
     def find(self, key: bytes) -> int | None:
         return self._offsets.get(self._digest(key))

@@ -52,7 +52,7 @@ def may_replace(partition: Partition, copy: LeadersCopy) -> bool:
 
 
 def swap_in(disk: Disk, copy: LeadersCopy) -> None:
-    """Give the copy the name of the segment, without the files that were derived from the old one. Blocking.
+    """Gives the copy the name of the segment, without the files that were derived from the old one. Blocking.
 
     Raises OSError: the old file has the name, and its damage is written down.
     """

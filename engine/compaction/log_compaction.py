@@ -46,13 +46,13 @@ class NewSegment:
 
     @property
     def freed_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.replaced) - self.file.size_bytes
+        return sum(segment.size_bytes for segment in self.replaced) - self.file.size_bytes
 
 
 def latest_offsets(
     disk: Disk, plan: CompactionPlan, memory_bytes: int, hash_key: bytes, pace: Pace
 ) -> tuple[LatestOffsets, int]:
-    """Return the last offset of each key in the dirty segments, and the end of the records that were read.
+    """Returns the last offset of each key in the dirty segments, and the end of the records that were read.
 
     Stops before the batch that does not fit into the memory; the first one always fits. Raises Corrupt, OSError.
     """
@@ -96,7 +96,7 @@ class SegmentCopier:
         return f"SegmentCopier({self._directory}, {self._latest})"
 
     def copy(self, group: tuple[SegmentFile, ...]) -> NewSegment | None:
-        """Write the new file of a group, durably. None, and no file, if it would be the same.
+        """Writes the new file of a group, durably. None, and no file, if it would be the same.
 
         Raises Corrupt, InvalidBatch, OSError.
         """
@@ -106,7 +106,7 @@ class SegmentCopier:
         try:
             self._disk.truncate(handle, 0)
             output = _Output(self._disk, handle)
-            removed = sum(self._copy_segment(one, output) for one in group)
+            removed = sum(self._copy_segment(segment, output) for segment in group)
             file = output.finish()
             is_wanted = removed > 0 or len(group) > 1 or file.size_bytes < group[0].size_bytes
             if is_wanted:
@@ -177,25 +177,25 @@ class _Output:
 
 
 def _batches(disk: Disk, segment: SegmentFile, pace: Pace) -> Iterator[tuple[memoryview, Header]]:
-    """Yield the batches of a segment file; checks them, their chain, and that the file is the sealed one.
+    """Yields the batches of a segment file; checks them, their chain, and that the file is the sealed one.
 
     Raises Corrupt at the end for a file whose checksum is another: its batches may be of another log.
     """
     handle = disk.open(segment.path)
     try:
-        position, expected, seen, wanted = 0, segment.base_offset, 0, _PIECE_BYTES
+        position, expected, seen, piece_bytes = 0, segment.base_offset, 0, _PIECE_BYTES
         while position < segment.size_bytes:
-            data = disk.pread(handle, wanted, position)
+            data = disk.pread(handle, piece_bytes, position)
             run = valid_batches(data, expected, expected, _ALL)
             if run.end == 0:
-                wanted = _bytes_of_first(segment, position, data)
+                piece_bytes = _bytes_of_first(segment, position, data)
                 continue
             pace(run.end)
             view = memoryview(data)
             for at, header in walk(view[: run.end]):
                 yield view[at : at + header.size_bytes], header
             seen = crc32c(view[: run.end], seen)
-            position, expected, wanted = position + run.end, run.next_offset, _PIECE_BYTES
+            position, expected, piece_bytes = position + run.end, run.next_offset, _PIECE_BYTES
     finally:
         disk.close(handle)
     if expected != segment.end_offset or position != segment.size_bytes or seen != segment.crc32c:

@@ -58,31 +58,33 @@ class CompactionPlan:
 
     @property
     def dirty(self) -> tuple[SegmentFile, ...]:
-        return tuple(one for one in self.sealed if one.end_offset > self.dirty_start)
+        return tuple(segment for segment in self.sealed if segment.end_offset > self.dirty_start)
 
 
 def plan_compaction(
     files: LogFiles, progress: Progress, settings: TopicSettings
 ) -> CompactionPlan | Uncleanable | None:
-    """Return what is to be compacted now; None if nothing is due."""
-    ready = [one for one in files.sealed if files.now_ms - one.last_append_ms >= settings.min_compaction_lag_ms]
+    """Returns what is to be compacted now; None if nothing is due."""
+    ready = [
+        segment for segment in files.sealed if files.now_ms - segment.last_append_ms >= settings.min_compaction_lag_ms
+    ]
     sealed = files.sealed[: _contiguous(files.sealed, ready)]
     expired_below = progress.tombstones_expired_below(files.now_ms, settings.delete_retention_ms)
-    dirty = [one for one in sealed if one.end_offset > progress.cleaned_end]
+    dirty = [segment for segment in sealed if segment.end_offset > progress.cleaned_end]
     if not sealed or not _is_due(sealed, dirty, files.now_ms, expired_below, settings):
         return None
-    if any(one.is_damaged for one in sealed):
+    if any(segment.is_damaged for segment in sealed):
         return Uncleanable.DAMAGED
     if files.log_start < sealed[0].base_offset:
         return Uncleanable.IN_STORE
-    if any(one.crc32c is None for one in sealed):
+    if any(segment.crc32c is None for segment in sealed):
         return None  # the check of a newly sealed segment is still in progress
     return CompactionPlan(sealed, progress.cleaned_end, expired_below)
 
 
 def _contiguous(sealed: Sequence[SegmentFile], ready: Sequence[SegmentFile]) -> int:
     """Returns how many of the first segments are ready: a later one must not be compacted before an earlier one."""
-    return next((at for at, one in enumerate(sealed) if one not in ready), len(sealed))
+    return next((at for at, segment in enumerate(sealed) if segment not in ready), len(sealed))
 
 
 def _is_due(
@@ -96,22 +98,22 @@ def _is_due(
         return True
     if not dirty:
         return False
-    dirty_bytes, all_bytes = sum(one.size_bytes for one in dirty), sum(one.size_bytes for one in sealed)
+    dirty_bytes, all_bytes = sum(segment.size_bytes for segment in dirty), sum(segment.size_bytes for segment in sealed)
     oldest_ms = now_ms - dirty[0].last_append_ms
     is_old = settings.max_compaction_lag_ms is not None and oldest_ms >= settings.max_compaction_lag_ms
     return is_old or 100 * dirty_bytes >= settings.min_cleanable_dirty_percent * all_bytes
 
 
 def grouped(sealed: Sequence[SegmentFile], segment_bytes: int) -> list[tuple[SegmentFile, ...]]:
-    """Return runs of neighbouring segments, each no larger together than one segment may be (Kafka's grouping)."""
+    """Returns runs of neighbouring segments, each no larger together than one segment may be (Kafka's grouping)."""
     groups: list[list[SegmentFile]] = []
     size_bytes = 0
-    for one in sealed:
-        fits = groups and size_bytes + one.size_bytes <= segment_bytes
-        if fits and one.end_offset - groups[-1][0].base_offset <= _SPAN_MAX:
-            groups[-1].append(one)
-            size_bytes += one.size_bytes
+    for segment in sealed:
+        fits = groups and size_bytes + segment.size_bytes <= segment_bytes
+        if fits and segment.end_offset - groups[-1][0].base_offset <= _SPAN_MAX:
+            groups[-1].append(segment)
+            size_bytes += segment.size_bytes
         else:
-            groups.append([one])
-            size_bytes = one.size_bytes
+            groups.append([segment])
+            size_bytes = segment.size_bytes
     return [tuple(group) for group in groups]

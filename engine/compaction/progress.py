@@ -35,19 +35,19 @@ class Progress(NamedTuple):
     rounds: tuple[Round, ...] = ()
 
     def tombstones_expired_below(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Return the offset below which readers have had the time to see every tombstone."""
-        waiting = (one for one in self.rounds if one.at_ms != GONE)
-        return max((one.end for one in waiting if now_ms - one.at_ms >= delete_retention_ms), default=0)
+        """Returns the offset below which readers have had the time to see every tombstone."""
+        waiting = (dated for dated in self.rounds if dated.at_ms != GONE)
+        return max((dated.end for dated in waiting if now_ms - dated.at_ms >= delete_retention_ms), default=0)
 
     def after_round(self, end: int, *, expired_below: int) -> Progress:
-        """Return the progress after a round to `end` that removed the tombstones below `expired_below`."""
-        left = [one for one in self.rounds if one.end > expired_below]
+        """Returns the progress after a round to `end` that removed the tombstones below `expired_below`."""
+        left = [dated for dated in self.rounds if dated.end > expired_below]
         if expired_below > 0:
             left.insert(0, Round(expired_below, GONE))
         return Progress(max(end, self.cleaned_end), tuple(left))
 
     def with_all(self, compacted_by_all: int, now_ms: int, delete_retention_ms: int) -> Progress:
-        """Return the progress when every replica is known to be compacted below an offset."""
+        """Returns the progress when every replica is known to be compacted below an offset."""
         end, left = min(compacted_by_all, self.cleaned_end), list(self.rounds)
         if end <= (left[-1].end if left else 0):
             return self
@@ -56,17 +56,17 @@ class Progress(NamedTuple):
         return Progress(self.cleaned_end, (*left[-2 * _ROUNDS_MAX :], Round(end, now_ms)))
 
     def truncated(self, log_end: int) -> Progress:
-        """Return the progress of a log that ends there: other records may follow."""
+        """Returns the progress of a log that ends there: other records may follow."""
         if self.cleaned_end <= log_end:
             return self
-        return Progress(log_end, tuple(one for one in self.rounds if one.end <= log_end))
+        return Progress(log_end, tuple(dated for dated in self.rounds if dated.end <= log_end))
 
 
 def load_progress(disk: Disk, directory: str) -> Progress:
-    """Return the saved progress; that of a log never compacted if the file is absent or in doubt. Raises OSError."""
+    """Returns the saved progress; that of a log never compacted if the file is absent or in doubt. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.CLEANED)))
     try:
-        numbers = [[int(one) for one in row] for row in rows or []]
+        numbers = [[int(number) for number in row] for row in rows or []]
         ((cleaned_end,), *rounds) = numbers
         return Progress(cleaned_end, tuple(Round(end, at_ms) for end, at_ms in rounds))
     except ValueError:
@@ -74,13 +74,13 @@ def load_progress(disk: Disk, directory: str) -> Progress:
 
 
 def lower_progress(disk: Disk, directory: str, log_end: int) -> None:
-    """Save the progress of a log that ends there from now on: the records that follow are others. Raises OSError."""
+    """Saves the progress of a log that ends there from now on: the records that follow are others. Raises OSError."""
     progress = load_progress(disk, directory)
     if progress.truncated(log_end) != progress:
         save_progress(disk, directory, progress.truncated(log_end))
 
 
 def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
-    """Save the progress durably. Raises OSError."""
-    rows = [str(progress.cleaned_end), *(f"{one.end} {one.at_ms}" for one in progress.rounds)]
+    """Saves the progress durably. Raises OSError."""
+    rows = [str(progress.cleaned_end), *(f"{dated.end} {dated.at_ms}" for dated in progress.rounds)]
     write_without_room(disk, os.path.join(directory, paths.CLEANED), rows_as_text(_HEADER, rows))

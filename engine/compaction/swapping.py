@@ -51,7 +51,7 @@ log = logging.getLogger("penstock.engine")
 
 
 def own_compacted_end(partition: Partition) -> int:
-    """Return how far the only replica is compacted."""
+    """Returns how far the only replica is compacted."""
     return partition.compacted_end
 
 
@@ -80,15 +80,15 @@ class SegmentSwapper:
         return f"SegmentSwapper(removed={self.removed_records}, freed_bytes={self.freed_bytes})"
 
     def stop(self) -> None:
-        """Begin no further work: the worker may ask until it has stopped too."""
+        """Begins no further work: the worker may ask until it has stopped too."""
         self._is_stopped = True
 
-    async def ended(self) -> None:
-        """Wait for the swaps in progress."""
-        await self._background.ended()
+    async def wait_ended(self) -> None:
+        """Waits for the swaps in progress."""
+        await self._background.wait_ended()
 
     async def files(self, partition: Partition) -> LogFiles:
-        """Return the sealed segments of a partition, as far as they may be replaced: a round begins.
+        """Returns the sealed segments of a partition, as far as they may be replaced: a round begins.
 
         Removes what a round that did not end has left. Raises OSError, Draining.
         """
@@ -97,20 +97,20 @@ class SegmentSwapper:
             segments = [] if partition.offline is not None else _replaceable(partition)
             if partition.offline is None:
                 await self._in_thread(_clear, self._disk, partition.log.directory)
-        rows = await self._in_thread(_listed, self._disk, segments)
+        rows = await self._in_thread(_list_rows, self._disk, segments)
         log = partition.log
         return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), generation)
 
     async def progress(self, partition: Partition) -> Progress:
-        """Return how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
+        """Returns how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
         async with partition.segments_lock:
-            saved = await self._loaded(partition)
+            saved = await self._load_progress(partition)
             progress = self._with_all(partition, saved)
             if progress != saved and partition.offline is None:
                 await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
             return progress
 
-    async def _loaded(self, partition: Partition) -> Progress:
+    async def _load_progress(self, partition: Partition) -> Progress:
         progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
         progress = progress.truncated(partition.high_watermark)
         partition.compacted_end = progress.cleaned_end
@@ -121,21 +121,21 @@ class SegmentSwapper:
         return progress.with_all(self._compacted_by_all(partition), self._clock.steady_ms(), retention_ms)
 
     async def end_round(self, partition: Partition, end: int, expired_below: int, generation: tuple[int, int]) -> None:
-        """Save that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
+        """Saves that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
 
         The time of its tombstones begins when all replicas have ended such a round: until its last swap, readers
         have met records that they delete.
         """
         async with partition.segments_lock:
             if partition.offline is None and generation == self._generation(partition):
-                reached = (await self._loaded(partition)).after_round(end, expired_below=expired_below)
+                reached = (await self._load_progress(partition)).after_round(end, expired_below=expired_below)
                 partition.compacted_end = reached.cleaned_end
                 self._on_compacted(partition)
                 reached = self._with_all(partition, reached)
                 await self._in_thread(save_progress, self._disk, partition.log.directory, reached)
 
     async def replace(self, partition: Partition, new: NewSegment) -> bool:
-        """Put a new file in the place of the segments that it was made of.
+        """Puts a new file in the place of the segments that it was made of.
 
         Returns False, without the new file, if the log has changed since. Raises OSError: the log is as before.
         A cancel ends the wait, not the swap: the log in memory and the files must agree.
@@ -151,7 +151,7 @@ class SegmentSwapper:
                 await self._in_thread(_drop, self._disk, new_file_path(directory, new.base_offset))
                 return False
             for segment in old:
-                await self._in_thread(_opened, segment)
+                await self._in_thread(_open_for_reads, segment)
             if any(segment.damage for segment in old):
                 return False
             for segment in old:
@@ -168,17 +168,17 @@ class SegmentSwapper:
                     end()
             segment = _as_segment(self._disk, directory, new, old)
             partition.log.replace_segments(old, segment)
-            place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
-            for one in old:
-                one.deleted()
+            end_position = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, end_position)
+            for replaced_segment in old:
+                replaced_segment.mark_deleted()
             self.removed_records += new.removed
             self.freed_bytes += new.freed_bytes
             await self._in_thread(_save_derived, self._disk, segment, new.file)
             return True
 
     async def begin_copy(self, partition: Partition, segment: Segment) -> int:
-        """Count the log as not compacted from a damaged segment on, durably. Returns the partition's cuts.
+        """Counts the log as not compacted from a damaged segment on, durably. Returns the partition's cuts.
 
         The fetches of the copy report it to the leader: no tombstone of a record that the copy may have goes at any
         replica until this one has compacted again. Rounds in progress end without effect. Raises OSError, Draining.
@@ -192,7 +192,7 @@ class SegmentSwapper:
             return partition.cuts
 
     async def replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
-        """Put a leader's copy in the place of a damaged segment.
+        """Puts a leader's copy in the place of a damaged segment.
 
         Returns False, without the copy, if the log has changed since. Raises OSError: the segment is as before. A
         cancel ends the wait, not the swap.
@@ -202,9 +202,9 @@ class SegmentSwapper:
     async def _replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
         old, log_ = copy.segment, partition.log
         path = new_file_path(log_.directory, old.base_offset, paths.REPAIRED)
-        kept = await self._in_thread(save_misplaced_batches, self._disk, old)
-        if kept is not None:
-            extra = {"partition": partition.name, "segment": old.path, "kept": kept}
+        copy_path = await self._in_thread(save_misplaced_batches, self._disk, old)
+        if copy_path is not None:
+            extra = {"partition": partition.name, "segment": old.path, "kept": copy_path}
             log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
         async with partition.segments_lock:
             if not may_replace(partition, copy):
@@ -228,9 +228,9 @@ class SegmentSwapper:
             )
             segment.created_ms, segment.last_append_ms = old.created_ms, old.last_append_ms
             log_.replace_segments([old], segment)
-            place = BytePosition(segment.base_offset, segment.size_bytes)
-            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
-            old.deleted()
+            end_position = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.follow_compaction(segment.base_offset, segment.next_offset, end_position)
+            old.mark_deleted()
             await self._in_thread(_save_derived, self._disk, segment, copy.file)
             return True
 
@@ -240,15 +240,15 @@ class SegmentSwapper:
     def _still_there(self, partition: Partition, new: NewSegment) -> list[Segment]:
         """Returns the segments that a new file replaces; none if one of them has changed."""
         by_base = {segment.base_offset: segment for segment in _replaceable(partition)}
-        found = [by_base.get(one.base_offset) for one in new.replaced]
+        present = [by_base.get(row.base_offset) for row in new.replaced]
         same = [
             segment
-            for segment, one in zip(found, new.replaced, strict=True)
+            for segment, row in zip(present, new.replaced, strict=True)
             if segment is not None
-            and (segment.next_offset, segment.size_bytes) == (one.end_offset, one.size_bytes)
+            and (segment.next_offset, segment.size_bytes) == (row.end_offset, row.size_bytes)
             and not segment.damage
         ]
-        return same if len(same) == len(found) and partition.offline is None else []
+        return same if len(same) == len(present) and partition.offline is None else []
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         if self._is_stopped:
@@ -259,29 +259,29 @@ class SegmentSwapper:
 def _replaceable(partition: Partition) -> list[Segment]:
     """Returns the sealed segments that are committed and durable."""
     limit = min(partition.high_watermark, partition.durable_end)
-    return [one for one in partition.log.segments[:-1] if one.next_offset <= limit]
+    return [segment for segment in partition.log.segments[:-1] if segment.next_offset <= limit]
 
 
-def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
+def _list_rows(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
     """Returns the rows of segments. Makes the first checksum that is missing: a kill may have come before it."""
     rows = [
         SegmentFile(
-            one.base_offset,
-            one.next_offset,
-            one.path,
-            one.size_bytes,
-            one.last_append_ms,
-            None if (known := load_checksum(disk, one.path)) is None else known.crc32c,
-            bool(one.damage),
+            segment.base_offset,
+            segment.next_offset,
+            segment.path,
+            segment.size_bytes,
+            segment.last_append_ms,
+            None if (checksum := load_checksum(disk, segment.path)) is None else checksum.crc32c,
+            bool(segment.damage),
         )
-        for one in segments
+        for segment in segments
     ]
     missing = next((at for at, row in enumerate(rows) if row.crc32c is None and not row.is_damaged), None)
     if missing is not None:
         segment = segments[missing]
         is_damaged = bool(examine(disk, sealed_file(segment), at_once, segment.written_checksum).damage)
-        known = None if is_damaged else load_checksum(disk, segment.path)
-        rows[missing] = rows[missing]._replace(crc32c=known and known.crc32c, is_damaged=is_damaged)
+        checksum = None if is_damaged else load_checksum(disk, segment.path)
+        rows[missing] = rows[missing]._replace(crc32c=checksum and checksum.crc32c, is_damaged=is_damaged)
     return tuple(rows)
 
 
@@ -290,14 +290,16 @@ def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:
 
     A truncated log may have grown to the same size. A compactor that has given up may write the new file again.
     """
-    known = [load_checksum(disk, one.path) for one in new.replaced]
-    same = all(seen is not None and seen.crc32c == one.crc32c for seen, one in zip(known, new.replaced, strict=True))
+    checksums = [load_checksum(disk, row.path) for row in new.replaced]
+    same = all(
+        seen is not None and seen.crc32c == row.crc32c for seen, row in zip(checksums, new.replaced, strict=True)
+    )
     path = new_file_path(directory, new.base_offset)
     return same and disk.stat(path) is not None and checksum_of(disk, path) == new.file
 
 
-def _opened(segment: Segment) -> None:
-    """Open a segment for reads that are in progress when another file takes its name."""
+def _open_for_reads(segment: Segment) -> None:
+    """Opens a segment for reads that are in progress when another file takes its name."""
     release = segment.begin_read()
     try:
         assert segment.handle >= 0
@@ -307,7 +309,7 @@ def _opened(segment: Segment) -> None:
 
 
 def _swap(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
-    also_replaced = tuple(one.base_offset for one in new.replaced[1:])
+    also_replaced = tuple(row.base_offset for row in new.replaced[1:])
     swap = Swap(new.base_offset, also_replaced, new.file, modified_ms)
     settle_swaps(disk, directory)
     try:
@@ -329,7 +331,7 @@ def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segme
 
 
 def _save_derived(disk: Disk, segment: Segment, file: Checksum) -> None:
-    """Write the checksum and the indexes; without them the next reader is slower."""
+    """Writes the checksum and the indexes; without them the next reader is slower."""
     save_checksum(disk, segment.path, file)
     save_index(disk, segment)
 

@@ -23,6 +23,7 @@ from engine.directory.topic_directories import (
     check_all_known,
     clear_added,
     create_partitions,
+    find_unmarked,
     mark_moved_away,
     moved,
     place_partitions,
@@ -31,7 +32,6 @@ from engine.directory.topic_directories import (
     remove_partitions,
     remove_topic,
     topic_removal,
-    unmarked,
 )
 from engine.directory.topic_scan import HINT, TopicScan, scan_topics
 from engine.directory.topics import (
@@ -90,28 +90,28 @@ class Catalog:
         for deleted in topics.deleted:
             self._deleter.remove_in_background(self._removal(*deleted))
         self.without_metadata = {topic_id: name for name, topic_id in topics.without_metadata}
-        found = sorted(topics.records, key=lambda record: record.created_ms)
-        self.records = {record.name: record for record in found}
-        self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
+        oldest_first = sorted(topics.records, key=lambda record: record.created_ms)
+        self.records = {record.name: record for record in oldest_first}
+        self.set_aside = {record.topic_id: record for record in oldest_first if self.records[record.name] is not record}
         for record in self.set_aside.values():
             words = {"topic": record.name, "topic_id": record.topic_id}
             log.warning("a topic on this disk has the name of a newer topic and was set aside", extra=words)
 
     def _load(self) -> TopicScan:
         self._check_topics_directory()
-        found = scan_topics(self._disk, self._data_dir, self._removal)
+        scan = scan_topics(self._disk, self._data_dir, self._removal)
         if self._directories.is_several:
-            known = {(record.name, record.topic_id) for record in found.records}
-            known.update(found.without_metadata, ((name, topic_id) for name, topic_id, _ in found.deleted))
-            remove_leftovers(self._disk, self._directories, known)
-            found.records = [self._with_moves_recorded(record) for record in found.records]
-        for record in found.records:
+            known_topics = {(record.name, record.topic_id) for record in scan.records}
+            known_topics.update(scan.without_metadata, ((name, topic_id) for name, topic_id, _ in scan.deleted))
+            remove_leftovers(self._disk, self._directories, known_topics)
+            scan.records = [self._record_moves(record) for record in scan.records]
+        for record in scan.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
             else:
                 check_all_known(self._disk, self._directories, record)
-        self._retain_recovery_points(found)
-        return found
+        self._retain_recovery_points(scan)
+        return scan
 
     def _check_topics_directory(self) -> None:
         """Raises Corrupt if the directory of all topics is missing: no operation removes it after the first topic."""
@@ -119,9 +119,9 @@ class Catalog:
             text = f"{paths.topics_dir(self._data_dir)} is missing, and it held topics of this node"
             raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
 
-    def _retain_recovery_points(self, found: TopicScan) -> None:
-        having = {f"{record.topic_id}/{number}" for record in found.records for number in record.local_partitions}
-        aside = tuple(f"{topic_id}/" for _, topic_id in found.without_metadata)
+    def _retain_recovery_points(self, scan: TopicScan) -> None:
+        having = {f"{record.topic_id}/{number}" for record in scan.records for number in record.local_partitions}
+        aside = tuple(f"{topic_id}/" for _, topic_id in scan.without_metadata)
         for directory in self._directories.usable:
             try:
                 directory.retain_recovery_points(lambda name: name in having or name.startswith(aside))
@@ -131,13 +131,13 @@ class Catalog:
                 )
 
     def _remove_moved_away(self, record: TopicRecord) -> None:
-        """Finish interrupted removals of moved partitions; logs a failure of the disk."""
+        """Finishes interrupted removals of moved partitions; logs a failure of the disk."""
         try:
             remove_moved_away(self._disk, self._directories, record)
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    def _with_moves_recorded(self, record: TopicRecord) -> TopicRecord:
+    def _record_moves(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
         directory_ids = moved(self._directories, record)
         if directory_ids != record.directory_ids:
@@ -165,7 +165,7 @@ class Catalog:
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
             record = await self._assign_directories(record)
-        await self._stored("creating", save_topic, record)
+        await self._change_files("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
@@ -188,8 +188,8 @@ class Catalog:
     async def _assign_excluding(
         self, record: TopicRecord, added: Sequence[int], failed: list[DataDirectory]
     ) -> TopicRecord:
-        """Return the record with places of new partitions, after making them in the other directories."""
-        candidates = [one for one in self._directories.usable if one not in failed]
+        """Returns the record with places of new partitions, after making them in the other directories."""
+        candidates = [directory for directory in self._directories.usable if directory not in failed]
         if not candidates:
             raise self._directories.first.fault or _no_room(record, failed)
         having = list(self.records.values())
@@ -199,42 +199,42 @@ class Catalog:
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-        """Change the given settings and grow to `partitions`. Raises UnknownTopic, InvalidConfig."""
+        """Changes the given settings and grows to `partitions`. Raises UnknownTopic, InvalidConfig."""
         if name in self.partially_deleted:
             raise self.unknown_topic_error(name)
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
-            record = await self._grown(record, range(old.partitions, record.partitions))
+            record = await self._grow(record, range(old.partitions, record.partitions))
         else:
-            await self._stored("changing", save_settings, record)
+            await self._change_files("changing", save_settings, record)
         self.records[name] = record
         return record
 
     async def apply(self, record: TopicRecord) -> TopicRecord:
-        """Apply the cluster's record of a topic durably: a new topic, or new settings or partitions.
+        """Applies the cluster's record of a topic durably: a new topic, or new settings or partitions.
 
         Does not remove partitions that left this node: `remove_partitions` does, once they are closed. Returns the
         record with its places.
         """
         old = self.find_record(record.name, record.topic_id)
-        known = set() if old is None else set(old.local_partitions)
-        added = [number for number in record.local_partitions if number not in known]
+        old_partitions = set() if old is None else set(old.local_partitions)
+        added = [number for number in record.local_partitions if number not in old_partitions]
         if old is not None:
             await self._in_thread(self._clear_earlier, old, added)
             moved_away = [number for number in old.local_partitions if number not in record.local_partitions]
             await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
-        if added or not known:
-            record = await self._grown(record, added)
+        if added or not old_partitions:
+            record = await self._grow(record, added)
         else:
-            await self._stored("changing", save_settings, record)
+            await self._change_files("changing", save_settings, record)
         self.records[record.name] = record
         self.set_aside.pop(record.topic_id, None)
         self.without_metadata.pop(record.topic_id, None)
         return record
 
     def unknown_topic_error(self, name: str) -> EngineError:
-        """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
+        """Returns the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.without_metadata.values():
             return Corrupt(
                 f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing or cannot be read", hint=HINT
@@ -246,8 +246,8 @@ class Catalog:
 
     def find_record(self, name: str, topic_id: str) -> TopicRecord | None:
         """Return the record of a topic on this node, served or set aside; None without one."""
-        known = self.records.get(name)
-        return known if known is not None and known.topic_id == topic_id else self.set_aside.get(topic_id)
+        record = self.records.get(name)
+        return record if record is not None and record.topic_id == topic_id else self.set_aside.get(topic_id)
 
     def move_aside(self, record: TopicRecord) -> None:
         """Stop serving a topic and keep its files. A later `apply` finds it in the same directories."""
@@ -255,16 +255,16 @@ class Catalog:
         self.set_aside[record.topic_id] = record
 
     def _clear_earlier(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """Remove the earlier files of partitions that return to this node.
+        """Removes the earlier files of partitions that return to this node.
 
         `record` is from before their return. Raises Corrupt for records without the mark of a move (`topic.json` is
         outdated), StorageFull, StorageFailed.
         """
         keys = {f"{record.topic_id}/{number}" for number in numbers}
         try:
-            kept = unmarked(self._disk, self._directories, record) if numbers else {}
-            for number in kept.keys() & set(numbers):
-                text = f"{kept[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
+            unlisted = find_unmarked(self._disk, self._directories, record) if numbers else {}
+            for number in unlisted.keys() & set(numbers):
+                text = f"{unlisted[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
                 raise Corrupt(text, hint=f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere")
             remove_partitions(self._disk, self._directories, record, numbers)
             for directory in self._directories.usable:
@@ -273,13 +273,13 @@ class Catalog:
             raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
 
     async def remove_partitions(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """Remove the files of partitions that left this node. The record must already exclude them."""
+        """Removes the files of partitions that left this node. The record must already exclude them."""
         try:
             await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
         except OSError as error:  # never opened again: the next start removes the remaining files
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    async def _grown(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
+    async def _grow(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
         """Does not try another directory after a failure: a start would find the partition in both."""
         if self._directories.is_several:
             try:
@@ -290,16 +290,16 @@ class Catalog:
                 raise storage_error(f"growing topic {record.name!r}", failure.error) from failure
             except OSError as error:
                 raise storage_error(f"growing topic {record.name!r}", error) from error
-        await self._stored("growing", partial(save_topic, added=added), record)
+        await self._change_files("growing", partial(save_topic, added=added), record)
         return record
 
     async def delete(self, record: TopicRecord) -> None:
-        """Make a topic vanish durably. Its files are removed at once if they are few, else in the background.
+        """Makes a topic vanish durably. Its files are removed at once if they are few, else in the background.
 
         The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `partially_deleted`.
         """
         try:
-            left = await self._stored("deleting", unlist_topic, record)
+            left = await self._change_files("deleting", unlist_topic, record)
         except EngineError:
             if self.records.get(record.name) is record and await self._is_deletion_begun(record):
                 self.partially_deleted[record.name] = record
@@ -317,27 +317,27 @@ class Catalog:
             return False
 
     async def stop(self) -> None:
-        """Stop removing files; the next start continues."""
+        """Stops removing files; the next start continues."""
         await self._deleter.stop()
 
     def _removal(self, name: str, topic_id: str, directory: str) -> RemovalSteps[None]:
         return topic_removal(self._disk, self._directories, name, topic_id, directory)
 
     def record(self, name: str) -> TopicRecord:
-        """Return the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""
+        """Returns the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""
         try:
             return self.records[name]
         except KeyError:
             raise self.unknown_topic_error(name) from None
 
     def deletable(self, name: str) -> TopicRecord:
-        """Return the record of a topic that may be deleted. Raises UnknownTopic, Corrupt, TopicProtected."""
+        """Returns the record of a topic that may be deleted. Raises UnknownTopic, Corrupt, TopicProtected."""
         record = self.record(name)
         check_deletable(name, record.overrides)
         return record
 
-    async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
-        """Change files. Raises StorageFull, StorageFailed."""
+    async def _change_files(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
+        """Changes files. Raises StorageFull, StorageFailed."""
         try:
             return await self._in_thread(change, self._disk, self._data_dir, record)
         except OSError as error:
@@ -353,8 +353,8 @@ def _no_room(record: TopicRecord, failed: list[DataDirectory]) -> Unreachable:
 
 
 def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
-    wanted = (partitions, replication_factor, topic_settings(overrides))
-    if wanted != (record.partitions, record.replication_factor, record.settings):
+    request = (partitions, replication_factor, topic_settings(overrides))
+    if request != (record.partitions, record.replication_factor, record.settings):
         raise TopicExists(
             f"topic {record.name!r} exists with other partitions or settings",
             hint="describe it, alter it with PATCH, or choose another name",

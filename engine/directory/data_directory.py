@@ -89,14 +89,14 @@ class DataDirectory:
         return os.path.join(self.path, name)
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
-        """Return the checkpoints by `<topic id>/<partition>`. Ignores a file in doubt: then everything is scanned."""
+        """Returns the checkpoints by `<topic id>/<partition>`. Ignores a file in doubt: then everything is scanned."""
         checkpoints = self._read_points(paths.RECOVERY_POINTS)
         for name in self._part_files():
             checkpoints |= self._read_points(name)
         return checkpoints
 
     def merge_checkpoints(self) -> None:
-        """Merge the files of all parts of an earlier run, since partitions may belong to other shards now."""
+        """Merges the files of all parts of an earlier run, since partitions may belong to other shards now."""
         parts = self._part_files()
         if parts:
             self.save_checkpoints(self.load_checkpoints())
@@ -124,12 +124,12 @@ class DataDirectory:
             return {}
 
     def save_checkpoints(self, checkpoints: Mapping[str, Checkpoint]) -> None:
-        """Write the points durably; the positions must be fsynced already."""
+        """Writes the points durably; the positions must be fsynced already."""
         with self._writing:
             self._save(checkpoints)
 
     def drop_recovery_points(self, names: Collection[str]) -> None:
-        """Drop the points of partitions that begin again: a point of an earlier log does not apply to a new one."""
+        """Drops the points of partitions that begin again: a point of an earlier log does not apply to a new one."""
         self._filter_recovery_points(lambda name: name not in names)
 
     def retain_recovery_points(self, is_kept: Callable[[str], bool]) -> None:
@@ -152,30 +152,30 @@ class DataDirectory:
         self._saved = dict(checkpoints)
 
     def fill_spares(self) -> bool:
-        """Make the missing spare files. Returns False if the disk has no room for them. Raises OSError."""
+        """Makes the missing spare files. Returns False if the disk has no room for them. Raises OSError."""
         return fill_spares(self.disk, self.path, self.part)
 
     def mark_recovered(self) -> None:
-        """Note that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
+        """Notes that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
         if self.last_shutdown is LastShutdown.POWER_LOSS and self.boot_id is not None:
             write_running(self.disk, self.path, self.boot_id, is_recovered=True)
 
     def close_clean(self) -> None:
-        """Note a clean stop: the next start trusts the files. A part leaves this to its supervisor."""
+        """Notes a clean stop: the next start trusts the files. A part leaves this to its supervisor."""
         if self.part is None:
             self.disk.unlink(self.file(paths.RUNNING))
             self.disk.fsync_dir(self.path)
         self.release()
 
     def release_unused(self) -> None:
-        """Release the lock of a refused start, which has opened no log: a clean stop before it still counts."""
+        """Releases the lock of a refused start, which has opened no log: a clean stop before it still counts."""
         if self.was_clean and self.part is None and self.fault is None and self.lock_handle is not None:
             with suppress(OSError):
                 self.disk.unlink(self.file(paths.RUNNING))
         self.release()
 
     def release(self) -> None:
-        """Release the lock without noting a clean stop."""
+        """Releases the lock without noting a clean stop."""
         lock_handle, self.lock_handle = self.lock_handle, None
         if lock_handle is not None:
             self.disk.close(lock_handle)
@@ -184,30 +184,30 @@ class DataDirectory:
 def open_data_directory(
     disk: Disk, path: str, *, node_id: int, cluster_id: str | None, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
-    """Lock and identify a data directory; makes a new one.
+    """Locks and identifies a data directory; makes a new one.
 
     Raises StartRefused if another process holds it, if it belongs to another cluster or node, if its format is newer,
     or if it is not the first directory of its node.
     """
-    lock_handle = _locked(disk, path)
-    with _released_on_error(disk, lock_handle):
+    lock_handle = _lock(disk, path)
+    with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             identity = _identify(disk, path, node_id, cluster_id, new_id)
-        return _opened(disk, path, identity, FIRST, lock_handle, boot_id)
+        return _open_locked(disk, path, identity, FIRST, lock_handle, boot_id)
 
 
 def open_additional_directory(
     disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
-    """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
-    lock_handle = _locked(disk, path)
-    with _released_on_error(disk, lock_handle):
+    """Locks and identifies a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
+    lock_handle = _lock(disk, path)
+    with _release_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
             directory_id = _identify_additional(disk, path, identity, new_id)
-        return _opened(disk, path, identity, directory_id, lock_handle, boot_id)
+        return _open_locked(disk, path, identity, directory_id, lock_handle, boot_id)
 
 
-def _locked(disk: Disk, path: str) -> int:
+def _lock(disk: Disk, path: str) -> int:
     try:
         _create_durably(disk, path)
         lock = os.path.join(path, paths.LOCK)
@@ -224,7 +224,7 @@ def _locked(disk: Disk, path: str) -> int:
 
 
 @contextmanager
-def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
+def _release_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -243,7 +243,7 @@ def _start_errors(path: str, doing: str) -> Iterator[None]:
         raise StartRefused(text, hint=hint) from error
 
 
-def _opened(
+def _open_locked(
     disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
 ) -> DataDirectory:
     with _start_errors(path, f"writing {paths.RUNNING}"):
@@ -267,14 +267,14 @@ def _opened(
 
 def _last_shutdown(disk: Disk, path: str, boot_id: str) -> LastShutdown:
     """A power loss counts until its recovery is finished: a kill in between must not turn its holes into corruption."""
-    found = is_same_boot(disk, path, boot_id)
-    if found is None:
+    same_boot = is_same_boot(disk, path, boot_id)
+    if same_boot is None:
         return LastShutdown.CLEAN
-    return LastShutdown.KILLED if found else LastShutdown.POWER_LOSS
+    return LastShutdown.KILLED if same_boot else LastShutdown.POWER_LOSS
 
 
 def _create_durably(disk: Disk, path: str) -> None:
-    """Make the directory and fsync each parent of a new one, so that a power loss cannot remove it.
+    """Makes the directory and fsyncs each parent of a new one, so that a power loss cannot remove it.
 
     Fsyncs its own parent even when the directory exists, since an earlier first start may have been interrupted.
     """
@@ -329,13 +329,13 @@ def _identify_additional(disk: Disk, path: str, identity: Identity, new_id: Call
 
 
 def read_meta(disk: Disk, path: str) -> dict[str, Any]:
-    """Return the fields of `meta` of an open directory. Raises StartRefused."""
+    """Returns the fields of `meta` of an open directory. Raises StartRefused."""
     file = os.path.join(path, paths.META)
     return _parsed(path, file, read_file(disk, file) or b"")
 
 
 def require_format(directory: DataDirectory, number: int) -> None:
-    """Raise the format of an open directory, before anything is written that versions with a lower one do not read.
+    """Raises the format of an open directory, before anything is written that versions with a lower one do not read.
 
     Raises StartRefused.
     """
@@ -351,7 +351,7 @@ def write_meta(disk: Disk, path: str, fields: Mapping[str, Any]) -> None:
 
 
 def known_cluster_id(disk: Disk, path: str) -> str:
-    """Return the cluster id of a directory that is not open; empty without one. Raises StartRefused."""
+    """Returns the cluster id of a directory that is not open; empty without one. Raises StartRefused."""
     try:
         if disk.stat(os.path.join(path, paths.META)) is None:
             return ""
@@ -361,8 +361,8 @@ def known_cluster_id(disk: Disk, path: str) -> str:
 
 
 def _check_empty(disk: Disk, path: str) -> None:
-    own = (paths.LOCK, paths.META + ".tmp")  # an interrupted first start may leave these
-    strangers = [name for name in disk.listdir(path) if name not in own]
+    own_files = (paths.LOCK, paths.META + ".tmp")  # an interrupted first start may leave these
+    strangers = [name for name in disk.listdir(path) if name not in own_files]
     if strangers:
         raise StartRefused(
             f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"

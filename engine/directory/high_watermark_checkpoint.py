@@ -20,7 +20,7 @@ _HEADER = "penstock high-watermarks 1"
 
 
 def load_high_watermarks(disk: Disk, data_dir: str) -> dict[str, int]:
-    """Return the high watermarks by `<topic id>/<partition>`, of all processes of the last run."""
+    """Returns the high watermarks by `<topic id>/<partition>`, of all processes of the last run."""
     hints = _read(disk, os.path.join(data_dir, paths.HIGH_WATERMARKS))
     for name in _part_files(disk, data_dir):
         hints |= _read(disk, os.path.join(data_dir, name))
@@ -28,7 +28,7 @@ def load_high_watermarks(disk: Disk, data_dir: str) -> dict[str, int]:
 
 
 def merge_high_watermarks(disk: Disk, data_dir: str) -> None:
-    """Merge the files of several processes into one: partitions may belong to other processes now."""
+    """Merges the files of several processes into one: partitions may belong to other processes now."""
     parts = _part_files(disk, data_dir)
     if parts:
         save_high_watermarks(disk, data_dir, None, load_high_watermarks(disk, data_dir), is_durable=True)
@@ -39,7 +39,7 @@ def merge_high_watermarks(disk: Disk, data_dir: str) -> None:
 def save_high_watermarks(
     disk: Disk, data_dir: str, part: int | None, hints: Mapping[str, int], *, is_durable: bool = False
 ) -> None:
-    """Replace the file of a whole directory, or of one process's part of it. Raises OSError."""
+    """Replaces the file of a whole directory, or of one process's part of it. Raises OSError."""
     text = rows_as_text(_HEADER, [f"{name} {position}" for name, position in sorted(hints.items())])
     target = os.path.join(data_dir, paths.high_watermarks_file(part))
     if is_durable:

@@ -80,13 +80,16 @@ class LogDirectories:
         return next((directory for directory in having if directory.fault is None), having[0] if having else None)
 
     def holding(self, path: str) -> DataDirectory:
-        """Return the directory that holds a partition's path."""
+        """Returns the directory that holds a partition's path."""
         if not self.additional:
             return self.first
-        return max((one for one in self if path.startswith(one.path + "/")), key=lambda one: len(one.path))
+        return max(
+            (directory for directory in self if path.startswith(directory.path + "/")),
+            key=lambda directory: len(directory.path),
+        )
 
-    def located(self, record: TopicRecord, number: int) -> Located:
-        """Return the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
+    def locate(self, record: TopicRecord, number: int) -> Located:
+        """Returns the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
         if not self.additional:
             return Located(self.first)
         expected = self.by_id(record.directory_ids.get(str(number), FIRST))
@@ -94,26 +97,26 @@ class LogDirectories:
             return Located(self.first, Unreachable(f"{record.name}/{number}: its data directory is unknown"))
         name, fault = f"{record.name}/{number}", expected.fault
         try:
-            found = [one for one in self.usable if _has(one, record, number)]
+            having = [directory for directory in self.usable if _has(directory, record, number)]
         except OSError as error:
             if error.errno in TOO_MANY_FILES:
                 raise
             return Located(expected, Unreachable(f"{name}: its directory cannot be found: {error}"))
-        if len(found) > 1:
-            text = f"{name} is in {' and '.join(one.path for one in found)}"
+        if len(having) > 1:
+            text = f"{name} is in {' and '.join(directory.path for directory in having)}"
             hint = "remove or rename the older copy of the partition's directory, and restart"
             return Located(expected, Unreachable(text, hint=hint))
         if fault is not None:
             return Located(expected, fault)
-        if not found:
+        if not having:
             text = f"{name}: its directory is in none of the data directories; it was in {expected.path}"
             return Located(expected, Unreachable(text, hint="restore the directory and restart, or delete the topic"))
-        return Located(found[0])
+        return Located(having[0])
 
     def require_recovery(self, directory: DataDirectory) -> None:
         """Treat a directory with a moved-in partition as stopped like the worst of all directories."""
         directory.last_shutdown = max(
-            (LastShutdown.KILLED, *(one.last_shutdown for one in self.usable)), key=_WORST.index
+            (LastShutdown.KILLED, *(directory.last_shutdown for directory in self.usable)), key=_WORST.index
         )
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
@@ -126,7 +129,7 @@ class LogDirectories:
         return merged
 
     def load_high_watermarks(self) -> dict[str, int]:
-        """Return the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
+        """Returns the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
         merged: dict[str, int] = {}
         for directory in self.usable:
             for name, position in load_high_watermarks(directory.disk, directory.path).items():
@@ -134,17 +137,17 @@ class LogDirectories:
         return merged
 
     def record_failure(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
-        """Take a directory offline if its disk is broken and there are others. Returns whether it is offline."""
+        """Takes a directory offline if its disk is broken and there are others. Returns whether it is offline."""
         if self.additional and error.errno in DEAD_DISK:
             self.fail(directory, f"{doing}: {error}")
         return directory.fault is not None
 
     def fail(self, directory: DataDirectory, reason: str) -> None:
-        """Take a directory offline until the node restarts."""
+        """Takes a directory offline until the node restarts."""
         self.take_offline(directory.directory_id, _fault(directory.path, reason))
 
     def take_offline(self, directory_id: str, fault: Unreachable) -> None:
-        """Take a directory offline that this or another process of the node found failing."""
+        """Takes a directory offline that this or another process of the node found failing."""
         directory = self.by_id(directory_id)
         if directory is not None and directory.fault is None:
             directory.fault = fault
@@ -152,12 +155,12 @@ class LogDirectories:
             self._on_failed(directory)
 
     def release_unused(self) -> None:
-        """Release all locks of a refused start, which has opened no log: a clean stop before it still counts."""
+        """Releases all locks of a refused start, which has opened no log: a clean stop before it still counts."""
         for directory in self:
             directory.release_unused()
 
     def release(self) -> None:
-        """Release all locks without noting a clean stop."""
+        """Releases all locks without noting a clean stop."""
         for directory in self:
             directory.release()
 
@@ -176,16 +179,16 @@ def open_data_directories(
     boot_id: str,
     new_id: Callable[[], str],
 ) -> LogDirectories:
-    """Lock and identify all directories of a node. Raises StartRefused only for the first; the others get faults."""
+    """Locks and identifies all directories of a node. Raises StartRefused only for the first; the others get faults."""
     first = open_data_directory(
         disk, data_dirs[0], node_id=node_id, cluster_id=cluster_id, boot_id=boot_id, new_id=new_id
     )
     opened: list[DataDirectory] = []
     try:
-        known = _known_directories(disk, first)
+        known_paths = _known_directories(disk, first)
         for path in data_dirs[1:]:
-            opened.append(_opened(disk, path, first.identity, known, opened, boot_id, new_id))
-        _record_directories(disk, first, known, opened)
+            opened.append(_open_directory(disk, path, first.identity, known_paths, opened, boot_id, new_id))
+        _record_directories(disk, first, known_paths, opened)
     except BaseException:
         for directory in (first, *opened):
             directory.release_unused()
@@ -204,17 +207,17 @@ def _known_directories(disk: Disk, first: DataDirectory) -> dict[str, str]:
         raise StartRefused(f"{first.file(paths.META)} is damaged", hint="restore it from a backup") from None
 
 
-def _opened(
+def _open_directory(
     disk: Disk,
     path: str,
     identity: Identity,
-    known: Mapping[str, str],
+    known_paths: Mapping[str, str],
     others: Sequence[DataDirectory],
     boot_id: str,
     new_id: Callable[[], str],
 ) -> DataDirectory:
     """Returns one of the other directories, opened, or with its fault."""
-    known_id = next((directory_id for directory_id, known_path in known.items() if known_path == path), None)
+    known_id = next((directory_id for directory_id, known_path in known_paths.items() if known_path == path), None)
     try:
         if known_id is not None and disk.stat(os.path.join(path, paths.META)) is None:
             raise StartRefused(
@@ -224,7 +227,9 @@ def _opened(
         directory = open_additional_directory(disk, path, identity, boot_id=boot_id, new_id=new_id)
     except (StartRefused, OSError) as error:
         return _unusable(disk, path, identity, known_id or f"?{path}", str(error))
-    twin = next((one for one in others if one.directory_id == directory.directory_id and one.fault is None), None)
+    twin = next(
+        (other for other in others if other.directory_id == directory.directory_id and other.fault is None), None
+    )
     if twin is not None:
         directory.release()
         return _unusable(disk, path, identity, directory.directory_id, f"it is a copy of {twin.path}")
@@ -232,17 +237,17 @@ def _opened(
 
 
 def _record_directories(
-    disk: Disk, first: DataDirectory, known: Mapping[str, str], opened: list[DataDirectory]
+    disk: Disk, first: DataDirectory, known_paths: Mapping[str, str], opened: list[DataDirectory]
 ) -> None:
     """Write down which directories there are, before a partition is made in one; report missing directories."""
-    having = {one.directory_id: one.path for one in opened if one.fault is None}
-    if (now := {**known, **having}) != known:
+    having = {directory.directory_id: directory.path for directory in opened if directory.fault is None}
+    if (now := {**known_paths, **having}) != known_paths:
         rows = [{"directory_id": directory_id, "path": path} for directory_id, path in now.items()]
         fields = {"cluster_id": first.identity.cluster_id, "node_id": first.identity.node_id}
         number = max(FORMAT_SEVERAL_DIRECTORIES, read_meta(disk, first.path)["format"])
         write_meta(disk, first.path, {"format": number, **fields, "further": rows})
-    given = {one.directory_id for one in opened}
-    for directory_id, path in known.items():
+    given = {directory.directory_id for directory in opened}
+    for directory_id, path in known_paths.items():
         if directory_id not in given:
             reason = "it was a data directory of this node, and no --data-dir names it"
             opened.append(_unusable(disk, path, first.identity, directory_id, reason))

@@ -69,20 +69,20 @@ class LogDirectoryManager:
             partition.go_offline(fault)
 
     def record_failure(self, partition: Partition, error: OSError, doing: str) -> bool:
-        """Record a disk error. Returns whether it took the whole directory offline, which is then reported."""
+        """Records a disk error. Returns whether it took the whole directory offline, which is then reported."""
         return self._directories.record_failure(self.directory_of(partition), error, f"{partition.name}: {doing}")
 
     def directory_of(self, partition: Partition) -> DataDirectory:
         return self._directories.holding(partition.log.directory)
 
     async def mark_recovered(self) -> None:
-        """Note that every partition has been recovered or has failed to open."""
+        """Notes that every partition has been recovered or has failed to open."""
         for directory in self._directories.usable:
             if self._is_complete(directory):
                 await self._in_thread(directory.mark_recovered)
 
     async def save_checkpoints(self) -> None:
-        """Write the recovery points of every partition. Raises OSError only for a single directory."""
+        """Writes the recovery points of every partition. Raises OSError only for a single directory."""
         for directory in self._directories.usable:
             try:
                 await self._save_in(directory)
@@ -96,7 +96,7 @@ class LogDirectoryManager:
                     log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
 
     async def save_points(self, partition: Partition, log_start: int = 0) -> None:
-        """Save the positions of one partition, independently of other directories; its log_start rises once durable.
+        """Saves the positions of one partition, independently of other directories; its log_start rises once durable.
 
         Raises OSError: the log_start in memory is as before.
         """
@@ -112,7 +112,7 @@ class LogDirectoryManager:
             log_.log_start = max(log_.log_start, log_start)
 
     async def fill_spares(self) -> Callable[[Partition], None] | None:
-        """Make the missing spare files. Returns the check of appends while a directory has no room for them.
+        """Makes the missing spare files. Returns the check of appends while a directory has no room for them.
 
         Raises OSError.
         """
@@ -132,13 +132,13 @@ class LogDirectoryManager:
         return self._check_room if self._full else None
 
     def _check_room(self, partition: Partition) -> None:
-        """Raise StorageFull if the disk has little room, and spare files are missing: they come before records."""
+        """Raises StorageFull if the disk has little room, and spare files are missing: they come before records."""
         directory = self.directory_of(partition)
         if directory in self._full and self._disk.free_bytes(directory.path) < ROOM_BYTES:
             raise StorageFull(f"{partition.name}: no space left to append", hint="free space or shorten retention")
 
     def close(self, now: Callable[[], float]) -> bool:
-        """Stop each directory independently, so that a failed one does not make the others be scanned. Blocks.
+        """Stops each directory independently, so that a failed one does not make the others be scanned. Blocks.
 
         Saves index and state files, which only make the next start faster, for SAVE_S seconds at most by the clock
         `now`.
@@ -162,7 +162,7 @@ class LogDirectoryManager:
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:
-            self._closed.remove(self._closed.deleted())
+            self._closed.remove(self._closed.find_deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
             self._save_high_watermarks(directory, self._high_watermarks_in(directory), is_durable=False)
         if self._is_complete(directory):
@@ -173,9 +173,13 @@ class LogDirectoryManager:
         return directory.fault is not None and not self._directories.has_failed
 
     def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
-        """Save index and state, for the partitions with the longest scan first, several at once."""
-        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.validator.has_state)]
-        wanted.sort(key=_walked_bytes, reverse=True)
+        """Saves index and state, for the partitions with the longest scan first, several at once."""
+        to_save = [
+            partition
+            for partition in partitions
+            if partition.offline is None and (_is_long(partition) or partition.validator.has_state)
+        ]
+        to_save.sort(key=_walked_bytes, reverse=True)
 
         def save(partition: Partition) -> bool:
             if is_late():
@@ -187,11 +191,11 @@ class LogDirectoryManager:
                 save_state(self._disk, path, partition.validator.state(end), partition.high_watermark, files)
             return True
 
-        if len(wanted) < PARALLEL_SYNCS_MIN:
-            saved = list(map(save, wanted))
+        if len(to_save) < PARALLEL_SYNCS_MIN:
+            saved = list(map(save, to_save))
         else:
             with ThreadPoolExecutor(SYNC_THREADS, "penstock-save") as threads:
-                saved = list(threads.map(save, wanted))
+                saved = list(threads.map(save, to_save))
         if not all(saved):
             log.warning(
                 "the deadline passed before all indexes and states were saved; the next start scans more",
@@ -211,12 +215,12 @@ class LogDirectoryManager:
 
     async def _checkpoints(self, directory: DataDirectory) -> dict[str, Checkpoint]:
         if self._closed:
-            self._closed.remove(await self._in_thread(self._closed.deleted))
+            self._closed.remove(await self._in_thread(self._closed.find_deleted))
         return self._checkpoints_in(directory)
 
     def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
-        return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
+        return {self._key_of(partition): partition.high_watermark for partition in having if partition.is_replicated}
 
     def _save_high_watermarks(self, directory: DataDirectory, hints: dict[str, int], *, is_durable: bool) -> None:
         """Writes no file without replicated partitions, unless an earlier run wrote one."""
@@ -224,7 +228,7 @@ class LogDirectoryManager:
             save_high_watermarks(self._disk, directory.path, directory.part, hints, is_durable=is_durable)
 
     def take_offline(self, directory: DataDirectory) -> None:
-        """Take all partitions of a failed directory offline."""
+        """Takes all partitions of a failed directory offline."""
         assert directory.fault is not None
         for partition in self._partitions_in(directory):
             partition.go_offline(directory.fault)
@@ -251,7 +255,9 @@ class LogDirectoryManager:
     def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
         """Includes offline partitions: their recovery point and log_start stay valid."""
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
-        opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
+        opened = {
+            self._key_of(partition): Checkpoint(partition.durable_end, partition.log.log_start) for partition in having
+        }
         return self._closed.of_directory(directory) | opened
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

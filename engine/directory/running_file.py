@@ -19,7 +19,7 @@ from engine.runtime.disk import Disk, read_file, write_fully
 
 
 def write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) -> None:
-    """Write `running` durably. Raises OSError.
+    """Writes `running` durably. Raises OSError.
 
     On a full disk without spare files an existing file is overwritten in place, which needs no room. An interruption
     leaves an unreadable file, which counts as a power loss: more is scanned, nothing is lost.

@@ -24,7 +24,7 @@ _TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
 
 
 def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
-    """Remove a deleted topic's directory as `topic_dir_removal` does, in one call."""
+    """Removes a deleted topic's directory as `topic_dir_removal` does, in one call."""
     return run_all_steps(topic_dir_removal(disk, directory, keep_name=keep_name))
 
 
@@ -64,12 +64,12 @@ def run_all_steps(removal: RemovalSteps[T]) -> T:
 
 
 def run_some_steps(removal: RemovalSteps[T], steps: int) -> bool:
-    """Run up to `steps` steps. Returns whether the removal is finished."""
+    """Runs up to `steps` steps. Returns whether the removal is finished."""
     return next(islice(removal, steps - 1, None), _END) is _END
 
 
 def remove_partition_dir(disk: Disk, directory: str) -> list[str]:
-    """Remove a partition's files, then its directory. Returns the paths of files that the engine did not make."""
+    """Removes a partition's files, then its directory. Returns the paths of files that the engine did not make."""
     return run_all_steps(_partition_dir_removal(disk, directory))
 
 
@@ -88,7 +88,7 @@ def _partition_dir_removal(disk: Disk, directory: str) -> RemovalSteps[list[str]
 
 
 def remove_if_empty(disk: Disk, directory: str) -> None:
-    """Remove the directory of a topic's name if it holds no topic any more."""
+    """Removes the directory of a topic's name if it holds no topic any more."""
     if disk.kind(directory) is FileKind.DIRECTORY and not disk.listdir(directory):
         disk.rmdir(directory)
 

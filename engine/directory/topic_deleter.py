@@ -28,21 +28,21 @@ class TopicDeleter:
         return f"TopicDeleter({len(self._left)} left)"
 
     async def remove(self, removal: RemovalSteps[None]) -> None:
-        """Remove a few files now, and the rest in the background."""
+        """Removes a few files now, and the rest in the background."""
         if not await self._run_some_steps(removal):
             self.remove_in_background(removal)
 
     def remove_in_background(self, removal: RemovalSteps[None]) -> None:
-        """Remove the rest in the background."""
+        """Removes the rest in the background."""
         self._left.append(removal)
         if not self._is_running and not self._is_stopping:
             self._is_running = True
             self._tasks.keep(self._run, "removing files of deleted topics")
 
     async def stop(self) -> None:
-        """Stop between two steps."""
+        """Stops between two steps."""
         self._is_stopping = True
-        await self._tasks.ended()
+        await self._tasks.wait_ended()
 
     async def _run(self) -> None:
         while self._left and not self._is_stopping:

@@ -44,19 +44,23 @@ class PartitionCreationFailed(Exception):
 def place_partitions(
     directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]
 ) -> dict[str, str]:
-    """Return `directory_ids` of new partitions, given the records and the usable directories."""
+    """Returns `directory_ids` of new partitions, given the records and the usable directories."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
         for number in record.local_partitions:
             directory_id = record.directory_ids.get(str(number), FIRST)
             if directory_id in counts:
                 counts[directory_id] += 1
-    chosen = assign_directories(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
-    return {str(number): one for number, one in zip(added, chosen, strict=True) if one != FIRST}
+    chosen = assign_directories(
+        len(added), counts, {directory.directory_id: _free_bytes(directory) for directory in directories}
+    )
+    return {
+        str(number): directory_id for number, directory_id in zip(added, chosen, strict=True) if directory_id != FIRST
+    }
 
 
 def create_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Make the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
+    """Makes the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
     assigned = {number: directory_id for number, directory_id in record.directory_ids.items() if int(number) in added}
     for directory in directories.additional:
         numbers = [number for number, directory_id in assigned.items() if directory_id == directory.directory_id]
@@ -68,7 +72,7 @@ def create_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
 
 
 def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Remove the leftovers of an interrupted growth for these partitions, so that each is found once only.
+    """Removes the leftovers of an interrupted growth for these partitions, so that each is found once only.
 
     Removes nothing that holds a record or a foreign file. Raises OSError.
     """
@@ -80,18 +84,18 @@ def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, ad
 
 
 def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
-    """Remove the files of partitions from every directory. Raises OSError."""
+    """Removes the files of partitions from every directory. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
-        found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
-        for path in found:
+        paths_found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
+        for path in paths_found:
             log_leftovers(remove_partition_dir(disk, path))
-        if found:
+        if paths_found:
             disk.fsync_dir(topic_dir)
 
 
 def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
-    """Mark partitions for removal, durably, before `topic.json` stops naming them.
+    """Marks partitions for removal, durably, before `topic.json` stops naming them.
 
     A restart removes a partition that `topic.json` does not name only with this mark: the file may be outdated.
     """
@@ -109,21 +113,21 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
 
 
 def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
-    """Finish interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
-    kept = unmarked(disk, directories, record)
-    for path in kept.values():
+    """Finishes interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
+    unlisted = find_unmarked(disk, directories, record)
+    for path in unlisted.values():
         words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
         log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
     beside = misplaced_partitions(disk, directories, record)
-    remove_partitions(disk, directories, record, [number for number in beside if number not in kept])
+    remove_partitions(disk, directories, record, [number for number in beside if number not in unlisted])
     for path in _partition_dirs(disk, directories, record, record.local_partitions):
         if disk.kind(f"{path}/{paths.MOVED_AWAY}") is FileKind.FILE:  # the move was not recorded: it continues later
             disk.unlink(f"{path}/{paths.MOVED_AWAY}")
             disk.fsync_dir(path)
 
 
-def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
-    """Return the directories, by partition, that have records, and neither the record's name nor the mark of a move.
+def find_unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
+    """Returns the directories, by partition, that have records, and neither the record's name nor the mark of a move.
 
     The record is outdated then. Raises OSError.
     """
@@ -138,21 +142,21 @@ def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> di
 def _partition_dirs(
     disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Collection[int]
 ) -> list[str]:
-    wanted = (
+    selected = (
         paths.partition_dir(directory.path, record.name, record.topic_id, number)
         for directory in directories.usable
         for number in numbers
     )
-    return [path for path in wanted if disk.kind(path) is FileKind.DIRECTORY]
+    return [path for path in selected if disk.kind(path) is FileKind.DIRECTORY]
 
 
 def misplaced_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
-    """Return the partitions that have a directory here and are elsewhere by their topic's record."""
-    found: set[int] = set()
+    """Returns the partitions that have a directory here and are elsewhere by their topic's record."""
+    misplaced: set[int] = set()
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
-        found.update(int(name) for name in names if paths.is_partition_number(name))
-    return sorted(found - set(record.local_partitions))
+        misplaced.update(int(name) for name in names if paths.is_partition_number(name))
+    return sorted(misplaced - set(record.local_partitions))
 
 
 def check_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
@@ -183,17 +187,17 @@ def _unknown_records(disk: Disk, directories: LogDirectories, record: TopicRecor
 
 def _has_records(disk: Disk, directory: str) -> bool:
     logs = [name for name in disk.listdir(directory) if paths.base_offset_of(name) is not None]
-    found = (disk.stat(f"{directory}/{name}") for name in logs)
-    return any(stat is not None and stat.size_bytes for stat in found)
+    statuses = (disk.stat(f"{directory}/{name}") for name in logs)
+    return any(stat is not None and stat.size_bytes for stat in statuses)
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
-    """Remove a deleted topic from the other directories as `additional_removal` does, in one call."""
+    """Removes a deleted topic from the other directories as `additional_removal` does, in one call."""
     return run_all_steps(additional_removal(disk, directories, name, topic_id))
 
 
 def additional_removal(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> RemovalSteps[bool]:
-    """Remove the files of a deleted topic from the other directories. Returns whether none of its files remain."""
+    """Removes the files of a deleted topic from the other directories. Returns whether none of its files remain."""
     is_gone = True
     for directory in directories.additional:
         if directory.fault is not None:
@@ -210,7 +214,7 @@ def additional_removal(disk: Disk, directories: LogDirectories, name: str, topic
 def topic_removal(
     disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str
 ) -> RemovalSteps[None]:
-    """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
+    """Removes the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
         is_gone = yield from additional_removal(disk, directories, name, topic_id)
         log_leftovers((yield from topic_dir_removal(disk, directory, keep_name=not is_gone)))
@@ -225,26 +229,26 @@ def log_leftovers(left: Sequence[str]) -> None:
         log.warning("unknown files were not removed", extra=words)
 
 
-def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[tuple[str, str]]) -> None:
-    """Remove the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
+def remove_leftovers(disk: Disk, directories: LogDirectories, known_topics: Collection[tuple[str, str]]) -> None:
+    """Removes the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
 
-    `known` are the topics in the first directory, by name and id.
+    `known_topics` are the topics in the first directory, by name and id.
     """
     for directory in directories.additional:
         if directory.fault is not None:
             continue
         try:
-            _sweep(disk, directory.path, known)
+            _sweep(disk, directory.path, known_topics)
         except OSError as error:
             if not directories.record_failure(directory, error, "looking for topics"):
                 log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
 
 
 def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
-    """Return `directory_ids` as the partitions are found; some may have been moved while the node was down."""
+    """Returns `directory_ids` as the partitions are found; some may have been moved while the node was down."""
     directory_ids = dict(record.directory_ids)
     for number in map(str, record.local_partitions):
-        located = directories.located(record, int(number))
+        located = directories.locate(record, int(number))
         directory_id = located.directory.directory_id
         if located.error is not None or directory_id == directory_ids.get(number, FIRST):
             continue
@@ -272,7 +276,7 @@ def _removal(disk: Disk, data_dir: str, name: str, topic_id: str) -> RemovalStep
         disk.fsync_dir(os.path.dirname(directory))
 
 
-def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> None:
+def _sweep(disk: Disk, data_dir: str, known_topics: Collection[tuple[str, str]]) -> None:
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
         if disk.kind(parent) is not FileKind.DIRECTORY:
@@ -280,7 +284,7 @@ def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> Non
             continue
         for topic_id in disk.listdir(parent):
             directory = f"{parent}/{topic_id}"
-            if (name, topic_id) in known:
+            if (name, topic_id) in known_topics:
                 continue
             if disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
                 remove_topic_dir(disk, directory)

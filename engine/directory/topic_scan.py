@@ -51,12 +51,12 @@ def scan_topics(
     data_dir: str,
     removal: Callable[[str, str, str], RemovalSteps[None]] | None = None,
 ) -> TopicScan:
-    """Find all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
+    """Finds all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
 
     `removal` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
     one).
     """
-    found = TopicScan()
+    scan = TopicScan()
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
         if not _is_directory(disk, parent):
@@ -67,23 +67,23 @@ def scan_topics(
             if not _is_directory(disk, directory):
                 _log_foreign(directory)
             elif topic_id.endswith(paths.DELETED_SUFFIX):
-                _finish_deletion(disk, name, directory, removal, found)
-            elif not _is_readable(disk, directory, name, found):
+                _finish_deletion(disk, name, directory, removal, scan)
+            elif not _is_readable(disk, directory, name, scan):
                 continue
             elif (data := _topic_file(disk, directory)) is not None:
-                found.records.append(_checked(directory, name, topic_id, data))
+                scan.records.append(_checked(directory, name, topic_id, data))
             elif disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
                 if paths.is_topic_id(topic_id):
                     remove_topic_dir(disk, directory)
                 else:
                     _log_foreign(directory)
             else:
-                found.without_metadata.append((name, topic_id))
+                scan.without_metadata.append((name, topic_id))
                 words = {"directory": directory, "hint": HINT}
                 log.error(f"a topic has no {paths.TOPIC_FILE} and was set aside; its files stay", extra=words)
         if paths.is_stored_topic_name(name):
             remove_if_empty(disk, parent)
-    return found
+    return scan
 
 
 def _finish_deletion(
@@ -91,9 +91,9 @@ def _finish_deletion(
     name: str,
     directory: str,
     removal: Callable[[str, str, str], RemovalSteps[None]] | None,
-    found: TopicScan,
+    scan: TopicScan,
 ) -> None:
-    """Remove the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
+    """Removes the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
     topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
     reason = _reason_to_keep(disk, name, topic_id, directory)
     if reason:
@@ -102,7 +102,7 @@ def _finish_deletion(
     elif removal is None:
         log_leftovers(remove_topic_dir(disk, directory))
     elif not run_some_steps(removal(name, topic_id, directory), STEPS_AT_ONCE):
-        found.deleted.append((name, topic_id, directory))
+        scan.deleted.append((name, topic_id, directory))
 
 
 def _reason_to_keep(disk: Disk, name: str, topic_id: str, directory: str) -> str:
@@ -131,14 +131,14 @@ def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicReco
     return record
 
 
-def _is_readable(disk: Disk, directory: str, name: str, found: TopicScan) -> bool:
-    """Set a topic aside if its disk cannot read `topic.json` (EIO): the other topics of the node are served."""
+def _is_readable(disk: Disk, directory: str, name: str, scan: TopicScan) -> bool:
+    """Sets a topic aside if its disk cannot read `topic.json` (EIO): the other topics of the node are served."""
     try:
         read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
     except OSError as error:
         if error.errno != errno.EIO:  # of all files, such as a wrong owner
             return True
-        found.without_metadata.append((name, os.path.basename(directory)))
+        scan.without_metadata.append((name, os.path.basename(directory)))
         words = {"directory": directory, "reason": str(error), "hint": HINT}
         log.error(
             f"the {paths.TOPIC_FILE} of a topic cannot be read; it was set aside, and its files stay", extra=words

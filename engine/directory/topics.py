@@ -60,7 +60,7 @@ NAME_RULE = "use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading
 
 
 def check_topic_name(name: str) -> None:
-    """Check the naming rule. Raises InvalidTopicName."""
+    """Checks the naming rule. Raises InvalidTopicName."""
     if not paths.is_stored_topic_name(name):
         raise InvalidTopicName(f"{name!r} cannot name a topic", hint=NAME_RULE)
 
@@ -73,7 +73,7 @@ def check_new_topic(
     *,
     replication_factor_max: int = 1,
 ) -> None:
-    """Check whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
+    """Checks whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
     check_partitions(partitions)
@@ -84,34 +84,34 @@ def check_new_topic(
 
 
 def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-    """Return a topic with the given settings and partition count. Raises InvalidConfig."""
+    """Returns a topic with the given settings and partition count. Raises InvalidConfig."""
     merged = {**topic.overrides, **overrides}
     topic_settings(merged)
     grown = grown_partitions(topic.name, topic.partitions, partitions)
     return dataclasses.replace(topic, overrides=merged, partitions=grown)
 
 
-def grown_partitions(name: str, count: int, wanted: int | None) -> int:
-    """Return the partition count of a topic after a change; None changes nothing. Raises InvalidConfig."""
-    if wanted is None:
+def grown_partitions(name: str, count: int, requested: int | None) -> int:
+    """Returns the partition count of a topic after a change; None changes nothing. Raises InvalidConfig."""
+    if requested is None:
         return count
-    check_partitions(wanted)
-    if wanted < count:
+    check_partitions(requested)
+    if requested < count:
         raise InvalidConfig(
-            f"topic {name!r} has {count} partitions and cannot have {wanted}: the number can only grow",
+            f"topic {name!r} has {count} partitions and cannot have {requested}: the number can only grow",
             hint="make another topic with fewer partitions and copy the records",
         )
-    return wanted
+    return requested
 
 
 def check_partitions(partitions: int) -> None:
-    """Check the bounds of a partition count. Raises InvalidConfig."""
+    """Checks the bounds of a partition count. Raises InvalidConfig."""
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
 
 
 def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[int] | None = None) -> None:
-    """Make a topic durable, or its new partitions. The directory entries are durable when this returns.
+    """Makes a topic durable, or its new partitions. The directory entries are durable when this returns.
 
     Makes partition directories first: they do not count until `topic.json` counts them. Directories outside the first
     data directory are durable already. Makes nothing else: a missing partition must stay missing.
@@ -129,13 +129,13 @@ def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[in
 
 
 def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
-    """Replace the stored settings of an existing topic."""
+    """Replaces the stored settings of an existing topic."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     write_without_room(disk, f"{directory}/{paths.TOPIC_FILE}", encoded_topic(topic))
 
 
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
-    """Make a topic vanish durably; returns the directory left to remove. After a failure a second call continues."""
+    """Makes a topic vanish durably; returns the directory left to remove. After a failure a second call continues."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     renamed = directory + paths.DELETED_SUFFIX
     if not is_deletion_begun(disk, data_dir, topic):
@@ -151,7 +151,7 @@ def is_deletion_begun(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
 
 
 def encoded_topic(topic: TopicRecord) -> bytes:
-    """Encode `topic.json`."""
+    """Encodes `topic.json`."""
     fields = {
         "format": _format_of(topic),
         "topic": topic.name,
@@ -176,17 +176,17 @@ def _format_of(topic: TopicRecord) -> int:
 
 
 def decoded_topic(directory: str, data: bytes) -> TopicRecord:
-    """Decode `topic.json` of a directory. Raises Corrupt if that fails."""
+    """Decodes `topic.json` of a directory. Raises Corrupt if that fails."""
     file = f"{directory}/{paths.TOPIC_FILE}"
     try:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:
             raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
         directory_ids = dict(raw.get("elsewhere", {}))
-        if not all(isinstance(place, str) for place in directory_ids.values()):
+        if not all(isinstance(directory_id, str) for directory_id in directory_ids.values()):
             raise _wrong_kind(file)
         hosted = raw.get("hosted")
-        if hosted is not None and not all(isinstance(one, int) for one in hosted):
+        if hosted is not None and not all(isinstance(number, int) for number in hosted):
             raise _wrong_kind(file)
         return TopicRecord(
             raw["topic"],

@@ -31,11 +31,15 @@ class ClosedTopic:
 
     def now(self) -> Iterator[tuple[DataDirectory, str, Checkpoint]]:
         yield from self.points
-        for directory, one in self.closing:
-            yield directory, f"{self.topic_id}/{one.number}", Checkpoint(one.durable_end, one.log.log_start)
+        for directory, partition in self.closing:
+            yield (
+                directory,
+                f"{self.topic_id}/{partition.number}",
+                Checkpoint(partition.durable_end, partition.log.log_start),
+            )
 
-    def closed(self) -> None:
-        """Keep the last points: no task changes its partitions any more."""
+    def keep_last(self) -> None:
+        """Keeps the last points: no task changes its partitions any more."""
         self.points, self.closing = list(self.now()), []
 
 
@@ -53,36 +57,36 @@ class UnopenedRecoveryPoints:
     def __bool__(self) -> bool:
         return bool(self._topics)
 
-    def load(self, found: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
-        """Store the points found at a start, by key, for existing topics that are not opened."""
+    def load(self, keys: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
+        """Stores the points found at a start, by key, for existing topics that are not opened."""
         ids = {record.topic_id for record in opened}
-        wanted = {}
-        for key in found:
+        to_load = {}
+        for key in keys:
             topic_id, _, number = key.rpartition("/")
             if topic_id not in ids and number.isdecimal() and owns(topic_id, int(number)):
-                wanted[key] = topic_id
-        if not wanted:
+                to_load[key] = topic_id
+        if not to_load:
             return
-        found_dirs = self._topic_dirs(set(wanted.values()))
+        found_dirs = self._topic_dirs(set(to_load.values()))
         for directory in self._directories.usable:
             for key, checkpoint in directory.load_checkpoints().items():
-                topic_id = wanted.get(key, "")
+                topic_id = to_load.get(key, "")
                 if topic_id in found_dirs:
                     topic = self._topics.setdefault(topic_id, ClosedTopic(topic_id, found_dirs[topic_id]))
                     topic.points.append((directory, key, checkpoint))
 
     @contextmanager
     def closing(self, record: TopicRecord, partitions: Iterable[Partition]) -> Iterator[None]:
-        """Close a topic within this context. After a failure tasks may still run: its partitions are still asked."""
-        closing = [(self._directories.holding(one.log.directory), one) for one in partitions]
+        """Closes a topic within this context. After a failure tasks may still run: its partitions are still asked."""
+        closing = [(self._directories.holding(partition.log.directory), partition) for partition in partitions]
         directory = paths.topic_dir(self._directories.first.path, record.name, record.topic_id)
         topic = ClosedTopic(record.topic_id, directory, closing)
         self._topics[record.topic_id] = topic
         yield
-        topic.closed()
+        topic.keep_last()
 
     def of_topic(self, topic_id: str) -> Mapping[str, Checkpoint]:
-        """Return the points to open a topic with."""
+        """Returns the points to open a topic with."""
         merged: dict[str, Checkpoint] = {}
         if topic_id in self._topics:
             for _, key, (recovery_point, log_start) in self._topics[topic_id].now():
@@ -91,16 +95,16 @@ class UnopenedRecoveryPoints:
         return merged
 
     def of_directory(self, directory: DataDirectory) -> dict[str, Checkpoint]:
-        """Return the points to save in a directory."""
+        """Returns the points to save in a directory."""
         having = (point for topic in self._topics.values() for point in topic.now())
         return {key: checkpoint for lies_in, key, checkpoint in having if lies_in is directory}
 
-    def opened(self, topic_id: str) -> None:
-        """Drop the points of an opened topic: its partitions report their own."""
+    def drop(self, topic_id: str) -> None:
+        """Drops the points of an opened topic: its partitions report their own."""
         self._topics.pop(topic_id, None)
 
-    def deleted(self) -> list[str]:
-        """Return the topics that do not exist any more. Asks the disk."""
+    def find_deleted(self) -> list[str]:
+        """Returns the topics that do not exist any more. Asks the disk."""
         return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 
     def remove(self, topic_ids: Iterable[str]) -> None:
@@ -116,11 +120,11 @@ class UnopenedRecoveryPoints:
     def _topic_dirs(self, topic_ids: set[str]) -> dict[str, str]:
         """Returns the directories of the existing ones, with or without a `topic.json`."""
         first = self._directories.first.path
-        found = {}
+        topic_dirs = {}
         for name in self._disk.listdir(paths.topics_dir(first)):
             parent = f"{paths.topics_dir(first)}/{name}"
             stat = self._disk.stat(parent)
             if stat is not None and stat.is_dir:
                 for topic_id in topic_ids.intersection(self._disk.listdir(parent)):
-                    found[topic_id] = paths.topic_dir(first, name, topic_id)
-        return found
+                    topic_dirs[topic_id] = paths.topic_dir(first, name, topic_id)
+        return topic_dirs

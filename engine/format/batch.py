@@ -53,12 +53,12 @@ RESERVED_PREFIX = "__penstock"  # reserved header names; no consumer sees one of
 
 
 def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memoryview:
-    """Return the batch with uncompressed records. Raises InvalidBatch."""
+    """Returns the batch with uncompressed records. Raises InvalidBatch."""
     return _unpacked(batch, read_header(batch), decoded_bytes_max)
 
 
 def uncompressed(batch: Buffer, header: Header, decoded_bytes_max: int) -> memoryview:
-    """Return a compressed batch with its records decompressed, without a valid checksum.
+    """Returns a compressed batch with its records decompressed, without a valid checksum.
 
     Raises InvalidBatch, DecodedTooLarge.
     """
@@ -68,7 +68,7 @@ def uncompressed(batch: Buffer, header: Header, decoded_bytes_max: int) -> memor
 
 
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
-    """Check the records of a client's batch against its header, which `check_client_batch` must have checked.
+    """Checks the records of a client's batch against its header, which `check_client_batch` must have checked.
 
     Raises InvalidBatch, DecodedTooLarge, RecordTooLarge.
     """
@@ -99,7 +99,7 @@ def _check_records_plainly(whole: Buffer, header: Header, record_bytes_max: int)
 
 
 def decode(batches: Buffer) -> list[Record]:
-    """Decode every record of a run of whole batches, for consumers. Raises InvalidBatch."""
+    """Decodes every record of a run of whole batches, for consumers. Raises InvalidBatch."""
     view = memoryview(batches)
     records: list[Record] = []
     for position, header in walk(batches):
@@ -108,7 +108,7 @@ def decode(batches: Buffer) -> list[Record]:
 
 
 def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> list[Record]:
-    """Decode the records of one batch for consumers; a control batch has none.
+    """Decodes the records of one batch for consumers; a control batch has none.
 
     Raises InvalidBatch if they cannot be decoded, or if their offsets differ from the header's.
     """
@@ -116,7 +116,7 @@ def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> lis
 
 
 def decode_sized(batch: Buffer, decoded_bytes_max: int, header: Header | None = None) -> tuple[list[Record], int]:
-    """Decode as `decode_one` does; also return the size of the batch before compression, in bytes.
+    """Decodes as `decode_one` does; also return the size of the batch before compression, in bytes.
 
     `header` is the batch's, if the caller has read it.
     """
@@ -127,7 +127,7 @@ def decode_sized(batch: Buffer, decoded_bytes_max: int, header: Header | None = 
 
 
 def decode_control(batch: Buffer) -> list[Record]:
-    """Decode the records of a control batch. Raises InvalidBatch."""
+    """Decodes the records of a control batch. Raises InvalidBatch."""
     return _decoded(batch, read_header(batch), DECODED_BYTES_MAX)[0]
 
 

@@ -100,18 +100,18 @@ _LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length",
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
-    """Return the header at a position. The caller ensures that 61 bytes are there. Checks nothing."""
+    """Returns the header at a position. The caller ensures that 61 bytes are there. Checks nothing."""
     return _as_header(Header, _HEADER.unpack_from(buffer, position))
 
 
 def read_headers(batches: Iterable[Buffer]) -> list[Header]:
-    """Return the headers of batches. Checks nothing."""
+    """Returns the headers of batches. Checks nothing."""
     new, unpack = _as_header, _HEADER.unpack_from
     return [new(Header, unpack(batch)) for batch in batches]
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
-    """Yield the position and header of each whole batch of a run; stops silently before an incomplete one.
+    """Yields the position and header of each whole batch of a run; stops silently before an incomplete one.
 
     Raises InvalidBatch for bytes that cannot be a header: the length is too small or the magic is not 2.
     """
@@ -131,8 +131,8 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
 def is_compressed(batches: Buffer) -> bool:
     """True if a batch of a run is compressed: then its size does not bound the time that decoding takes."""
     native = penstock_codec.native
-    found = None if native is None else native.is_compressed(batches)
-    return _is_compressed_plainly(batches) if found is None else found
+    compressed = None if native is None else native.is_compressed(batches)
+    return _is_compressed_plainly(batches) if compressed is None else compressed
 
 
 def _is_compressed_plainly(batches: Buffer) -> bool:
@@ -155,7 +155,7 @@ def has_no_records(batches: Buffer) -> bool:
 
 
 def without_control(batches: bytes | bytearray) -> bytes | bytearray:
-    """Return a run of whole batches without control batches: a token is secret to writers."""
+    """Returns a run of whole batches without control batches: a token is secret to writers."""
     pieces, taken = [], 0
     for position, header in walk(batches):
         if header.is_control:
@@ -165,7 +165,7 @@ def without_control(batches: bytes | bytearray) -> bytes | bytearray:
 
 
 def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:
-    """Return the headers of the whole batches from a position on, each with a valid CRC, and where the last one ends.
+    """Returns the headers of the whole batches from a position on, each with a valid CRC, and where the last one ends.
 
     One tight loop, since a follower runs it for every batch. Raises InvalidBatch, CorruptBatch.
     """
@@ -204,12 +204,12 @@ def valid_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
     that end at or below `offset` are not returned: only their headers are checked.
     """
     native = penstock_codec.native
-    found = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)
-    return valid_batches_plainly(data, start_offset, offset, batches_max) if found is None else ValidRun(*found)
+    run = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)
+    return valid_batches_plainly(data, start_offset, offset, batches_max) if run is None else ValidRun(*run)
 
 
 def valid_batches_plainly(data: Buffer, start_offset: int, offset: int, batches_max: int) -> ValidRun:
-    """Return what `valid_batches` returns, without the compiled codec. One tight loop: every read runs it."""
+    """Returns what `valid_batches` returns, without the compiled codec. One tight loop: every read runs it."""
     end, unpack, view = len(data), _CHAIN.unpack_from, memoryview(data)
     begin, position, expected, left = 0, 0, start_offset, batches_max
     while position + HEADER_BYTES <= end:
@@ -281,13 +281,13 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
 
 
 def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch; the checksum stays valid."""
+    """Writes base offset and leader epoch; the checksum stays valid."""
     _I64.pack_into(batch, 0, base_offset)
     _I32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int, pieces: list[Buffer]) -> Header:
-    """Add the batch with the leader's base offset and epoch to the pieces to be written. Return its header.
+    """Adds the batch with the leader's base offset and epoch to the pieces to be written. Returns its header.
 
     A batch made here is stamped in place. A client's batch, in bytes, is unchanged behind a new head: copying it would
     cost as much as writing it.
@@ -304,7 +304,7 @@ def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int, piece
 
 
 def stamp_append_time(batch: bytearray, now_ms: int) -> None:
-    """Set the timestamp of every record to the broker's time (`timestamp_type=append`); updates the checksum."""
+    """Sets the timestamp of every record to the broker's time (`timestamp_type=append`); updates the checksum."""
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
@@ -312,13 +312,13 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
 
 
 def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Write producer id, epoch and base sequence; updates the checksum."""
+    """Writes producer id, epoch and base sequence; updates the checksum."""
     _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
     set_crc(batch)
 
 
 def mark_control(batch: bytearray) -> None:
-    """Mark the batch as a control batch; updates the checksum."""
+    """Marks the batch as a control batch; updates the checksum."""
     _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | CONTROL)
     set_crc(batch)
 
@@ -336,12 +336,12 @@ def mark_compressed(batch: bytearray, codec: Codec) -> None:
 
 
 def set_length(batch: bytearray | memoryview) -> None:
-    """Set the length in the header to that of the batch."""
+    """Sets the length in the header to that of the batch."""
     _I32.pack_into(batch, _LENGTH_AT, len(batch) - PREFIX_BYTES)
 
 
 def with_records(batch: Buffer, records: Buffer, codec: int, count: int, producer_id: int) -> bytearray:
-    """Return the batch with some of its records, compressed by that codec; its offsets and times stay."""
+    """Returns the batch with some of its records, compressed by that codec; its offsets and times stay."""
     data = bytearray(memoryview(batch)[:HEADER_BYTES])
     data += records
     attributes = _I16.unpack_from(data, _ATTRIBUTES_AT)[0]
@@ -359,7 +359,7 @@ def with_records(batch: Buffer, records: Buffer, codec: int, count: int, produce
 def new_batch(
     records: Buffer, count: int, base_timestamp: int, max_timestamp: int, producer: tuple[int, int, int]
 ) -> bytearray:
-    """Return an uncompressed batch at offset 0, without a valid checksum. `producer`: its id, epoch and sequence."""
+    """Returns an uncompressed batch at offset 0, without a valid checksum. `producer`: its id, epoch and sequence."""
     fields = (0, HEADER_BYTES - PREFIX_BYTES + len(records), -1, MAGIC, 0, 0, count - 1, base_timestamp, max_timestamp)
     data = bytearray(_HEADER.pack(*fields, *producer, count))
     data += records
@@ -367,7 +367,7 @@ def new_batch(
 
 
 def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp: int) -> bytearray:
-    """Return a batch that takes offsets and has no record: its records were removed."""
+    """Returns a batch that takes offsets and has no record: its records were removed."""
     fields = (base_offset, HEADER_BYTES - PREFIX_BYTES, leader_epoch, MAGIC, 0, 0, next_offset - base_offset - 1)
     unused = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
     data = bytearray(_HEADER.pack(*fields, timestamp, timestamp, *unused, 0))
@@ -376,7 +376,7 @@ def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp
 
 
 def beginning_at(batches: bytes | bytearray, offset: int) -> bytes | bytearray:
-    """Return a run of batches from an offset on, if that is within its first batch and this one is empty.
+    """Returns a run of batches from an offset on, if that is within its first batch and this one is empty.
 
     A follower's log ends between two batches that its leader has compacted into one.
     """
@@ -388,6 +388,6 @@ def beginning_at(batches: bytes | bytearray, offset: int) -> bytes | bytearray:
 
 
 def mark_uncompressed(head: bytearray) -> None:
-    """Mark the records behind this header as uncompressed. Invalidates its checksum."""
+    """Marks the records behind this header as uncompressed. Invalidates its checksum."""
     attributes = _I16.unpack_from(head, _ATTRIBUTES_AT)[0]
     _I16.pack_into(head, _ATTRIBUTES_AT, attributes & ~CODEC_MASK)

@@ -23,7 +23,7 @@ Pace = Callable[[int], None]
 
 
 def at_once(size_bytes: int) -> None:
-    """Wait for nothing: the pace of a caller that need not spare the disk."""
+    """Waits for nothing: the pace of a caller that need not spare the disk."""
 
 
 class Checksum(NamedTuple):
@@ -34,7 +34,7 @@ class Checksum(NamedTuple):
 
 
 def checksum_of(disk: Disk, path: str, pace: Pace = at_once) -> Checksum:
-    """Read a file completely. Blocks; calls `pace` with the bytes of each piece; it may sleep. Raises OSError."""
+    """Reads a file completely. Blocks; calls `pace` with the bytes of each piece; it may sleep. Raises OSError."""
     handle = disk.open(path)
     try:
         position = seen = 0
@@ -48,7 +48,7 @@ def checksum_of(disk: Disk, path: str, pace: Pace = at_once) -> Checksum:
 
 
 def save_checksum(disk: Disk, log_path: str, checksum: Checksum) -> None:
-    """Write the checksum file, durable before its rename. Does not sync the directory: a missing file is rebuilt."""
+    """Writes the checksum file, durable before its rename. Does not sync the directory: a missing file is rebuilt."""
     target = paths.beside_log(log_path, paths.CHECKSUM)
     handle = disk.open(target + ".tmp", create=True, writable=True)
     try:
@@ -61,7 +61,7 @@ def save_checksum(disk: Disk, log_path: str, checksum: Checksum) -> None:
 
 
 def load_checksum(disk: Disk, log_path: str) -> Checksum | None:
-    """Return the stored checksum; None without one, or if it is in doubt."""
+    """Returns the stored checksum; None without one, or if it is in doubt."""
     return decode_checksum(read_file(disk, paths.beside_log(log_path, paths.CHECKSUM)))
 
 

@@ -32,7 +32,7 @@ class TextColumn(NamedTuple):
 
 
 def texts_of(column: TextColumn) -> list[bytes]:
-    """Return the texts that are not null."""
+    """Returns the texts that are not null."""
     ends = column.ends.cast("i")
     texts = [bytes(column.data[start:end]) for start, end in pairwise(ends)]
     if not column.null_count:
@@ -62,7 +62,7 @@ def encode_spans(
     key: bytes | None = None,
     entry: StoredHeader | None = None,
 ) -> bytearray:
-    """Encode one batch of the values at spans of a body, all with one timestamp and key. Raises BatchTooLarge.
+    """Encodes one batch of the values at spans of a body, all with one timestamp and key. Raises BatchTooLarge.
 
     With an `entry` it is a keyed batch, whose first record carries that header.
     """
@@ -81,7 +81,7 @@ def encode_objects(
     *,
     are_lines: bool,
 ) -> tuple[bytearray, int, int]:
-    """Encode one batch of record objects of a body; `finished` completes it. `key`: of records that have none.
+    """Encodes one batch of record objects of a body; `finished` completes it. `key`: of records that have none.
 
     Also return the number of records, and the size of the largest: key, value and headers.
     """
@@ -90,7 +90,7 @@ def encode_objects(
 
 
 def finished(batch: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearray:
-    """Return an uncompressed batch compressed, and with its checksum. Raises BatchTooLarge."""
+    """Returns an uncompressed batch compressed, and with its checksum. Raises BatchTooLarge."""
     if codec != Codec.NONE:
         _check_decoded_bytes(len(batch) - HEADER_BYTES, decoded_bytes_max)
         batch[HEADER_BYTES:] = pack_records(codec.name.lower(), bytes(memoryview(batch)[HEADER_BYTES:]))
@@ -100,7 +100,7 @@ def finished(batch: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearra
 
 
 def _check_decoded_bytes(size_bytes: int, decoded_bytes_max: int) -> None:
-    """Compress nothing that a reader's bound would reject. Raises BatchTooLarge."""
+    """Compresses nothing that a reader's bound would reject. Raises BatchTooLarge."""
     if size_bytes > decoded_bytes_max:
         text = f"a batch would have {size_bytes} bytes before compression, the topic allows {decoded_bytes_max}"
         raise BatchTooLarge(text, limit=decoded_bytes_max)
@@ -112,11 +112,11 @@ def can_read_columns(batch: Buffer) -> bool:
 
 
 def read_columns(batches: list[Buffer], start: int, end: int) -> Columns:
-    """Return the records with offsets from `start` to `end` of uncompressed batches that `can_read_columns` takes."""
+    """Returns the records with offsets from `start` to `end` of uncompressed batches that `can_read_columns` takes."""
     assert penstock_codec.native is not None
-    found = penstock_codec.native.columns(batches, start, end)
-    assert found is not None
-    count, offsets, timestamps, key, value, header_ends, name, header_value = found
+    columns = penstock_codec.native.columns(batches, start, end)
+    assert columns is not None
+    count, offsets, timestamps, key, value, header_ends, name, header_value = columns
     texts = (TextColumn(*key), TextColumn(*value), header_ends, TextColumn(*name), TextColumn(*header_value))
     return Columns(count, offsets, timestamps, *texts)
 
@@ -161,7 +161,7 @@ def read_members(
     *,
     skips_others: bool,
 ) -> list[MemberColumn] | None:
-    """Return a column for each member of JSON objects, which are binaries as Arrow has them, from `first` on.
+    """Returns a column for each member of JSON objects, which are binaries as Arrow has them, from `first` on.
 
     The first `top_members` are those of the objects. None if the codec is not compiled, or a value is unusual: it has
     a member that is repeated or of another type, or one that is not described (unless the codec `skips_others`), or it
@@ -170,12 +170,12 @@ def read_members(
     if penstock_codec.native is None:
         return None
     described: list[tuple[bytes, int, int, int]] = members  # type: ignore[assignment]
-    found = penstock_codec.native.members(ends, data, is_there, first, count, described, top_members, skips_others)
-    return None if found is None else [MemberColumn(*one) for one in found]
+    columns = penstock_codec.native.members(ends, data, is_there, first, count, described, top_members, skips_others)
+    return None if columns is None else [MemberColumn(*column) for column in columns]
 
 
 def has_held_numbers(texts: list[bytes | None]) -> bool:
-    """Return whether doubles hold all numbers of JSON texts but integers; False without the codec, or if unusual."""
+    """Returns whether doubles hold all numbers of JSON texts but integers; False without the codec, or if unusual."""
     return penstock_codec.native is not None and penstock_codec.native.hold_numbers(texts)
 
 

@@ -19,7 +19,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 
 
 def pack(kind: str, text: bytes | bytearray) -> bytes:
-    """Compress the text to one gzip member or one zstd frame."""
+    """Compresses the text to one gzip member or one zstd frame."""
     return bytes(
         cramjam.zstd.compress(text, level=_LEVEL) if kind == "zstd" else cramjam.gzip.compress(text, level=_LEVEL)
     )
@@ -41,7 +41,7 @@ class Packer:
 
 
 def pack_records(kind: str, records: bytes) -> bytes:
-    """Compress records as Kafka's producers do. Raises ValueError for a kind that Kafka does not have."""
+    """Compresses records as Kafka's producers do. Raises ValueError for a kind that Kafka does not have."""
     match kind:
         case "gzip":
             return gzip.compress(records, _GZIP_LEVEL, mtime=0)

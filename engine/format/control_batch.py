@@ -28,14 +28,14 @@ class Control(NamedTuple):
 
 
 def encode_fence(token: str, now_ms: int) -> bytearray:
-    """Encode a control batch that sets the fencing token of later appends; an empty token removes it."""
+    """Encodes a control batch that sets the fencing token of later appends; an empty token removes it."""
     made = record_batch.encode([(now_ms, _KEY.pack(_VERSION, FENCING_TOKEN), token.encode("ascii"), [])])
     record_batch.mark_control(made)
     return made
 
 
 def read_control(batch: Buffer) -> Control:
-    """Decode one control batch. Raises InvalidBatch."""
+    """Decodes one control batch. Raises InvalidBatch."""
     records = record_batch.decode_control(batch)
     try:
         (record,) = records
@@ -48,6 +48,6 @@ def read_control(batch: Buffer) -> Control:
 
 
 def read_fence(batch: Buffer) -> str | None:
-    """Return the token that a control batch sets, empty to remove it; None for another type. Raises InvalidBatch."""
+    """Returns the token that a control batch sets, empty to remove it; None for another type. Raises InvalidBatch."""
     kind, value = read_control(batch)
     return value.decode("latin-1") if kind == FENCING_TOKEN else None

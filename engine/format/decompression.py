@@ -45,7 +45,7 @@ class Broken(Exception):
 
 
 def unpack(kind: str, packed: Buffer, bytes_max: int, head: Buffer = b"") -> memoryview:
-    """Return the head, followed by the decompressed bytes, at most `bytes_max`. Raises DoesNotFit, Broken."""
+    """Returns the head, followed by the decompressed bytes, at most `bytes_max`. Raises DoesNotFit, Broken."""
     if bytes_max <= FIRST_ROOM_BYTES:
         return _unpack_into(bytearray(len(head) + bytes_max), kind, packed, bytes_max, head)
     try:

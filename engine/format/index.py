@@ -56,8 +56,8 @@ class SpanChecksums:
     def __repr__(self) -> str:
         return f"SpanChecksums(written={len(self._written.values)}, learned={len(self._read_runs)})"
 
-    def written(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
-        """Add bytes written at `start`, and the entries in them, which begin with that number."""
+    def add_bytes(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
+        """Adds bytes written at `start`, and the entries in them, which begin with that number."""
         if start != self._end:  # the bytes before are of an earlier process
             self._written = _Run(number, array("I"))
         crc, position, values, count = self._crc, start, self._written.values, len(positions)
@@ -74,27 +74,27 @@ class SpanChecksums:
         self._crc, self._end = crc, position
 
     def file_checksum(self, size_bytes: int) -> int | None:
-        """Return the CRC of the whole file, if this process wrote all of it and it has this size."""
+        """Returns the CRC of the whole file, if this process wrote all of it and it has this size."""
         run = self._written
         return self._crc if run.values and run.first == 0 and self._end == size_bytes else None
 
     def lookup(self, first: int, last: int) -> tuple[int, int] | None:
-        """Return the values at two entries, if one run holds both."""
+        """Returns the values at two entries, if one run holds both."""
         for begin, values in (self._written, *self._read_runs):
             if begin <= first and last - begin < len(values):
                 return values[first - begin], values[last - begin]
         return None
 
     def add_read(self, data: Buffer, start: int, positions: Sequence[int], offsets: Sequence[int], first: int) -> None:
-        """Remember bytes, which begin at position `start`, from the entry of number `first` to the last of `offsets`.
+        """Remembers bytes, which begin at position `start`, from the entry of number `first` to the last of `offsets`.
 
         `offsets` are those of the batches at these entries. The caller has validated all batches. This checks that each
         entry is the start of a batch, since an index is not evidence.
         """
         if not begins_batch(data, positions[first] - start, offsets[0]):
             return
-        run = next((one for one in self._read_runs if one.first <= first < one.end), None)
-        others = [one for one in self._read_runs if one is not run]
+        run = next((run for run in self._read_runs if run.first <= first < run.end), None)
+        others = [other_run for other_run in self._read_runs if other_run is not run]
         run = run or _Run(first, array("I", [0]))
         values, crc, view = run.values[:], run.values[-1], memoryview(data)
         for number in range(run.end, first + len(offsets)):
@@ -143,7 +143,7 @@ class SegmentIndex:
         return f"SegmentIndex(base_offset={self.base_offset}, entries={len(self.positions)})"
 
     def add(self, header: Header, position: int) -> None:
-        """Add a batch that begins at a byte position. Batches come in order."""
+        """Adds a batch that begins at a byte position. Batches come in order."""
         relative = header.base_offset - self.base_offset
         if position - self._indexed_to >= INDEX_INTERVAL_BYTES:
             self.relative_offsets.append(relative)
@@ -156,10 +156,10 @@ class SegmentIndex:
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
 
     def add_written(self, headers: Sequence[Header], buffers: Sequence[Buffer], start: int) -> int:
-        """Add contiguous written batches; returns where the last one ends."""
+        """Adds contiguous written batches; returns where the last one ends."""
         number = len(self.positions)
         end = self._add_all(headers, start)
-        self.checksums.written(buffers, start, self.positions, number)
+        self.checksums.add_bytes(buffers, start, self.positions, number)
         return end
 
     def _add_all(self, headers: Sequence[Header], position: int) -> int:
@@ -173,44 +173,44 @@ class SegmentIndex:
         return position
 
     def position_at_or_before(self, offset: int) -> int:
-        """Return the start of an indexed batch from which a scan forward finds `offset`."""
-        found = bisect_right(self.relative_offsets, offset - self.base_offset)
-        return self.positions[found - 1] if found else 0
+        """Returns the start of an indexed batch from which a scan forward finds `offset`."""
+        after = bisect_right(self.relative_offsets, offset - self.base_offset)
+        return self.positions[after - 1] if after else 0
 
     def entry_at_or_before(self, offset: int) -> tuple[int, int]:
-        """Return the same with the base offset of the batch that begins there: (position, offset)."""
-        found = bisect_right(self.relative_offsets, offset - self.base_offset)
-        if not found:
+        """Returns the same with the base offset of the batch that begins there: (position, offset)."""
+        after = bisect_right(self.relative_offsets, offset - self.base_offset)
+        if not after:
             return 0, self.base_offset
-        return self.positions[found - 1], self.base_offset + self.relative_offsets[found - 1]
+        return self.positions[after - 1], self.base_offset + self.relative_offsets[after - 1]
 
     def boundary_at_or_before(self, position: int) -> int:
-        """Return the largest indexed batch start that is not beyond a byte position."""
-        found = bisect_right(self.positions, position)
-        return self.positions[found - 1] if found else 0
+        """Returns the largest indexed batch start that is not beyond a byte position."""
+        after = bisect_right(self.positions, position)
+        return self.positions[after - 1] if after else 0
 
     def boundary_after(self, position: int) -> int | None:
-        """Return the smallest indexed batch start beyond a byte position; None without one."""
-        found = bisect_right(self.positions, position)
-        return self.positions[found] if found < len(self.positions) else None
+        """Returns the smallest indexed batch start beyond a byte position; None without one."""
+        after = bisect_right(self.positions, position)
+        return self.positions[after] if after < len(self.positions) else None
 
     def offset_at(self, position: int) -> int:
-        """Return the offset of the batch that begins at an indexed position."""
-        found = bisect_right(self.positions, position) - 1
-        assert self.positions[found] == position
-        return self.base_offset + self.relative_offsets[found]
+        """Returns the offset of the batch that begins at an indexed position."""
+        at = bisect_right(self.positions, position) - 1
+        assert self.positions[at] == position
+        return self.base_offset + self.relative_offsets[at]
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of the batch at the entry of that number."""
+        """Returns the offset of the batch at the entry of that number."""
         return self.base_offset + self.relative_offsets[number]
 
     def offset_to_search_time_from(self, timestamp: int) -> int:
-        """Return an offset such that no record before it has `timestamp` or a later one."""
-        found = bisect_right(self.times, timestamp - 1)
-        return self.base_offset + (self.time_offsets[found - 1] if found else 0)
+        """Returns an offset such that no record before it has `timestamp` or a later one."""
+        at = bisect_right(self.times, timestamp - 1)
+        return self.base_offset + (self.time_offsets[at - 1] if at else 0)
 
     def truncate(self, size_bytes: int) -> None:
-        """Drop batches that begin at or beyond a byte position. The caller recomputes the maximum timestamp."""
+        """Drops batches that begin at or beyond a byte position. The caller recomputes the maximum timestamp."""
         keep = bisect_right(self.positions, size_bytes - 1) if size_bytes else 0
         del self.positions[keep:]
         del self.relative_offsets[keep:]
@@ -222,18 +222,18 @@ class SegmentIndex:
         self._indexed_to = self.positions[-1] if keep else -INDEX_INTERVAL_BYTES
 
     def offset_index_bytes(self, size_bytes: int) -> bytes:
-        """Return the `.index` file: pairs of u32, relative offset and position, big-endian; last the checksum."""
+        """Returns the `.index` file: pairs of u32, relative offset and position, big-endian; last the checksum."""
         return _sealed(_big_endian(_interleave(self.relative_offsets, self.positions)).tobytes(), size_bytes)
 
     def time_index_bytes(self, size_bytes: int) -> bytes:
-        """Return the `.timeindex` file: i64 time, u32 relative offset; then the maximum timestamp; the checksum."""
+        """Returns the `.timeindex` file: i64 time, u32 relative offset; then the maximum timestamp; the checksum."""
         entries = [*zip(self.times, self.time_offsets, strict=True), (self.max_timestamp, 0xFFFF_FFFF)]
         columns = (time.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big") for time, offset in entries)
         return _sealed(b"".join(columns), size_bytes)
 
 
 def load_index(base_offset: int, offsets: bytes, times: bytes, size_bytes: int) -> SegmentIndex | None:
-    """Return the indexes of these files, or None if any part of them is in doubt."""
+    """Returns the indexes of these files, or None if any part of them is in doubt."""
     if not (_is_sealed(offsets, size_bytes) and _is_sealed(times, size_bytes)):
         return None
     offsets, times = offsets[:-_CHECKSUM_BYTES], times[:-_CHECKSUM_BYTES]

@@ -98,14 +98,14 @@ class RequestEntry(NamedTuple):
 
 
 def stored_rows(entries: Sequence[RequestFields]) -> StoredHeader:
-    """Return the header for the first record of a batch of several requests. Only some may have an entry."""
+    """Returns the header for the first record of a batch of several requests. Only some may have an entry."""
     native = penstock_codec.native
     packed = None if native is None else native.pack_entries(entries, SEQUENCE_MARK)
     return NAME, pack_entries(entries) if packed is None else packed
 
 
 def pack_entries(entries: Sequence[RequestFields]) -> bytes:
-    """Return the rows of these entries. The twin of the compiled `pack_entries`."""
+    """Returns the rows of these entries. The twin of the compiled `pack_entries`."""
     pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
     for entry, first, count in entries:
         if type(entry) is KeyEntry:
@@ -118,14 +118,14 @@ def pack_entries(entries: Sequence[RequestFields]) -> bytes:
 
 
 def keys_in(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
-    """Return the keys of a batch by their hashes, the first of each, and the number of its requests with a key."""
+    """Returns the keys of a batch by their hashes, the first of each, and the number of its requests with a key."""
     native = penstock_codec.native
-    found = None if native is None else native.keys_in(entries)
-    return keys_in_plainly(entries) if found is None else found
+    keys = None if native is None else native.keys_in(entries)
+    return keys_in_plainly(entries) if keys is None else keys
 
 
 def keys_in_plainly(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
-    """Return what `keys_in` does. The twin of the compiled `keys_in`."""
+    """Returns what `keys_in` does. The twin of the compiled `keys_in`."""
     keys = [entry for entry, _, _ in entries if type(entry) is KeyEntry]
     by_hash: dict[bytes, KeyEntry] = {}
     for entry in keys:
@@ -134,7 +134,7 @@ def keys_in_plainly(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEn
 
 
 def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:
-    """Return the header for the first record (`encode` and `encode_values` of engine/format/batch.py)."""
+    """Returns the header for the first record (`encode` and `encode_values` of engine/format/batch.py)."""
     time_ms = entry.time_ms.to_bytes(6, "big")
     if isinstance(entry, SourceEntry):
         return NAME, _ENTRY.pack(entry.source_hash, _RANGE.pack(entry.first, entry.last), SOURCE_MARK, time_ms)
@@ -142,7 +142,7 @@ def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:
 
 
 def read_entries(batch: Buffer) -> list[RequestEntry]:
-    """Return the entries of a whole keyed batch; none if they are not readable."""
+    """Returns the entries of a whole keyed batch; none if they are not readable."""
     header = record_batch.read_header(batch)
     try:
         whole = record_batch.unpacked(batch)
@@ -154,7 +154,7 @@ def read_entries(batch: Buffer) -> list[RequestEntry]:
 
 
 def first_record_end(start: Buffer) -> int:
-    """Return where the first record of an uncompressed batch ends, from its first bytes. Raises IndexError."""
+    """Returns where the first record of an uncompressed batch ends, from its first bytes. Raises IndexError."""
     length, position = read_varint(start, HEADER_BYTES)
     return position + length
 
@@ -168,7 +168,7 @@ def tail_bytes(header: Header) -> int:
 
 
 def entries_in(header: Header, tail: bytes) -> list[RequestEntry]:
-    """Return the entries in the last `tail_bytes` of the first record of a keyed batch; none in another form."""
+    """Returns the entries in the last `tail_bytes` of the first record of a keyed batch; none in another form."""
     count, record_count = header.base_sequence, header.last_offset_delta + 1
     size_bytes = ENTRY_BYTES if count < 0 else ROW_BYTES * count
     if len(tail) != tail_bytes(header) or not size_bytes or not tail.startswith(_STORED_NAME + varint(size_bytes)):
@@ -178,7 +178,7 @@ def entries_in(header: Header, tail: bytes) -> list[RequestEntry]:
     entries = [
         RequestEntry(_as_entry(*fields), first, count) for *fields, first, count in _ROW.iter_unpack(tail[-size_bytes:])
     ]
-    are_within = all(one.record_count and one.first + one.record_count <= record_count for one in entries)
+    are_within = all(entry.record_count and entry.first + entry.record_count <= record_count for entry in entries)
     return entries if are_within else []
 
 
@@ -226,7 +226,7 @@ def _has_pattern(batches: bytes | bytearray, position: int) -> bool:
 
 
 def shown(batches: bytes | bytearray) -> bytes | bytearray:
-    """Return a run of whole batches as consumers get it: keyed ones without entry and producer id.
+    """Returns a run of whole batches as consumers get it: keyed ones without entry and producer id.
 
     Leaves a damaged or unreadable batch as it is, so that its checksum still shows the damage.
     """
@@ -270,7 +270,7 @@ def _spliced(batch: memoryview, header: Header) -> bytearray:
 
 
 def first_without_value(batch: memoryview) -> Buffer:
-    """Return the first record of an uncompressed sound batch with a null value, and its key, headers and entry.
+    """Returns the first record of an uncompressed sound batch with a null value, and its key, headers and entry.
 
     The same bytes if its value is null.
     """

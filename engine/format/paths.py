@@ -82,7 +82,7 @@ _OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, _OWN_SUFFIXES))})"
 
 
 def recovery_points_file(part: int | None) -> str:
-    """Return the checkpoint file of a whole data directory, or of one shard's part of it."""
+    """Returns the checkpoint file of a whole data directory, or of one shard's part of it."""
     return RECOVERY_POINTS if part is None else f"{RECOVERY_POINTS}.{part}"
 
 
@@ -91,7 +91,7 @@ def is_part_of_recovery_points(name: str) -> bool:
 
 
 def high_watermarks_file(part: int | None) -> str:
-    """Return the high watermark file of a whole data directory, or of one shard's part of it."""
+    """Returns the high watermark file of a whole data directory, or of one shard's part of it."""
     return HIGH_WATERMARKS if part is None else f"{HIGH_WATERMARKS}.{part}"
 
 
@@ -104,12 +104,12 @@ def is_spare(name: str) -> bool:
 
 
 def is_unfinished_spare(name: str) -> bool:
-    """Return whether this is a spare file that is or was being written."""
+    """Returns whether this is a spare file that is or was being written."""
     return bool(_UNFINISHED_SPARE.fullmatch(name))
 
 
 def is_checkpoint(name: str) -> bool:
-    """Return whether a file of the data directory itself grows with its partitions and is replaced on a full disk."""
+    """Returns whether a file of the data directory itself grows with its partitions and is replaced on a full disk."""
     return name in (RECOVERY_POINTS, COORDINATION) or is_part_of_recovery_points(name)
 
 
@@ -119,7 +119,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def is_stored_topic_name(name: str) -> bool:
-    """Return whether a topic of this name may exist: a client's or an internal one."""
+    """Returns whether a topic of this name may exist: a client's or an internal one."""
     return is_topic_name(name) or name in INTERNAL_TOPICS
 
 
@@ -134,12 +134,12 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def beside_log(log_path: str, suffix: str) -> str:
-    """Return the path of another file of a segment, given the path of its `.log`."""
+    """Returns the path of another file of a segment, given the path of its `.log`."""
     return log_path.removesuffix(LOG) + suffix
 
 
 def unfinished_foreign(log_path: str) -> str:
-    """Return the path at which the copy of a replaced `.log` file is written before its rename."""
+    """Returns the path at which the copy of a replaced `.log` file is written before its rename."""
     return beside_log(log_path, FOREIGN + TEMPORARY)
 
 
@@ -152,19 +152,19 @@ def foreign_file(log_path: str, crc32c: int) -> str:
 
 
 def base_offset_of(name: str) -> int | None:
-    """Return the base offset of a `.log` file name; None for any other file."""
+    """Returns the base offset of a `.log` file name; None for any other file."""
     match = _SEGMENT_LOG.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def snapshot_offset_of(name: str) -> int | None:
-    """Return the offset of a `.snapshot` file name; None for any other file."""
+    """Returns the offset of a `.snapshot` file name; None for any other file."""
     match = _SNAPSHOT.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def swap_base_of(name: str) -> int | None:
-    """Return the base offset of a `.swap` file name; None for any other file."""
+    """Returns the base offset of a `.swap` file name; None for any other file."""
     match = _SWAP.fullmatch(name)
     return int(match.group(1)) if match else None
 
@@ -186,9 +186,13 @@ def is_partition_number(name: str) -> bool:
 
 def is_partition_file(name: str) -> bool:
     """True if the engine makes files of this name in a partition's directory."""
-    own = name.removesuffix(TEMPORARY)
+    file_name = name.removesuffix(TEMPORARY)
     is_unfinished = bool(_UNFINISHED_FOREIGN.fullmatch(name))
-    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED, CLEANED, MOVED_AWAY) or is_unfinished
+    return (
+        bool(_OF_SEGMENT.fullmatch(file_name))
+        or file_name in (LEADER_EPOCHS, FENCED, CLEANED, MOVED_AWAY)
+        or is_unfinished
+    )
 
 
 def is_leftover(name: str, logs: Collection[str]) -> bool:
@@ -223,23 +227,23 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
 
 
 def store_deleted_prefix(cluster_id: str) -> str:
-    """Return the prefix of the markers of deleted topics. No topic's name begins with `__`."""
+    """Returns the prefix of the markers of deleted topics. No topic's name begins with `__`."""
     return f"{cluster_id}/__deleted/"
 
 
 def store_deleted_topic_key(cluster_id: str, topic: str, topic_id: str) -> str:
-    """Return the key of a deleted topic's marker."""
+    """Returns the key of a deleted topic's marker."""
     return f"{store_deleted_prefix(cluster_id)}{topic}/{topic_id}.json"
 
 
 def deleted_topic_of(name: str) -> tuple[str, str] | None:
-    """Return the topic and the id of a marker, from its name without the prefix; None for another object."""
+    """Returns the topic and the id of a marker, from its name without the prefix; None for another object."""
     match = _DELETED.fullmatch(name)
     return (match[1], match[2]) if match else None
 
 
 def store_registrations_prefix(cluster_id: str) -> str:
-    """Return the prefix of the registrations of ingestion jobs. No topic's name begins with `__`."""
+    """Returns the prefix of the registrations of ingestion jobs. No topic's name begins with `__`."""
     return f"{cluster_id}/__jobs/"
 
 
@@ -253,23 +257,23 @@ def is_store_registration(name: str) -> bool:
 
 
 def store_accepted_prefix(cluster_id: str) -> str:
-    """Return the prefix of the counts of accepted records. No topic's name begins with `__`."""
+    """Returns the prefix of the counts of accepted records. No topic's name begins with `__`."""
     return f"{cluster_id}/__accepted/"
 
 
 def store_accepted_key(cluster_id: str, hour: int, process: str) -> str:
-    """Return the key of what a process has counted within an hour since 1970. `process` is hexadecimal."""
+    """Returns the key of what a process has counted within an hour since 1970. `process` is hexadecimal."""
     return f"{store_accepted_prefix(cluster_id)}{hour:010d}-{process}.json"
 
 
 def accepted_hour_of(name: str) -> int | None:
-    """Return the hour of an object of counts, from its name without the prefix; None for another object."""
+    """Returns the hour of an object of counts, from its name without the prefix; None for another object."""
     match = _ACCEPTED.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:
-    """Return a key that is never used twice, so that readers and caches need no invalidation."""
+    """Returns a key that is never used twice, so that readers and caches need no invalidation."""
     return f"{prefix}{digits(base_offset)}-{leader_epoch}-{uuid_hex}{suffix}"
 
 

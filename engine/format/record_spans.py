@@ -24,7 +24,7 @@ class RecordSpan(NamedTuple):
 
 
 def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
-    """Yield the records of a whole batch; its header announces `count`. Raises InvalidBatch."""
+    """Yields the records of a whole batch; its header announces `count`. Raises InvalidBatch."""
     position, end, last_delta = HEADER_BYTES, len(batch), read_header(batch).last_offset_delta
     try:
         for _ in range(count):
@@ -54,7 +54,7 @@ def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
 
 
 def first_without_key(batch: Buffer, decoded_bytes_max: int) -> int | None:
-    """Return the number in its batch of the first record without a key; None if each has one. Raises InvalidBatch."""
+    """Returns the number in its batch of the first record without a key; None if each has one. Raises InvalidBatch."""
     count = read_header(batch).record_count
     spans = record_spans(unpacked(batch, decoded_bytes_max), count)
     return next((number for number, span in enumerate(spans) if span.key is None), None)

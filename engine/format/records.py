@@ -65,7 +65,7 @@ def encode_values(
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     entry: StoredHeader | None = None,
 ) -> bytearray:
-    """Encode one batch of bare values, all with one timestamp, as `encode` does. Raises BatchTooLarge."""
+    """Encodes one batch of bare values, all with one timestamp, as `encode` does. Raises BatchTooLarge."""
     return encode([(timestamp, None, value, []) for value in values], codec, decoded_bytes_max, entry)
 
 
@@ -76,7 +76,7 @@ def encode(
     entry: StoredHeader | None = None,
     sequenced: tuple[int, int, int] = NOT_SEQUENCED,
 ) -> bytearray:
-    """Encode one batch at offset 0 of epoch 0, for the leader to stamp. Rows keep their order. Raises BatchTooLarge.
+    """Encodes one batch at offset 0 of epoch 0, for the leader to stamp. Rows keep their order. Raises BatchTooLarge.
 
     With an `entry` it is a keyed batch, whose first record carries that header as its last. `sequenced`: its producer
     id, epoch and first sequence.
@@ -87,7 +87,7 @@ def encode(
 def encode_all(
     batches: list[BatchRows], codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
 ) -> list[bytearray]:
-    """Encode several batches, each as `encode` does. Raises BatchTooLarge."""
+    """Encodes several batches, each as `encode` does. Raises BatchTooLarge."""
     native = penstock_codec.native
     made = None if native is None else native.encode_batches(batches)
     if made is None:
@@ -124,15 +124,15 @@ def _write_bytes(to: bytearray, content: Buffer | None) -> None:
 
 
 def read_records(batch: Buffer, header: Header) -> Iterator[Record]:
-    """Yield the records of a whole uncompressed batch as they are stored. Raises InvalidBatch."""
+    """Yields the records of a whole uncompressed batch as they are stored. Raises InvalidBatch."""
     position, count = HEADER_BYTES, 0
     while count < header.record_count:
         slice_records, native = min(_SLICE, header.record_count - count), penstock_codec.native
-        found = None if native is None else native.read_records(batch, position, slice_records, Record)
-        if found is None:
+        compiled = None if native is None else native.read_records(batch, position, slice_records, Record)
+        if compiled is None:
             records, position = _read_plainly(batch, position, slice_records, header)
         else:
-            records, position = found
+            records, position = compiled
         yield from records
         count += slice_records
     if position != len(batch):
@@ -191,7 +191,7 @@ def _read_bytes(batch: Buffer, position: int) -> tuple[bytes | None, int]:
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a zig-zag varint, and where it ends. Raises IndexError if it is cut off, or has more than 64 bits."""
+    """Returns a zig-zag varint, and where it ends. Raises IndexError if it is cut off, or has more than 64 bits."""
     raw = shift = 0
     while True:
         byte = buffer[position]
@@ -205,7 +205,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """Return a number of 64 bits as a zig-zag varint."""
+    """Returns a number of 64 bits as a zig-zag varint."""
     raw, encoded = (number << 1) ^ (number >> 63), bytearray()
     while raw > 0x7F:
         encoded.append(raw & 0x7F | 0x80)

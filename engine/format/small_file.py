@@ -11,13 +11,13 @@ _CHECKSUM = "crc32c"
 
 
 def rows_as_text(header: str, rows: list[str]) -> bytes:
-    """Return the whole file as bytes; the checksum covers every byte before its own line."""
+    """Returns the whole file as bytes; the checksum covers every byte before its own line."""
     text = "".join(f"{line}\n" for line in (header, len(rows), *rows)).encode()
     return text + f"{_CHECKSUM} {crc32c(text):08x}\n".encode()
 
 
 def read_rows(header: str, data: bytes | None, *, has_checksum: bool = True) -> list[list[str]] | None:
-    """Return the rows, each split at its spaces; None if the file is absent, of another format, or in doubt."""
+    """Returns the rows, each split at its spaces; None if the file is absent, of another format, or in doubt."""
     if data is None:
         return None
     if has_checksum:

@@ -28,7 +28,7 @@ _PARENTS_MAX = 6  # a partition's file is four directories below the data direct
 
 
 def write_without_room(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file as `write_atomically` does; with no free byte, by a spare file. Raises OSError."""
+    """Replaces a small file as `write_atomically` does; with no free byte, by a spare file. Raises OSError."""
     try:
         write_atomically(disk, path, data)
     except OSError as error:
@@ -37,7 +37,7 @@ def write_without_room(disk: Disk, path: str, data: bytes) -> None:
 
 
 def fill_spares(disk: Disk, data_dir: str, part: int | None = None) -> bool:
-    """Make the missing spare files. Returns False if there is no room for them. Raises other OSErrors.
+    """Makes the missing spare files. Returns False if there is no room for them. Raises other OSErrors.
 
     `part`: of the process, as several share a directory. Not fsynced: a file in the page cache has its room.
     """
@@ -53,7 +53,7 @@ def fill_spares(disk: Disk, data_dir: str, part: int | None = None) -> bool:
 
 
 def remove_claimed(disk: Disk, data_dir: str) -> None:
-    """Remove what an interrupted run has left, at a start: files that were claimed or not whole. Raises OSError."""
+    """Removes what an interrupted run has left, at a start: files that were claimed or not whole. Raises OSError."""
     directory = os.path.join(data_dir, paths.SPARE)
     for name in disk.listdir(directory):
         path = os.path.join(directory, name)
@@ -62,7 +62,7 @@ def remove_claimed(disk: Disk, data_dir: str) -> None:
 
 
 def claim_spare(disk: Disk, path: str, size_bytes: int) -> str | None:
-    """Take the smallest spare file that has room for these bytes, for a file of the same data directory.
+    """Takes the smallest spare file that has room for these bytes, for a file of the same data directory.
 
     Returns its path, which is the caller's now; None without one. Raises OSError.
     """
@@ -81,7 +81,7 @@ def claim_spare(disk: Disk, path: str, size_bytes: int) -> str | None:
 
 
 def overwrite_spare(disk: Disk, claimed: str, data: bytes, *, keeps_room: bool) -> int:
-    """Write these bytes durably into a claimed file, in place of its zeros or before them. Returns its handle.
+    """Writes these bytes durably into a claimed file, in place of its zeros or before them. Returns its handle.
 
     Raises OSError: the file is removed, and its room serves the next one.
     """

@@ -17,21 +17,21 @@ Read = Callable[[Segment, int, int], Buffer]  # length, position: Segment.pread 
 
 
 def boundary_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
-    """Return the last batch boundary at or below an offset. Raises the errors of `read`, and Corrupt."""
+    """Returns the last batch boundary at or below an offset. Raises the errors of `read`, and Corrupt."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
-    header, place = _batch_of(log, offset, read)
-    return header.base_offset, place
+    header, position = _batch_of(log, offset, read)
+    return header.base_offset, position
 
 
 def boundary_above(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
-    """Return the first batch boundary at or above an offset. Raises as `boundary_below`."""
+    """Returns the first batch boundary at or above an offset. Raises as `boundary_below`."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
-    header, place = _batch_of(log, offset, read)
+    header, position = _batch_of(log, offset, read)
     if header.base_offset == offset:
-        return offset, place
-    return header.next_offset, BytePosition(place.base_offset, place.position + header.size_bytes)
+        return offset, position
+    return header.next_offset, BytePosition(position.base_offset, position.position + header.size_bytes)
 
 
 def _batch_of(log: Log, offset: int, read: Read) -> tuple[Header, BytePosition]:

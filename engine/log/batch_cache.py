@@ -2,8 +2,8 @@
 
 A follower in sync wants what was just written. A cache refers to the buffers of that write, so that nothing is copied.
 It is never evidence: what it does not have is read from the file. It does not know who may see a batch: the caller
-names the limit. A log clears its cache when its end is cut off or its files change (Log.shortened); a cache ends with
-the leadership (replication/replica/replica_host.py).
+names the limit. A log clears its cache when its end is cut off or its files change (Log.forget_recent); a cache ends
+with the leadership (replication/replica/replica_host.py).
 Invariants: the entries of a cache are contiguous, each has whole batches of one segment, and their bytes are those of
 the file; all caches of a process together take at most `bytes_max`.
 """
@@ -49,7 +49,7 @@ class BatchCaches:
     def new(self) -> BatchCache:
         return BatchCache(self)
 
-    def grown(self, cache: BatchCache, size_bytes: int) -> None:
+    def count(self, cache: BatchCache, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         self._by_age[cache] = None
         self._by_age.move_to_end(cache)
@@ -79,7 +79,7 @@ class BatchCache:
         return len(self._entries)
 
     def put(self, headers: Sequence[Header], buffers: Sequence[Buffer], *, is_segment_start: bool) -> None:
-        """Take the buffers of a write at the end of the log, which stay as they are."""
+        """Takes the buffers of a write at the end of the log, which stay as they are."""
         begin = headers[0].base_offset
         if begin != self._end:
             self.clear()
@@ -90,29 +90,31 @@ class BatchCache:
             begin, is_segment_start = next_offset, False
             added_bytes += size_bytes + ENTRY_BYTES
         self._end = begin
-        self._caches.grown(self, added_bytes)
+        self._caches.count(self, added_bytes)
 
     def read(self, offset: int, max_bytes: int, limit: int) -> CachedBatches | None:
-        """Return batches from this offset on, up to `max_bytes`, at least those of one entry. None if it has none.
+        """Returns batches from this offset on, up to `max_bytes`, at least those of one entry. None if it has none.
 
         All their records are below `limit`.
         """
-        found: list[_Entry] = []
+        entries: list[_Entry] = []
         size_bytes, end = 0, offset
         while (entry := self._entries.get(end)) is not None and entry.next_offset <= limit:
             size_bytes += entry.size_bytes
-            if found and (entry.is_segment_start or size_bytes > max_bytes):
+            if entries and (entry.is_segment_start or size_bytes > max_bytes):
                 size_bytes -= entry.size_bytes
                 break
             if not begins_batch(entry.pieces[0], 0, end):  # its owner has appended the buffer once more
                 self.clear()
                 return None
-            found.append(entry)
+            entries.append(entry)
             end = entry.next_offset
-        return CachedBatches([piece for entry in found for piece in entry.pieces], size_bytes, end) if found else None
+        return (
+            CachedBatches([piece for entry in entries for piece in entry.pieces], size_bytes, end) if entries else None
+        )
 
     def drop_below(self, offset: int) -> None:
-        """Drop what every follower in sync has."""
+        """Drops what every follower in sync has."""
         while (entry := self._entries.get(self._begin)) is not None and entry.next_offset <= offset:
             self.drop_oldest()
 

@@ -17,7 +17,7 @@ _CHECKED_BYTES_MAX = 1 << 30  # bytes that imitate headers must not cost more th
 
 
 def find_batch_after(segment: Segment, position: int, expected_offset: int, later: list[Segment]) -> str | None:
-    """Describe the first valid batch behind the bad bytes at a position; None without one.
+    """Describes the first valid batch behind the bad bytes at a position; None without one.
 
     Cases: (1) the bad batch's header is complete, so the next batch would begin where it ends; (2) it is not, so any
     byte may be a beginning; (3) the first batch of a later segment.
@@ -29,9 +29,9 @@ def find_batch_after(segment: Segment, position: int, expected_offset: int, late
             search_from = position + header.size_bytes
         else:
             search_from = position + 1
-        found = _search(segment, search_from, expected_offset)
-        if found is not None:
-            return f"a batch at byte {found}"
+        batch_at = _search(segment, search_from, expected_offset)
+        if batch_at is not None:
+            return f"a batch at byte {batch_at}"
     for other in later:
         if _is_batch(other, 0, other.base_offset):
             return f"the first batch of {other.path}"
@@ -39,19 +39,19 @@ def find_batch_after(segment: Segment, position: int, expected_offset: int, late
 
 
 def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int | None:
-    """Return the base offset of a valid batch at a position, unless it is the expected one; else None.
+    """Returns the base offset of a valid batch at a position, unless it is the expected one; else None.
 
     The checksum does not cover the offset.
     """
     left = segment.size_bytes - position
     if left < HEADER_BYTES:
         return None
-    found = read_header(segment.pread(HEADER_BYTES, position)).base_offset
-    return found if found != expected_offset and _is_batch(segment, position, found) else None
+    base_offset = read_header(segment.pread(HEADER_BYTES, position)).base_offset
+    return base_offset if base_offset != expected_offset and _is_batch(segment, position, base_offset) else None
 
 
 def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:
-    """Yield positions and headers where a batch at or behind an offset may begin. Most of these are false.
+    """Yields positions and headers where a batch at or behind an offset may begin. Most of these are false.
 
     Compares the upper half of the offset, which hardly changes in a segment, and the magic byte.
     """

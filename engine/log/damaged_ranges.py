@@ -26,14 +26,14 @@ class Damage(NamedTuple):
 
 
 def merged(damages: Iterable[Damage]) -> tuple[Damage, ...]:
-    """Merge neighbours."""
-    found: list[Damage] = []
+    """Merges neighbours."""
+    merged_damages: list[Damage] = []
     for damage in damages:
-        if found and found[-1].end_offset == damage.start_offset:
-            last = found.pop()
+        if merged_damages and merged_damages[-1].end_offset == damage.start_offset:
+            last = merged_damages.pop()
             damage = Damage(last.start_offset, damage.end_offset, last.start_position, damage.end_position)
-        found.append(damage)
-    return tuple(found)
+        merged_damages.append(damage)
+    return tuple(merged_damages)
 
 
 def check_undamaged(damages: Iterable[Damage], offset: int, path: str) -> None:
@@ -44,7 +44,7 @@ def check_undamaged(damages: Iterable[Damage], offset: int, path: str) -> None:
 
 
 def damaged(start_offset: int, end_offset: int, what: str) -> Damaged:
-    """Make the error for a range of offsets; `what` names the damage."""
+    """Makes the error for a range of offsets; `what` names the damage."""
     return Damaged(
         f"offsets {start_offset} to {end_offset - 1} {what}",
         hint=f"go on at {end_offset}, or have them restored",
@@ -62,7 +62,7 @@ def start_after(damages: Iterable[Damage], offset: int, start: int, start_offset
 
 
 def end_before(damages: Iterable[Damage], offset: int, end: int, next_offset: int) -> tuple[int, int]:
-    """Return where a read for an undamaged offset ends, as (position, next offset): before the next damage.
+    """Returns where a read for an undamaged offset ends, as (position, next offset): before the next damage.
 
     Both the bytes and the offsets bound it: damage has no bytes where the file was cut off between two batches, and no
     offsets where bytes follow the last batch.
@@ -78,7 +78,7 @@ def encode_quarantine(damages: Iterable[Damage]) -> bytes:
 
 
 def decode_quarantine(data: bytes | None, base_offset: int, end_offset: int, size_bytes: int) -> tuple[Damage, ...]:
-    """Decode a quarantine file; an unreadable one quarantines the whole segment. Empty without a file."""
+    """Decodes a quarantine file; an unreadable one quarantines the whole segment. Empty without a file."""
     if data is None:
         return ()
     rows = read_rows(_HEADER, data)

@@ -29,24 +29,24 @@ def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[
     """Assign as Kafka does: a known epoch changes nothing; a newer epoch replaces starts at or after its own."""
     if epochs and epoch <= epochs[-1].epoch:
         return epochs
-    return [*(known for known in epochs if known.start_offset < start_offset), EpochStart(epoch, start_offset)]
+    return [*(earlier for earlier in epochs if earlier.start_offset < start_offset), EpochStart(epoch, start_offset)]
 
 
 def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
-    """Return the starts once records of `epoch` begin at `start_offset`, whatever epochs were there before.
+    """Returns the starts once records of `epoch` begin at `start_offset`, whatever epochs were there before.
 
     Unlike with_epoch this may replace a newer epoch without a record here, as after a power loss.
     """
     if epochs and epochs[-1].epoch == epoch:
         return list(epochs)
-    kept = [known for known in epochs if known.epoch <= epoch and known.start_offset < start_offset]
-    if kept and kept[-1].epoch == epoch:
-        return kept  # its records continue here: the dropped epochs had none
-    return [*kept, EpochStart(epoch, start_offset)]
+    lower = [earlier for earlier in epochs if earlier.epoch <= epoch and earlier.start_offset < start_offset]
+    if lower and lower[-1].epoch == epoch:
+        return lower  # its records continue here: the dropped epochs had none
+    return [*lower, EpochStart(epoch, start_offset)]
 
 
 def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -> EpochEnd | None:
-    """Return the end offset of an epoch as Kafka's endOffsetFor does (KIP-101, KIP-279); None if unknown.
+    """Returns the end offset of an epoch as Kafka's endOffsetFor does (KIP-101, KIP-279); None if unknown.
 
     1. The newest epoch ends at the log end. 2. Any other ends where the first greater one begins; the answer names the
     greatest known epoch that is not above it. 3. Below all known epochs: the requested epoch, and the first known
@@ -62,18 +62,18 @@ def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: int) -> int:
-    """Return the epoch of the record before an offset; -1 if it is unknown."""
+    """Returns the epoch of the record before an offset; -1 if it is unknown."""
     at = bisect_right(epochs, offset - 1, key=attrgetter("start_offset"))
     return epochs[at - 1].epoch if at else -1
 
 
 def truncated_from_end(epochs: Sequence[EpochStart], log_end: int) -> list[EpochStart]:
-    """Return the starts below the log end: drops epochs without a record."""
-    return [known for known in epochs if known.start_offset < log_end]
+    """Returns the starts below the log end: drops epochs without a record."""
+    return [earlier for earlier in epochs if earlier.start_offset < log_end]
 
 
 def truncated_from_start(epochs: Sequence[EpochStart], log_start: int) -> list[EpochStart]:
-    """Return the starts of a log that begins at `log_start`: the epoch in progress there and the later ones.
+    """Returns the starts of a log that begins at `log_start`: the epoch in progress there and the later ones.
 
     Unlike Kafka's this does not change the first start. Moved to log_start, which may be within a batch, it would send
     a follower to truncate at an offset where no batch begins.

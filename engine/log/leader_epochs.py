@@ -22,14 +22,16 @@ _HEADER = "penstock leader-epochs 1"
 
 
 def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
-    """Load the file. Ignores a file in doubt: the batches, if there are any, have the epochs."""
+    """Loads the file. Ignores a file in doubt: the batches, if there are any, have the epochs."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS)))
     try:
-        found = [EpochStart(int(epoch), int(start)) for epoch, start in rows or ()]
+        starts = [EpochStart(int(epoch), int(start)) for epoch, start in rows or ()]
     except ValueError:
         return []
-    increases = all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(found))
-    return found if increases else []
+    increases = all(
+        start.epoch < other.epoch and start.start_offset < other.start_offset for start, other in pairwise(starts)
+    )
+    return starts if increases else []
 
 
 def can_only_be_0(disk: Disk, directory: str) -> bool:
@@ -39,13 +41,13 @@ def can_only_be_0(disk: Disk, directory: str) -> bool:
 
 
 def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
-    """Replace the file durably. Raises OSError."""
+    """Replaces the file durably. Raises OSError."""
     text = rows_as_text(_HEADER, [f"{epoch} {start}" for epoch, start in epochs])
     write_without_room(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
 
 
 def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> list[EpochStart]:
-    """Return the epochs of a recovered log: the file's and those `seen` in batches.
+    """Returns the epochs of a recovered log: the file's and those `seen` in batches.
 
     Starts beyond the end of the log belonged to lost batches; their epochs are kept, at the end, so that no epoch is
     used twice.
@@ -58,23 +60,27 @@ def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end
 
 
 def merged_epochs(on_file: list[EpochStart], seen: list[EpochStart], log_end: int) -> list[EpochStart]:
-    """Return the epochs of a file and of batches, limited by the end of the log."""
+    """Returns the epochs of a file and of batches, limited by the end of the log."""
     epochs = [EpochStart(epoch, min(start, log_end)) for epoch, start in on_file]
-    epochs = [one for at, one in enumerate(epochs) if all(one.start_offset < later[1] for later in epochs[at + 1 :])]
+    epochs = [
+        earlier
+        for at, earlier in enumerate(epochs)
+        if all(earlier.start_offset < later[1] for later in epochs[at + 1 :])
+    ]
     for epoch, start in seen:
         epochs = with_epoch(epochs, epoch, start)
     return epochs
 
 
 def start_epoch(log: Log, epoch: int) -> None:
-    """Start an epoch as leader: durable first, then used by the next plan. Raises OSError."""
+    """Starts an epoch as leader: durable first, then used by the next plan. Raises OSError."""
     assert epoch > log.leader_epoch
     record_epoch(log, epoch, log.log_end)
     log.leader_epoch = epoch
 
 
 def record_epoch(log: Log, epoch: int, start_offset: int) -> None:
-    """Note that records of this epoch begin here, own or fetched: durable first, then known. Raises OSError."""
+    """Notes that records of this epoch begin here, own or fetched: durable first, then known. Raises OSError."""
     epochs = assigned(log.epochs, epoch, start_offset)
     if epochs != log.epochs:
         if not is_in_batches(log.epochs, epochs):
@@ -82,6 +88,6 @@ def record_epoch(log: Log, epoch: int, start_offset: int) -> None:
         log.epochs = epochs
 
 
-def is_in_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
+def is_in_batches(batch_epochs: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
     """True if the batches suffice to know the epochs: a log's first epoch, if it is 0, has no file."""
-    return not known and [one.epoch for one in epochs] == [0]
+    return not batch_epochs and [epoch.epoch for epoch in epochs] == [0]

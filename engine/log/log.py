@@ -239,8 +239,8 @@ class Log:
         segment.created_ms = now_ms
         return [Roll(segment)]
 
-    def applied(self, steps: list[Write | Roll]) -> None:
-        """Record that a plan has been carried out completely."""
+    def apply(self, steps: list[Write | Roll]) -> None:
+        """Records that a plan has been carried out completely."""
         for step in steps:
             if isinstance(step, Roll):
                 assert step.segment.base_offset == self.log_end
@@ -253,7 +253,7 @@ class Log:
             self._recent[self.log_end] = self.end_position
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-            self.active.appended(step.headers, step.buffers, step.now_ms)
+            self.active.add_batches(step.headers, step.buffers, step.now_ms)
             if self.batch_cache is not None:
                 self.batch_cache.put(step.headers, step.buffers, is_segment_start=step.position == 0)
 
@@ -269,18 +269,18 @@ class Log:
         )
 
     def replace_with(self, other: Log) -> None:
-        """Replace this log's state by that of a changed copy."""
+        """Replaces this log's state by that of a changed copy."""
         self.segments, self.log_start, self.epochs = other.segments, other.log_start, other.epochs
-        self.shortened()
+        self.forget_recent()
 
-    def shortened(self) -> None:
-        """Forget recent writes, after a truncation or a compaction."""
+    def forget_recent(self) -> None:
+        """Forgets recent writes, after a truncation or a compaction."""
         self._recent.clear()
         if self.batch_cache is not None:
             self.batch_cache.clear()
 
     def bytes_from(self, offset: int) -> int:
-        """Estimate the local bytes at or above an offset. Reads nothing: in a segment whose index is not loaded, all
+        """Estimates the local bytes at or above an offset. Reads nothing: in a segment whose index is not loaded, all
         records count as equally large.
         """
         if offset <= self.segments[0].base_offset:
@@ -296,12 +296,12 @@ class Log:
         return self.segment_of(offset).base_offset == offset
 
     def segment_of(self, offset: int) -> Segment:
-        """Return the local segment that holds an offset, or will hold it next."""
+        """Returns the local segment that holds an offset, or will hold it next."""
         assert self.segments[0].base_offset <= offset <= self.log_end
         return self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
 
     def locate(self, offset: int, max_bytes: int, limit: int, limit_position: BytePosition) -> ReadSpan | None:
-        """Return where to read for an offset: whole batches up to about `max_bytes`, at least one; None at the limit.
+        """Returns where to read for an offset: whole batches up to about `max_bytes`, at least one; None at the limit.
 
         `limit` is the first offset that may not be read (the high watermark) and `limit_position` its place. The span
         ends at an indexed batch start, at the limit or at the end of the segment: in each case the offset that follows
@@ -344,23 +344,23 @@ class Log:
         return missing
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Replace neighbouring sealed segments by one with the same offsets."""
+        """Replaces neighbouring sealed segments by one with the same offsets."""
         at = self.segments.index(old[0])
         assert self.segments[at : at + len(old)] == list(old)
         assert new.next_offset == old[-1].next_offset
         self.segments[at : at + len(old)] = [new]
-        self.shortened()
+        self.forget_recent()
 
     def has_segments_below(self, offset: int) -> bool:
         """True if `drop_oldest` would find any."""
         return len(self.segments) > 1 and self.segments[0].next_offset <= offset
 
     def kept_from(self, below: int) -> int:
-        """Return the local log start after `drop_oldest`."""
+        """Returns the local log start after `drop_oldest`."""
         return next(s.base_offset for s in self.segments if s.next_offset > below or s is self.active)
 
     def drop_oldest(self, below: int) -> list[Segment]:
-        """Remove sealed segments that end at or below an offset from the log; the caller removes their files."""
+        """Removes sealed segments that end at or below an offset from the log; the caller removes their files."""
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
@@ -388,7 +388,7 @@ def _base_offset(segment: Segment) -> int:
 
 
 def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:
-    """Estimate the committed bytes at or after an offset, to compare with `min_bytes`. Reads nothing."""
+    """Estimates the committed bytes at or after an offset, to compare with `min_bytes`. Reads nothing."""
     if offset >= limit:
         return 0
     total = limit_position.position

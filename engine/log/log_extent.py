@@ -28,7 +28,7 @@ class LogExtent:
 
 
 def read_log_extent(disk: Disk, directory: str, checkpoint: Checkpoint) -> LogExtent:
-    """Read the epochs and the end of a log. Blocks. Raises OSError."""
+    """Reads the epochs and the end of a log. Blocks. Raises OSError."""
     segments = _segments(disk, directory)
     end, seen, ids, problem = checkpoint.log_start, list[EpochStart](), -1, ""
     for segment, following in pairwise([*segments, None]):
@@ -53,8 +53,8 @@ def read_log_extent(disk: Disk, directory: str, checkpoint: Checkpoint) -> LogEx
 
 def _segments(disk: Disk, directory: str) -> list[Segment]:
     bases = sorted(base for name in disk.listdir(directory) if (base := paths.base_offset_of(name)) is not None)
-    found = []
+    segments = []
     for base in bases:
         stat = disk.stat(f"{directory}/{paths.segment_file(base, paths.LOG)}")
-        found.append(Segment(disk, directory, base, size_bytes=0 if stat is None else stat.size_bytes))
-    return found
+        segments.append(Segment(disk, directory, base, size_bytes=0 if stat is None else stat.size_bytes))
+    return segments

@@ -109,7 +109,7 @@ def open_log(
     now_ms: int,
     on_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
-    """Open the log of a partition's directory; an empty directory is an empty log, whose file the first append makes.
+    """Opens the log of a partition's directory; an empty directory is an empty log, whose file the first append makes.
 
     All bytes below the checkpoint's recovery point were fsynced. Raises Corrupt if such bytes are bad or missing.
     Calls `on_scanned` with the number of scanned bytes, in this thread.
@@ -167,8 +167,10 @@ def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
     bases = sorted(base for name in names if (base := paths.base_offset_of(name)) is not None)
     if not bases:
         return []
-    own = filter(paths.is_partition_file, names)
-    recorded = {int(stem) for stem, suffix in map(os.path.splitext, own) if suffix in paths.DERIVED_SUFFIXES}
+    partition_files = filter(paths.is_partition_file, names)
+    recorded = {
+        int(stem) for stem, suffix in map(os.path.splitext, partition_files) if suffix in paths.DERIVED_SUFFIXES
+    }
     between = sorted(base for base in recorded - set(bases) if bases[0] < base < bases[-1])
     ends = [min(base for base in (*between[at + 1 :], *bases) if base > begin) for at, begin in enumerate(between)]
     return [base for base, end in zip(between, ends, strict=True) if end <= recovery_point]
@@ -181,24 +183,24 @@ def _without_leftovers(disk: Disk, directory: str, names: list[str], missing: li
     """
     logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
     logs |= {paths.segment_file(base, "") for base in missing}
-    kept = []
+    segments = []
     for name in names:
         path = os.path.join(directory, name)
         if paths.is_leftover(name, logs) and disk.kind(path) is FileKind.FILE:
             disk.unlink(path)
         else:
-            kept.append(name)
-    return kept
+            segments.append(name)
+    return segments
 
 
 def _list_segments(disk: Disk, directory: str, names: list[str], missing: list[int]) -> list[Segment]:
     """Includes missing segments, as damaged from their first offset to their last."""
-    found = [base for name in names if (base := paths.base_offset_of(name)) is not None]
+    base_offsets = [base for name in names if (base := paths.base_offset_of(name)) is not None]
     segments = []
-    for base_offset in sorted({*found, *missing}):
+    for base_offset in sorted({*base_offsets, *missing}):
         path = os.path.join(directory, paths.segment_file(base_offset, paths.LOG))
         stat = disk.stat(path)
-        if base_offset in found and (stat is None or stat.is_dir):  # the name exists
+        if base_offset in base_offsets and (stat is None or stat.is_dir):  # the name exists
             raise Corrupt(f"{path} is not a file that can be read", hint="restore the file; nothing was changed")
         segment = Segment(disk, directory, base_offset, size_bytes=0 if stat is None else stat.size_bytes)
         segment.last_append_ms = 0 if stat is None else stat.modified_ms
@@ -208,14 +210,14 @@ def _list_segments(disk: Disk, directory: str, names: list[str], missing: list[i
     for segment in segments[:-1]:
         if segment.base_offset in missing:
             segment.damage = (Damage(segment.base_offset, segment.next_offset, 0, 0),)
-            segment.lost()
+            segment.mark_lost()
             extra = {"segment": segment.path, "first_offset": segment.base_offset, "end_offset": segment.next_offset}
             log.error("a segment file is missing", extra=extra)
         elif os.path.basename(segment.file(paths.QUARANTINE)) in names:
             data = read_file(disk, segment.file(paths.QUARANTINE))
             segment.damage = decode_quarantine(data, segment.base_offset, segment.next_offset, segment.size_bytes)
             if segment.damage and not segment.size_bytes:
-                segment.lost()
+                segment.mark_lost()
     for segment, following in reversed(list(pairwise(segments))):
         segment.last_append_ms = segment.last_append_ms or following.last_append_ms  # a missing segment keeps its age
     return segments
@@ -249,16 +251,16 @@ def _recover(
     last_shutdown: LastShutdown,
     on_scanned: Callable[[int], None],
 ) -> tuple[list[Segment], RecoveryReport, list[EpochStart]]:
-    kept: list[Segment] = []
+    recovered: list[Segment] = []
     epochs: list[EpochStart] = []
     scanned = cut = mid_log_truncations = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
         is_known = bool(segment.damage) and last_shutdown is LastShutdown.KILLED  # every written byte is there
         if not is_last and (segment.next_offset <= recovery_point or is_known):
-            kept.append(segment)
+            recovered.append(segment)
             continue
-        expected_base = kept[-1].next_offset if kept else segment.base_offset
+        expected_base = recovered[-1].next_offset if recovered else segment.base_offset
         if segment.base_offset != expected_base:
             break
         scan = scan_segment(segment, on_scanned)
@@ -270,15 +272,15 @@ def _recover(
         for epoch, start in scan.epochs:
             epochs = with_epoch(epochs, epoch, start)
         _cut(disk, segment, scan, scan.index.position_at_or_before(recovery_point))
-        kept.append(segment)
+        recovered.append(segment)
         if not is_whole:
             break
-    dropped = segments[len(kept) :]
+    dropped = segments[len(recovered) :]
     if dropped and dropped[0].base_offset < recovery_point:
         raise Corrupt(f"{dropped[0].path}: a segment before it is missing, below the recovery point {recovery_point}")
     _remove(disk, directory, dropped)
     cut += sum(segment.size_bytes for segment in dropped)
-    return kept, RecoveryReport(scanned, cut, len(dropped), mid_log_truncations), epochs
+    return recovered, RecoveryReport(scanned, cut, len(dropped), mid_log_truncations), epochs
 
 
 def _classify_damage(
@@ -312,7 +314,7 @@ def _is_cut_off_before(position: int, offset: int) -> bool:
 
 
 def scan_segment(segment: Segment, on_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
-    """Walk a segment from its first byte as far as batches are complete, in order and have valid CRCs.
+    """Walks a segment from its first byte as far as batches are complete, in order and have valid CRCs.
 
     An all-zero header (a tail that was allocated but never written) ends the log, and so does a batch with another
     offset than the expected one.
@@ -400,12 +402,12 @@ def _open_for_append(disk: Disk, segment: Segment) -> None:
     if _unlink_derived(disk, segment):
         disk.fsync_dir(segment.directory)
     segment.close()
-    segment.opened_for_append(disk.open(segment.path, writable=True))
+    segment.use_append_handle(disk.open(segment.path, writable=True))
 
 
 def _unlink_derived(disk: Disk, segment: Segment) -> bool:
     """Returns whether there were any."""
-    found = [file for file in map(segment.file, paths.DERIVED_SUFFIXES) if disk.stat(file) is not None]
-    for file in found:
+    derived = [file for file in map(segment.file, paths.DERIVED_SUFFIXES) if disk.stat(file) is not None]
+    for file in derived:
         disk.unlink(file)
-    return bool(found)
+    return bool(derived)

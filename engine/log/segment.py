@@ -85,17 +85,17 @@ class Segment:
         return self.disk.pread(self.handle, length, position)
 
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray:
-        """Read only from memory. Raises WouldBlock, also if the file or its index is not open yet."""
+        """Reads only from memory. Raises WouldBlock, also if the file or its index is not open yet."""
         if self._handle is None or self.loaded_index is None:
             raise WouldBlock
         return self.disk.pread_nowait(self._handle, length, position)
 
     def make_at_append(self) -> None:
-        """Make the file of an empty log at the first append: many partitions of a large topic never get one."""
+        """Makes the file of an empty log at the first append: many partitions of a large topic never get one."""
         self.is_made = False
 
-    def opened_for_append(self, handle: int) -> None:
-        """Set the handle that the writer has opened or created; reads use it too."""
+    def use_append_handle(self, handle: int) -> None:
+        """Sets the handle that the writer has opened or created; reads use it too."""
         assert self._handle is None
         self._handle = handle
 
@@ -119,19 +119,19 @@ class Segment:
         return self.index.max_timestamp
 
     def bytes_below(self, offset: int) -> int:
-        """Estimate the bytes below an offset; all records count as equally large while no index is loaded."""
+        """Estimates the bytes below an offset; all records count as equally large while no index is loaded."""
         if self.loaded_index is not None:
             return self.loaded_index.position_at_or_before(offset)
         return self.size_bytes * (offset - self.base_offset) // (self.next_offset - self.base_offset)
 
     def first_timestamp(self) -> int | None:
-        """Return the time of the first batch, in ms; None while the segment is empty."""
+        """Returns the time of the first batch, in ms; None while the segment is empty."""
         if self.size_bytes < HEADER_BYTES:
             return None
         return read_header(self.pread(HEADER_BYTES, 0)).base_timestamp
 
-    def appended(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
-        """Add contiguous batches written at the end; `buffers` hold their bytes."""
+    def add_batches(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
+        """Adds contiguous batches written at the end; `buffers` hold their bytes."""
         self.last_append_ms = now_ms
         assert headers[0].base_offset == self.next_offset
         self.size_bytes = self.index.add_written(headers, buffers, self.size_bytes)
@@ -141,7 +141,7 @@ class Segment:
         self.is_being_replaced = is_being_replaced
 
     def begin_read(self) -> Callable[[], None]:
-        """Keep the handle open, if there is one, until the caller calls the returned function. Opens nothing.
+        """Keeps the handle open, if there is one, until the caller calls the returned function. Opens nothing.
 
         Any thread may call both.
         """
@@ -154,42 +154,42 @@ class Segment:
             self._readers -= 1
         self._close_if_idle()
 
-    def replaced(self, size_bytes: int) -> None:
-        """Forget the state of the earlier file after a good copy has replaced it."""
+    def mark_replaced(self, size_bytes: int) -> None:
+        """Forgets the state of the earlier file after a good copy has replaced it."""
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
-    def damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
-        """Set the damaged records, which are not served, and the file's size; batches may have moved in it."""
+    def mark_damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
+        """Sets the damaged records, which are not served, and the file's size; batches may have moved in it."""
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, damages
         self._close_if_idle()
 
-    def lost(self) -> None:
-        """Mark the file as missing or empty: no record of it can be read, through any handle."""
+    def mark_lost(self) -> None:
+        """Marks the file as missing or empty: no record of it can be read, through any handle."""
         damage = self.damage
-        self.replaced(0)
+        self.mark_replaced(0)
         self.damage, self.loaded_index = damage, SegmentIndex(self.base_offset)
         self.loaded_index.is_partial = True
 
-    def shortened(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
-        """Set the new end after a truncation; this handle appends from now on."""
+    def shorten(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
+        """Sets the new end after a truncation; this handle appends from now on."""
         self._retire_handle()
         self._handle, self.loaded_index = handle, index
         self.next_offset, self.size_bytes = next_offset, size_bytes
         self.damage = tuple(damage for damage in self.damage if damage.start_offset < next_offset)
         self._close_if_idle()
 
-    def sealed(self) -> None:
-        """End writing: all bytes are durable. Reads open the file again if they need it."""
+    def seal(self) -> None:
+        """Ends writing: all bytes are durable. Reads open the file again if they need it."""
         self._retire_handle()
         self._close_if_idle()
 
-    def deleted(self) -> None:
-        """Close the file, removed from its directory, once the last reader is done."""
+    def mark_deleted(self) -> None:
+        """Closes the file, removed from its directory, once the last reader is done."""
         self._is_deleted = True
         self._close_if_idle()
 
@@ -216,7 +216,7 @@ class Segment:
 
 
 def save_index(disk: Disk, segment: Segment) -> None:
-    """Write both index files of a segment that will not grow any more, or not before a restart.
+    """Writes both index files of a segment that will not grow any more, or not before a restart.
 
     Durable before the rename, so that a crash cannot leave zeros that look like entries.
     """
@@ -229,7 +229,7 @@ def save_index(disk: Disk, segment: Segment) -> None:
 
 
 def load_segment_index(segment: Segment) -> SegmentIndex:
-    """Return the saved indexes, or new ones from the batch headers if the saved are absent or in doubt.
+    """Returns the saved indexes, or new ones from the batch headers if the saved are absent or in doubt.
 
     Raises Corrupt if the segment does not end where the next one begins: reads must not cross a hole. Skips the check
     of the end for a segment with known damage: reads skip the damage.
@@ -254,7 +254,14 @@ def _holds(index: SegmentIndex, segment: Segment) -> bool:
     """
     for position in index.positions:
         offset = index.offset_at(position)
-        damage = next((one for one in segment.damage if one.start_offset <= offset < one.end_offset), None)
+        damage = next(
+            (
+                damaged_range
+                for damaged_range in segment.damage
+                if damaged_range.start_offset <= offset < damaged_range.end_offset
+            ),
+            None,
+        )
         if damage is not None:
             is_inside = damage.start_position <= position < damage.end_position
             if not is_inside and not (damage.end_position <= position and damage.end_offset == segment.next_offset):
@@ -267,7 +274,7 @@ def _holds(index: SegmentIndex, segment: Segment) -> bool:
 
 
 def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) -> SegmentIndex | None:
-    """Return the saved indexes of a segment file; None if they are absent or in doubt.
+    """Returns the saved indexes of a segment file; None if they are absent or in doubt.
 
     They are valid for the file's size at sealing. A checksum file has that size, and takes precedence: the file may
     have been cut off since.
@@ -283,7 +290,7 @@ def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) ->
 
 
 def index_from_headers(segment: Segment) -> SegmentIndex:
-    """Walk the headers of a whole segment, around known damage. Raises Corrupt where they do not join.
+    """Walks the headers of a whole segment, around known damage. Raises Corrupt where they do not join.
 
     Damaged records count as no later than the batch behind them: a search for an earlier time must begin before them.
     """
@@ -298,7 +305,7 @@ def index_from_headers(segment: Segment) -> SegmentIndex:
 
 
 def valid_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
-    """Yield every batch's position and header except known damage. Raises Corrupt where they do not join."""
+    """Yields every batch's position and header except known damage. Raises Corrupt where they do not join."""
     position, offset = 0, segment.base_offset
     for damage in segment.damage:
         yield from headers(segment, position, offset, damage.start_position)
@@ -308,7 +315,7 @@ def valid_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
 
 
 def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple[int, Header]]:
-    """Yield the batches from the last one in the index on, to learn where a segment ends."""
+    """Yields the batches from the last one in the index on, to learn where a segment ends."""
     position = index.boundary_at_or_before(segment.size_bytes)
     return headers(segment, position, index.offset_at(position) if index.positions else segment.base_offset)
 
@@ -316,7 +323,7 @@ def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple
 def headers(
     segment: Segment, position: int, expected_offset: int, end: int | None = None
 ) -> Iterator[tuple[int, Header]]:
-    """Yield every batch's position and header, from a batch start to `end`, or else to the end of the file.
+    """Yields every batch's position and header, from a batch start to `end`, or else to the end of the file.
 
     Raises Corrupt for bytes that are not a header.
     """

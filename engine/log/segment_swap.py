@@ -37,12 +37,12 @@ class Swap(NamedTuple):
 
 
 def new_file_path(directory: str, base_offset: int, suffix: str = paths.COMPACTED) -> str:
-    """Return the path of the new file before the swap."""
+    """Returns the path of the new file before the swap."""
     return f"{directory}/{paths.segment_file(base_offset, suffix)}{paths.TEMPORARY}"
 
 
 def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
-    """Record the swap durably; the new file is durable. Raises OSError: nothing is replaced."""
+    """Records the swap durably; the new file is durable. Raises OSError: nothing is replaced."""
     path = _new_file(directory, swap)
     disk.set_modified(path, swap.modified_ms)
     disk.fsync_dir(directory)
@@ -53,7 +53,7 @@ def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
 
 
 def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
-    """Give the new file its name. Raises OSError: the old file has the name."""
+    """Gives the new file its name. Raises OSError: the old file has the name."""
     target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
     new = _new_file(directory, swap)
     for suffix in paths.DERIVED_SUFFIXES:
@@ -63,21 +63,21 @@ def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
 
 
 def cancel_swap(disk: Disk, directory: str, swap: Swap) -> None:
-    """Give up a swap whose new file is not in place. Raises OSError: the next start may complete it."""
+    """Gives up a swap whose new file is not in place. Raises OSError: the next start may complete it."""
     path = _swap_path(directory, swap.base_offset)
-    for one in (path, f"{path}{paths.TEMPORARY}", _new_file(directory, swap)):
-        _remove(disk, one)
+    for leftover in (path, f"{path}{paths.TEMPORARY}", _new_file(directory, swap)):
+        _remove(disk, leftover)
     disk.fsync_dir(directory)
 
 
 def finish_swap(disk: Disk, directory: str, swap: Swap) -> None:
-    """Complete a recorded swap, from any point at which it may have stopped. Raises OSError."""
+    """Completes a recorded swap, from any point at which it may have stopped. Raises OSError."""
     put_in_place(disk, directory, swap)
     remove_replaced(disk, directory, swap)
 
 
 def remove_replaced(disk: Disk, directory: str, swap: Swap) -> None:
-    """Remove the other segments of a swap whose new file is in place, and then the swap file. Raises OSError."""
+    """Removes the other segments of a swap whose new file is in place, and then the swap file. Raises OSError."""
     for base_offset in swap.also_replaced:
         for suffix in paths.SEGMENT_SUFFIXES:
             _remove(disk, f"{directory}/{paths.segment_file(base_offset, suffix)}")
@@ -101,14 +101,14 @@ def settle_swaps(disk: Disk, directory: str) -> None:
 
 
 def remove_new_files(disk: Disk, directory: str) -> None:
-    """Remove the new files of rounds that did not end, while no round is in progress. Raises OSError."""
+    """Removes the new files of rounds that did not end, while no round is in progress. Raises OSError."""
     for name in disk.listdir(directory):
         if paths.is_compacted_file(name):
             disk.unlink(os.path.join(directory, name))
 
 
 def finish_swaps(disk: Disk, directory: str) -> None:
-    """Complete the swaps that a stop has interrupted, at a start. Raises OSError.
+    """Completes the swaps that a stop has interrupted, at a start. Raises OSError.
 
     A swap whose new file is neither beside the segment nor in its place is dropped: the old files are there. A swap
     file that cannot be read stays.
@@ -130,7 +130,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
 
 
 def load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
-    """Return the recorded swap of a segment; None if its file is absent or in doubt. Raises OSError."""
+    """Returns the recorded swap of a segment; None if its file is absent or in doubt. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, _swap_path(directory, base_offset)))
     try:
         ((size_bytes, seen, modified_ms, *kind), *others) = rows or []
@@ -164,8 +164,8 @@ def _new_file(directory: str, swap: Swap) -> str:
 
 def _suffix_of(kind: str) -> str:
     """Raises ValueError."""
-    for suffix, known in _KINDS.items():
-        if known == kind:
+    for suffix, kind_known in _KINDS.items():
+        if kind_known == kind:
             return suffix
     raise ValueError(f"{kind!r} is not a kind of swap")
 

@@ -19,7 +19,7 @@ from engine.log.segment import Segment, valid_headers
 
 
 def batch_start(log: Log, offset: int) -> int:
-    """Return the end after a truncation at `offset`: batches stay whole. Changes nothing."""
+    """Returns the end after a truncation at `offset`: batches stay whole. Changes nothing."""
     if offset >= log.log_end:
         return log.log_end
     segment = log.segment_of(offset)
@@ -31,7 +31,7 @@ def batch_start(log: Log, offset: int) -> int:
 
 
 def truncate_to(log: Log, offset: int) -> None:
-    """End the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
+    """Ends the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
 
     `offset` must not be below the first local one: such a log is reset (reset_to). Raises OSError.
     """
@@ -40,7 +40,7 @@ def truncate_to(log: Log, offset: int) -> None:
         segment = log.segment_of(offset)
         _drop_after(log, segment)
         _cut(segment, offset)
-        log.shortened()
+        log.forget_recent()
     _note_end(log)
 
 
@@ -52,21 +52,21 @@ def reset_to(log: Log, offset: int, log_start: int) -> None:
     """
     first = Segment(log.disk, log.directory, offset)
     _drop_after(log, None)
-    first.opened_for_append(log.disk.open(first.path, create=True, writable=True))
+    first.use_append_handle(log.disk.open(first.path, create=True, writable=True))
     log.disk.fsync_dir(log.directory)
     log.segments, log.log_start, log.epochs = [first], log_start, []
-    log.shortened()
+    log.forget_recent()
     save_epochs(log.disk, log.directory, [])
 
 
 def _drop_after(log: Log, last: Segment | None) -> None:
-    """Remove the segments behind `last`, or all of them if it is None."""
+    """Removes the segments behind `last`, or all of them if it is None."""
     while log.segments and log.segments[-1] is not last:
         segment = log.segments.pop()
         for suffix in (paths.LOG, *paths.DERIVED_SUFFIXES):
             if log.disk.stat(segment.file(suffix)) is not None:
                 log.disk.unlink(segment.file(suffix))
-        segment.deleted()
+        segment.mark_deleted()
     log.disk.fsync_dir(log.directory)
 
 
@@ -80,7 +80,7 @@ def _cut(segment: Segment, offset: int) -> None:
     disk.truncate(handle, size_bytes)
     disk.fdatasync(handle)
     disk.fsync_dir(segment.directory)
-    segment.shortened(handle, end, size_bytes, index)
+    segment.shorten(handle, end, size_bytes, index)
 
 
 def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:

@@ -46,19 +46,19 @@ class AcceptedCounts:
             self._share_entries()
 
     def cut(self, log_end: int) -> None:
-        """Drop batches above the end of a truncated log."""
+        """Drops batches above the end of a truncated log."""
         self.settle(0)
         while self._pending and self._pending[-1][0] > log_end:
             self._pending.pop()
 
     def take(self, high_watermark: int) -> dict[int, int]:
-        """Return the counts by period since the last call."""
+        """Returns the counts by period since the last call."""
         self.settle(high_watermark)
         taken, self._counts = self._counts, {}
         return taken
 
     def _share_entries(self) -> None:
-        """Make one entry of neighbours of a period."""
+        """Makes one entry of neighbours of a period."""
         pending, shared = self._pending, deque[tuple[int, int, int]]()
         for end, period, records in pending:
             before = shared.pop()[2] if shared and shared[-1][1] == period else 0

@@ -65,7 +65,7 @@ class CommitQueue:
         return partition in self._by_topic.get(partition.topic, ())
 
     def add(self, partition: Partition, *, sync: bool) -> None:
-        """Add a partition once: it keeps its place, and a requested sync."""
+        """Adds a partition once: it keeps its place, and a requested sync."""
         of_topic = self._by_topic.get(partition.topic)
         if of_topic is None:
             of_topic = self._by_topic[partition.topic] = {}
@@ -81,7 +81,7 @@ class CommitQueue:
                 del self._by_topic[partition.topic]
 
     def take(self, count: int) -> list[tuple[Partition, bool]]:
-        """Remove up to `count` partitions, one of each topic in turn. The next call begins where this one ended."""
+        """Removes up to `count` partitions, one of each topic in turn. The next call begins where this one ended."""
         if self._count <= count:
             taken = [item for of_topic in self._by_topic.values() for item in of_topic.items()]
             self._by_topic, self._count = {}, 0
@@ -110,7 +110,7 @@ class GroupTimes:
     def histograms(self) -> tuple[Histogram, ...]:
         return self.queue, self.append, self.flush
 
-    def done(self, group: Group) -> None:
+    def observe(self, group: Group) -> None:
         self.append.observe(group.write_s)
         files = sum(len(work.sync) for work in group.work)
         if files:
@@ -158,7 +158,7 @@ class Committer:
     def append_all(
         self, partition: Partition, batches: Iterable[QueuedBatch], *, wants_sync: bool
     ) -> list[asyncio.Future[Any]]:
-        """Queue batches side by side. The futures end together, with Appended or AppendedApart. Raises as `append`."""
+        """Queues batches side by side. The futures end together, with Appended or AppendedApart. Raises as `append`."""
         if partition.offline is not None:
             raise partition.offline
         if self.check_room is not None:
@@ -178,7 +178,7 @@ class Committer:
     def append_as_follower(
         self, partition: Partition, data: Buffer, *, wants_sync: bool, starts_segment: bool = False
     ) -> asyncio.Future[int]:
-        """Queue whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
+        """Queues whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
 
         `starts_segment`: the leader has a segment begin with the first one, so this log starts a segment there too.
         Skips batches below log_end. One across it belongs to a log that is reset to that offset (Shard.reset_log).
@@ -193,15 +193,15 @@ class Committer:
         done: asyncio.Future[int] = self._loop.create_future()
         partition.copies.add(FollowerAppend(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
-        done.add_done_callback(partial(self._copied, len(data)))
+        done.add_done_callback(partial(self._on_copied, len(data)))
         self.include(partition)
         return asyncio.shield(done)  # its buffers are in use until it is written
 
-    def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
+    def _on_copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
         self.queued_bytes -= size_bytes
 
     def roll(self, partition: Partition) -> asyncio.Future[int]:
-        """Seal the active segment; done with sealed_end once durable. Raises the error of an offline partition."""
+        """Seals the active segment; done with sealed_end once durable. Raises the error of an offline partition."""
         if partition.offline is not None:
             raise partition.offline
         future = partition.request_roll()
@@ -209,26 +209,26 @@ class Committer:
         return future
 
     def include(self, partition: Partition, *, sync: bool = False) -> None:
-        """Include a partition in the next group."""
+        """Includes a partition in the next group."""
         self._due.add(partition, sync=sync)
         self._schedule()
 
     def use_settings(self, partition: Partition, settings: TopicSettings) -> None:
-        """Use settings from now on. Cancels a timer for another `flush_ms`."""
+        """Uses settings from now on. Cancels a timer for another `flush_ms`."""
         partition.settings = settings
         if (timer := self._armed.pop(partition, None)) is not None:
             timer.cancel()
             self.include(partition)
 
     def fail_queued(self, partition: Partition, error: EngineError) -> None:
-        """Fail the appends that no group has taken yet."""
+        """Fails the appends that no group has taken yet."""
         partition.fail_appends(partition.queue, error)
         self.queued_bytes -= partition.discard_queue()
         partition.copies.fail(error)
 
     @asynccontextmanager
-    async def paused(self, partition: Partition) -> AsyncIterator[None]:
-        """Keep a partition out of all groups; its queue stays until afterwards."""
+    async def pause(self, partition: Partition) -> AsyncIterator[None]:
+        """Keeps a partition out of all groups; its queue stays until afterwards."""
         while partition in self._held:
             await self._change()
         self._held[partition] = None
@@ -240,31 +240,35 @@ class Committer:
             sync = self._held.pop(partition)
             if sync is not None or partition.has_work:
                 self.include(partition, sync=bool(sync))
-            self._finished()
+            self._start_due()
 
-    async def drained(self) -> None:
-        """Wait until the queue is empty and no group is in progress."""
+    async def wait_drained(self) -> None:
+        """Waits until the queue is empty and no group is in progress."""
         while self._due or self._in_progress or self._held:
             self._idle.clear()
             await self._idle.wait()
 
     async def sync_all(self, partitions: Callable[[], Iterable[Partition]]) -> None:
-        """Wait until all bytes are durable or their partition is offline, and the queue is empty."""
-        while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
+        """Waits until all bytes are durable or their partition is offline, and the queue is empty."""
+        while unsynced := [
+            partition
+            for partition in partitions()
+            if partition.unsynced_since is not None and partition.offline is None
+        ]:
             for partition in unsynced:
                 self.include(partition, sync=True)
-            await self.drained()
-            if any(one.is_sync_put_off for one in unsynced):
+            await self.wait_drained()
+            if any(partition.is_sync_put_off for partition in unsynced):
                 await asyncio.sleep(PUT_OFF_S)
-        await self.drained()
+        await self.wait_drained()
 
     def drop(self, partition: Partition) -> None:
-        """Drop a deleted partition: no group takes it again."""
+        """Drops a deleted partition: no group takes it again."""
         self._due.discard(partition)
         self.queued_bytes -= partition.discard_queue()
 
     def _schedule(self) -> None:
-        """Start at the end of this iteration of the loop, so that all requests that arrived together share a group."""
+        """Starts at the end of this iteration of the loop, so that all requests that arrived together share a group."""
         if not self._is_scheduled and not self._in_progress:
             self._is_scheduled = True
             self._loop.call_soon(self._start_group)
@@ -297,49 +301,49 @@ class Committer:
             if partition.has_work:
                 self._due.add(partition, sync=False)
         if not self._in_progress:
-            self._finished()
+            self._start_due()
             return
         self.groups += 1
         is_early = any(share.work.sync and share.work.wants_early_ack for share in self._in_progress)
-        on_written = self._in_loop(self._written) if is_early else None
+        on_written = self._in_loop(self._on_written) if is_early else None
         group = Group([share.work for share in self._in_progress], on_written, self._clock.monotonic)
         if self._writer.write_now(group):
-            self._done(group)
+            self._on_done(group)
             return
-        self._writer.submit(group, self._in_loop(self._done))
+        self._writer.submit(group, self._in_loop(self._on_done))
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
         """The writer calls from its own thread."""
         return lambda group: self._loop.call_soon_threadsafe(callback, group)
 
-    def _written(self, _: Group) -> None:
+    def _on_written(self, _: Group) -> None:
         now = self._clock.monotonic()
         for share in self._in_progress:
             if not share.is_applied:
                 share.is_applied = True
                 self.queued_bytes -= sum([len(append.batch) for append in share.taken])
                 try:
-                    if sealed := share.partition.written(share.work, share.taken, now):
+                    if sealed := share.partition.apply_writes(share.work, share.taken, now):
                         self._on_sealed(share.partition, sealed)
                 except Exception as error:
                     _fail_partition(share.partition, share.taken, error)
 
-    def _done(self, group: Group) -> None:
-        self._written(group)
-        self.times.done(group)
+    def _on_done(self, group: Group) -> None:
+        self._on_written(group)
+        self.times.observe(group)
         under_way, self._in_progress = self._in_progress, []
         for share in under_way:
             try:
-                share.partition.synced(share.work)
+                share.partition.apply_syncs(share.work)
                 self._arm_flush(share.partition)
             except Exception as error:
                 _fail_partition(share.partition, share.taken, error)
-        self._finished()
+        self._start_due()
 
-    def _finished(self) -> None:
+    def _start_due(self) -> None:
         """Start due work; wake waits for the end of a group or of a hold."""
         awaiting, self._awaiting = self._awaiting, []
-        for future in (one for one in awaiting if not one.done()):
+        for future in (waiting for waiting in awaiting if not waiting.done()):
             future.set_result(None)
         if self._due:
             self._schedule()
@@ -347,13 +351,13 @@ class Committer:
             self._idle.set()
 
     async def _change(self) -> None:
-        """Wait until a group has ended or a hold is released."""
+        """Waits until a group has ended or a hold is released."""
         future = self._loop.create_future()
         self._awaiting.append(future)
         await future
 
     def _arm_flush(self, partition: Partition) -> None:
-        """Set a timer to sync bytes that no request waits for. It may fire a little early: then another one is set."""
+        """Sets a timer to sync bytes that no request waits for. It may fire a little early: then another one is set."""
         if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
             if partition.is_sync_put_off:
                 if partition not in self._put_off:

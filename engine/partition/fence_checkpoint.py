@@ -19,7 +19,7 @@ from engine.runtime.disk import Disk
 
 
 async def mark_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
-    """Note durably that a log may have a token, before one is set. Raises StorageFull, StorageFailed."""
+    """Notes durably that a log may have a token, before one is set. Raises StorageFull, StorageFailed."""
     fencing = partition.validator.fencing
     if fencing.is_noted:
         return
@@ -31,7 +31,7 @@ async def mark_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
 
 
 async def save_fence_below(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
-    """Record the token before the durable segments that end at or below an offset are deleted. Raises OSError."""
+    """Records the token before the durable segments that end at or below an offset are deleted. Raises OSError."""
     fencing = partition.validator.fencing
     fence = fencing.present
     if fencing.kept_offset < fence.offset < below:

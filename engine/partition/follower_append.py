@@ -96,9 +96,9 @@ class FollowerAppendQueue:
         self.under_way = taken
         return taken
 
-    def written(self, log: Log) -> PlannedAppends:
-        """Apply a group that is in the page cache and in the log."""
-        taken = self._ended()
+    def apply_written(self, log: Log) -> PlannedAppends:
+        """Applies a group that is in the page cache and in the log."""
+        taken = self._take()
         for step in taken.steps:
             if isinstance(step, Write):
                 self.batches += len(step.headers)
@@ -110,33 +110,33 @@ class FollowerAppendQueue:
                 copies.done.set_result(log.log_end)
         return taken
 
-    def failed(self, error: EngineError) -> PlannedAppends:
-        """Drop a group that failed."""
-        taken = self._ended()
+    def drop_failed(self, error: EngineError) -> PlannedAppends:
+        """Drops a group that failed."""
+        taken = self._take()
         _fail(taken.finished, error)
         self.fail(error)
         return taken
 
-    def synced(self, log_end: int) -> None:
-        """Complete the appends that wait for the sync: all bytes are durable."""
+    def complete_synced(self, log_end: int) -> None:
+        """Completes the appends that wait for the sync: all bytes are durable."""
         syncing, self.syncing = self.syncing, []
         for copies in syncing:
             if not copies.done.done():
                 copies.done.set_result(log_end)
 
     def fail(self, error: EngineError) -> None:
-        """Fail the queue and the waits for a sync."""
+        """Fails the queue and the waits for a sync."""
         queue, self.queue = self.queue, deque()
         syncing, self.syncing = self.syncing, []
         _fail([*queue, *syncing], error)
 
     def end(self, error: EngineError) -> None:
-        """Fail everything: the partition is offline."""
+        """Fails everything: the partition is offline."""
         if self.under_way is not None:
             _fail(self.under_way.finished, error)
         self.fail(error)
 
-    def _ended(self) -> PlannedAppends:
+    def _take(self) -> PlannedAppends:
         taken, self.under_way = self.under_way, None
         assert taken is not None
         return taken
@@ -165,16 +165,18 @@ class FollowerAppendQueue:
         """Returns as much of an append as fits into the group, and how many more batches fit after it."""
         begin = copies.position
         headers, end = checked_headers(copies.data, begin, left)
-        known = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
-        start = begin + sum(header.size_bytes for header in headers[:known])
-        run = Run(copies.data, copies.starts_segment and not begin, start, headers[known:] if known else headers)
+        stored_count = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
+        start = begin + sum(header.size_bytes for header in headers[:stored_count])
+        run = Run(
+            copies.data, copies.starts_segment and not begin, start, headers[stored_count:] if stored_count else headers
+        )
         epochs = log.epochs if taken.epochs is None else taken.epochs
         epoch = epochs[-1].epoch if epochs else None
         position, counted = start, 0
         for at, header in enumerate(run.headers):
             is_new_epoch = header.leader_epoch != epoch
             if is_new_epoch or header.producer_id != NO_PRODUCER or header.is_control:
-                position, counted = position + sum(one.size_bytes for one in run.headers[counted:at]), at
+                position, counted = position + sum(header.size_bytes for header in run.headers[counted:at]), at
                 if is_new_epoch and (has_more or at):
                     copies.position = position
                     del run.headers[at:]

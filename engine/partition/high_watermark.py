@@ -49,12 +49,12 @@ WakeupsOf = Callable[[asyncio.AbstractEventLoop], Wakeups]
 
 
 def polls_of(loop: asyncio.AbstractEventLoop) -> Wakeups:
-    """Return the queue of wake-ups for long polls."""
+    """Returns the queue of wake-ups for long polls."""
     return loop_waits(loop).polls
 
 
 def acks_of(loop: asyncio.AbstractEventLoop) -> Wakeups:
-    """Return the queue of wake-ups for acknowledgements."""
+    """Returns the queue of wake-ups for acknowledgements."""
     return loop_waits(loop).acks
 
 
@@ -81,7 +81,7 @@ class PositionWaiters:
         return self.count
 
     def wait_for(self, end: int) -> asyncio.Future[int]:
-        """Return a future that is done, with the position, once everything below `end` has been passed, or fails."""
+        """Returns a future that is done, with the position, once everything below `end` has been passed, or fails."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if end <= self.position:
             future.set_result(self.position)
@@ -93,7 +93,7 @@ class PositionWaiters:
         return future
 
     def add(self, end: int, wait: Wait) -> None:
-        """Add a wait for an end that is not reached; a future or another Waiter. The list has not failed."""
+        """Adds a wait for an end that is not reached; a future or another Waiter. The list has not failed."""
         waiting = self._by_end.get(end)
         if waiting is None:
             waiting = self._by_end[end] = {}
@@ -106,7 +106,7 @@ class PositionWaiters:
             self._waited_for()
 
     def give_up(self, end: int, wait: Wait) -> None:
-        """Drop a wait. No-op after its wake-up."""
+        """Drops a wait. No-op after its wake-up."""
         waiting = self._by_end.get(end)
         if waiting is None or wait not in waiting:
             return
@@ -118,7 +118,7 @@ class PositionWaiters:
                 self._drop_empty()
 
     async def wait_until(self, deadline: float, end: int) -> int:
-        """Wait as `wait_for` does, until a time of the loop's clock. Raises TimeoutError."""
+        """Waits as `wait_for` does, until a time of the loop's clock. Raises TimeoutError."""
         future = self.wait_for(end)
         if future.done():
             return future.result()
@@ -143,12 +143,12 @@ class PositionWaiters:
             self._wake(reached, _reaching(position))
 
     def fail(self, error: Exception) -> None:
-        """Fail every wait, later ones too: the position will not be reached."""
+        """Fails every wait, later ones too: the position will not be reached."""
         self.failure = error
         self.fail_present(error)
 
     def fail_present(self, error: Exception) -> None:
-        """Fail every present wait."""
+        """Fails every present wait."""
         self._wake(self._take_all(), _failing(error))
 
     def retreat(self, position: int) -> None:
@@ -156,7 +156,7 @@ class PositionWaiters:
         self.position = position
 
     def wake_all(self) -> None:
-        """End every wait at the present position: the waiter reads what there is."""
+        """Ends every wait at the present position: the waiter reads what there is."""
         self._wake(self._take_all(), _reaching(self.position))
 
     def _take_all(self) -> list[Wait]:
@@ -212,7 +212,7 @@ class BatchBoundaries:
         return len(self._groups)
 
     def add(self, end: int, byte_position: BytePosition, steps: Sequence[Write | Roll]) -> None:
-        """Add the end of a written group."""
+        """Adds the end of a written group."""
         batches = max(1, sum(len(step.headers) for step in steps if isinstance(step, Write)))
         self._groups.append(_Group(end, byte_position, steps, batches))
         self._batches += batches
@@ -229,7 +229,7 @@ class BatchBoundaries:
         return _position_within(groups[0].steps, position) if groups else None
 
     def cut(self, log_end: int) -> None:
-        """Drop boundaries behind the new end of the log."""
+        """Drops boundaries behind the new end of the log."""
         while self._groups and self._groups[-1].end > log_end:
             self._batches -= self._groups.pop().batches
 
@@ -281,7 +281,7 @@ class HighWatermark:
         return len(self.polls) + len(self.acks)
 
     def advance(self, position: int) -> None:
-        """Advance to a position between two batches, or the last one before it.
+        """Advances to a position between two batches, or the last one before it.
 
         All byte positions written since the start are known. Older ones may need a disk read; the watermark follows
         afterwards.
@@ -294,8 +294,8 @@ class HighWatermark:
             byte_position = self._log.end_position
         if byte_position is not None:
             self.advance_to(position, byte_position)
-        elif (found := self._found_in_memory(position)) is not None:
-            self.advance_to(*found)
+        elif (boundary := self._found_in_memory(position)) is not None:
+            self.advance_to(*boundary)
         elif self.sought is None:
             self.sought = position
             self._byte_position_unknown()
@@ -308,8 +308,8 @@ class HighWatermark:
             self.polls.advance(position)
             self.acks.advance(position)
 
-    def segments_replaced(self, first: int, end: int, end_position: BytePosition) -> None:
-        """Follow a compaction of the committed segments from a base offset to an end: bytes moved, offsets did not."""
+    def follow_compaction(self, first: int, end: int, end_position: BytePosition) -> None:
+        """Follows a compaction of the committed segments from a base offset to an end: bytes moved, offsets did not."""
         if first <= self.byte_position.base_offset < end:
             assert self.position == end
             self.byte_position = end_position

@@ -116,7 +116,7 @@ class Partition:
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group in progress
-        self.watermark = HighWatermark(log, self._waited_for, partial(events.byte_position_unknown, self))
+        self.watermark = HighWatermark(log, self._request_sync, partial(events.byte_position_unknown, self))
         self._events = events
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
@@ -152,7 +152,7 @@ class Partition:
         )
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
+        """Raises OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
         if self.log.log_start <= offset <= self.watermark.position:
             return
         log_start, high_watermark = self.log.log_start, self.high_watermark
@@ -162,27 +162,27 @@ class Partition:
         text = f"{self.name}: offset {offset} is above high_watermark {high_watermark}"
         raise OffsetAboveHighWatermark(text, log_start=log_start, high_watermark=high_watermark)
 
-    def _waited_for(self) -> None:
+    def _request_sync(self) -> None:
         """Ask for a sync if a long poll or an acknowledgement waits for it: bytes are written and not fsynced."""
         if self.unsynced_since is not None and self.settings.durability == "group":
             self._events.sync_awaited(self)
 
     def wake_all(self) -> None:
-        """End all long polls now, as at a drain or a change of role: they answer with the available records."""
+        """Ends all long polls now, as at a drain or a change of role: they answer with the available records."""
         self.watermark.polls.wake_all()
 
     def begin_standalone(self) -> None:
-        """Begin as the only replica: the whole log is committed."""
+        """Begins as the only replica: the whole log is committed."""
         self.is_replicated = False
-        self._moved()
+        self._publish_ends()
 
-    def begin_replicated(self, committed_end: int, place: BytePosition) -> None:
-        """Begin as one of several replicas: records above `committed_end` may not be committed yet."""
+    def begin_replicated(self, committed_end: int, byte_position: BytePosition) -> None:
+        """Begins as one of several replicas: records above `committed_end` may not be committed yet."""
         self.is_replicated = True
-        self.watermark.set_back(committed_end, place)
+        self.watermark.set_back(committed_end, byte_position)
 
     def request_roll(self) -> asyncio.Future[int]:
-        """Seal the active segment before the next append; done with sealed_end."""
+        """Seals the active segment before the next append; done with sealed_end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._roll_waiters.append(future)
         return future
@@ -200,7 +200,7 @@ class Partition:
     def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
         is_fenced = bool(self.validator.fencing.present.token)  # the first bit of a producer id is its sign
-        return is_fenced or any(one.is_conditional or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
+        return is_fenced or any(append.is_conditional or append.batch[PRODUCER_ID_AT] < 0x80 for append in self.queue)
 
     # The committer calls the following, in this order for each group.
 
@@ -231,15 +231,15 @@ class Partition:
             work.sync_directory = self._directory_unsynced or _rolls(steps)
         return work, taken
 
-    def written(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
-        """Apply the group's writes, which are in the page cache or failed. Returns the segments that this sealed."""
+    def apply_writes(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
+        """Applies the group's writes, which are in the page cache or failed. Returns the segments that this sealed."""
         if work.write_error is not None:
-            self._failed_write(work, work.write_error, taken)
+            self._fail_write(work, work.write_error, taken)
             return []
         steps = work.steps
         rolled = [step.segment for step in steps if isinstance(step, Roll)]
         sealed = [self.log.active, *rolled[:-1]] if rolled else []
-        self.log.applied(steps)
+        self.log.apply(steps)
         for step in steps:
             if step.segment not in self._unsynced:
                 self._unsynced.append(step.segment)
@@ -251,16 +251,16 @@ class Partition:
             self.watermark.boundaries.add(self.log_end, self.log.end_position, steps)
         rolled_at = [segment.base_offset for segment in rolled]
         if self.copies.under_way is not None:
-            self._copied(work, self.copies.under_way, rolled_at)
+            self._apply_copied(work, self.copies.under_way, rolled_at)
         else:
-            self._appended(_writes(steps), taken, rolled_at)
+            self._apply_appended(_writes(steps), taken, rolled_at)
         self.last_write.put(steps, has_polls=self.watermark.polls.count > 0)  # `boundaries` keeps the rest
         if self.is_replicated or self.settings.durability != "group":  # else nothing is committed before its sync
-            self._moved()
+            self._publish_ends()
         return sealed
 
-    def synced(self, work: PartitionWork) -> None:
-        """Apply the group's syncs, which are done or failed."""
+    def apply_syncs(self, work: PartitionWork) -> None:
+        """Applies the group's syncs, which are done or failed."""
         if self.offline is not None:
             return
         if work.sync_error is not None:
@@ -273,15 +273,15 @@ class Partition:
         if work.write_error is None and work.sync:
             for segment in self._sealed:
                 if segment is not self.log.active:  # a truncation may have made it active again
-                    segment.sealed()
+                    segment.seal()
             self._sealed = []
             self.durable_end = self.log_end
             self._unsynced = []
             self._directory_unsynced = False
             self.unsynced_since = None
-            self._moved()
+            self._publish_ends()
         if self.copies.syncing and self.durable_end == self.log_end:
-            self.copies.synced(self.log_end)
+            self.copies.complete_synced(self.log_end)
         self._resolve_rolls()
 
     def go_offline(self, error: EngineError) -> None:
@@ -297,14 +297,14 @@ class Partition:
         if error.code == StorageFailed.code and not isinstance(error, Unreachable):  # reported for its directory
             log.error("partition is offline", extra={"partition": self.name, "reason": str(error)})
         self.fail_appends(self.queue, error)
-        self._rolling = _failed(self._rolling, error)
-        self._roll_waiters = _failed(self._roll_waiters, error)
+        self._rolling = _fail_waits(self._rolling, error)
+        self._roll_waiters = _fail_waits(self._roll_waiters, error)
         self.copies.end(error)
         self.watermark.fail(error)
         self._events.went_offline(self)
 
     def cut(self, old_end: int) -> None:
-        """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
+        """Applies a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.invalidate()
         self.accepted.cut(self.log_end)
@@ -321,7 +321,7 @@ class Partition:
             self.watermark.cut()
 
     def discard_queue(self) -> int:
-        """Drop the queue, whose appends have failed; returns its bytes."""
+        """Drops the queue, whose appends have failed; returns its bytes."""
         discarded, self.queue = self.queue, []
         return self.validator.drop(discarded)
 
@@ -330,14 +330,14 @@ class Partition:
             if not append.written.done():
                 append.written.set_exception(error)
 
-    def _moved(self) -> None:
+    def _publish_ends(self) -> None:
         """Commit everything as the only replica, or report the new ends to replication."""
         if self.is_replicated:
             self._events.positions_moved(self)
         else:
             self.watermark.advance_to(self.log_end, self.log.end_position)
 
-    def _appended(self, writes: list[Write], taken: list[Append], rolled_at: list[int]) -> None:
+    def _apply_appended(self, writes: list[Write], taken: list[Append], rolled_at: list[int]) -> None:
         headers = [header for write in writes for header in write.headers]
         self.bytes_in += sum([len(buffer) for write in writes for buffer in write.buffers])
         self.batches_in += len(headers)
@@ -345,7 +345,7 @@ class Partition:
         if len(self.accepted.written) >= WRITTEN_MAX:
             self.accepted.settle(self.watermark.position)
         if (is_judged := self.validator.is_judged) or rolled_at:
-            self.validator.written(self.settings, rolled_at)
+            self.validator.commit_staged(self.settings, rolled_at)
         if is_judged:
             resolve_appends(headers, taken)
             return
@@ -353,12 +353,12 @@ class Partition:
             if not append.written.done():
                 append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
 
-    def _copied(self, work: PartitionWork, taken: PlannedAppends, rolled_at: list[int]) -> None:
+    def _apply_copied(self, work: PartitionWork, taken: PlannedAppends, rolled_at: list[int]) -> None:
         now_ms = next((write.now_ms for write in _writes(work.steps)), 0)
-        self.validator.copied(taken.notable, self.settings, now_ms, rolled_at)
+        self.validator.apply_copied(taken.notable, self.settings, now_ms, rolled_at)
         self.opened_at += sum(s.headers[-1].next_offset - s.headers[0].base_offset for s in _writes(work.steps))
         self._record_changes(work, taken)
-        self.copies.written(self.log)
+        self.copies.apply_written(self.log)
 
     def _record_changes(self, work: PartitionWork, taken: PlannedAppends) -> None:
         """Records what became durable before the follower appends, also if they failed."""
@@ -373,20 +373,20 @@ class Partition:
             if not future.done():
                 future.set_result(self.log.sealed_end)
 
-    def _failed_write(self, work: PartitionWork, error: EngineError, taken: list[Append]) -> None:
+    def _fail_write(self, work: PartitionWork, error: EngineError, taken: list[Append]) -> None:
         """Fails also the appends judged by the failed plan; duplicates of stored batches succeed."""
-        self.validator.failed()
+        self.validator.discard_staged()
         if self.copies.under_way is not None:
             self._record_changes(work, self.copies.under_way)
-            self.copies.failed(error)
+            self.copies.drop_failed(error)
         resolve_failed(taken, self.log_end, error)
-        self._rolling = _failed(self._rolling, error)
+        self._rolling = _fail_waits(self._rolling, error)
         if not error.retryable:
             self.go_offline(error)
 
 
-def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:
-    """Fail these waits; returns a new list for later ones."""
+def _fail_waits(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:
+    """Fails these waits; returns a new list for later ones."""
     for future in waiters:
         if not future.done():
             future.set_exception(error)

@@ -86,7 +86,7 @@ class Reader:
         self.failed_reads = 0
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """Return the committed batches at `offset`: at least one, up to about `max_bytes`. None at the high watermark.
+        """Returns the committed batches at `offset`: at least one, up to about `max_bytes`. None at the high watermark.
 
         Raises Damaged if the record at the offset is damaged, Corrupt if the bytes are not batches and the damaged
         offsets are unknown, ReadFailed if the disk fails to return them.
@@ -94,7 +94,7 @@ class Reader:
         return await self._read(partition, offset, max_bytes, is_committed=True)
 
     async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """Read up to log_end, for followers. Raises as `read` does, and OffsetBelowLogStart.
+        """Reads up to log_end, for followers. Raises as `read` does, and OffsetBelowLogStart.
 
         Only for leaders: uncommitted records may be truncated.
         """
@@ -103,7 +103,7 @@ class Reader:
         return chunk and Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
 
     def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """Read as `read_uncommitted` does, from memory only. Raises WouldBlock, OffsetBelowLogStart, Damaged.
+        """Reads as `read_uncommitted` does, from memory only. Raises WouldBlock, OffsetBelowLogStart, Damaged.
 
         A segment that was never read needs `read_uncommitted`, and so does one that must be examined.
         """
@@ -112,7 +112,7 @@ class Reader:
         return chunk and Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
 
     def read_nowait(self, partition: Partition, offset: int, max_bytes: int, at_most: int) -> Chunk | None:
-        """Read as `read` does, from memory only, if that is no more than `at_most` bytes.
+        """Reads as `read` does, from memory only, if that is no more than `at_most` bytes.
 
         Raises WouldBlock, OSError and Damaged where `read` is needed.
         """
@@ -182,7 +182,7 @@ class Reader:
         return chunk
 
     async def find_watermark(self, partition: Partition, generation: int) -> None:
-        """Move the high watermark to the position that it seeks, at a place that only the disk has.
+        """Moves the high watermark to the position that it seeks, at a place that only the disk has.
 
         Retries a failing disk until the watermark gets there in another way, or is void. `generation`: the watermark's
         generation at the request. After a truncation the position may be beyond the log's end, and the new end need not
@@ -195,7 +195,7 @@ class Reader:
                 watermark.sought = None
                 return
             try:
-                found = await self._boundary_below(partition, position)
+                boundary = await self._boundary_below(partition, position)
             except (OSError, Corrupt) as error:
                 self.failed_reads += 1
                 if str(error) != reason:
@@ -206,7 +206,7 @@ class Reader:
                 continue
             found_for = position
             if generation == watermark.generation:
-                watermark.advance_to(*found)
+                watermark.advance_to(*boundary)
 
     async def _boundary_below(self, partition: Partition, position: int) -> tuple[int, BytePosition]:
         release = partition.log.segment_of(position).begin_read()
@@ -217,7 +217,7 @@ class Reader:
             release()
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        """Return the first committed local record at or after a time, as (offset, its timestamp); None without one.
+        """Returns the first committed local record at or after a time, as (offset, its timestamp); None without one.
 
         Raises Damaged if earlier damage may hold it.
         """
@@ -273,7 +273,7 @@ class Reader:
         return None
 
     async def _open(self, partition: Partition, segment: Segment) -> None:
-        """Load a segment's index; records its damage. Raises Corrupt."""
+        """Loads a segment's index; records its damage. Raises Corrupt."""
         is_examined = False
         while segment.loaded_index is None or _is_emptied(segment):
             try:
@@ -287,7 +287,7 @@ class Reader:
                 is_examined = True
 
     async def _load(self, segment: Segment) -> None:
-        """Open a segment before its first read, in a thread. Raises _Suspect."""
+        """Opens a segment before its first read, in a thread. Raises _Suspect."""
         try:
             release = segment.begin_read()
             try:
@@ -342,7 +342,7 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
 
 
 def _read_checked(span: ReadSpan, offset: int, data: bytes | bytearray | None) -> Chunk | None:
-    """Reads a span, unless `data` has its bytes, and checks it. Call it in a thread. Raises _Suspect, OSError."""
+    """Reads a span, unless `data` has its bytes, and checks it. Blocks. Raises _Suspect, OSError."""
     return _checked(span, offset, span.segment.pread(span.end - span.start, span.start) if data is None else data)
 
 
@@ -351,7 +351,7 @@ def _end_of(log: Log) -> tuple[int, BytePosition]:
 
 
 def _is_emptied(segment: Segment) -> bool:
-    """Return whether a segment has offsets but no bytes, and no damage is recorded for it."""
+    """Returns whether a segment has offsets but no bytes, and no damage is recorded for it."""
     return segment.size_bytes == 0 and segment.next_offset > segment.base_offset and not segment.damage
 
 
@@ -366,7 +366,7 @@ def _failure(partition: Partition, offset: int, error: OSError) -> EngineError:
 
 
 def _check_not_expired(partition: Partition, offset: int, *, is_committed: bool) -> None:
-    """Raise OffsetBelowLogStart or ReadFailed if the segment has expired, as while it was opened."""
+    """Raises OffsetBelowLogStart or ReadFailed if the segment has expired, as while it was opened."""
     if not is_committed:
         _check_local(partition, offset)
         return

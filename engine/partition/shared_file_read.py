@@ -147,7 +147,7 @@ class SharedFileReads:
             self._disk.close(handle)
             return other
         while len(self._files) >= FILES_MAX:
-            self._drop(min(self._files, key=lambda one: self._files[one].used_at))
+            self._drop(min(self._files, key=lambda path: self._files[path].used_at))
         file = self._files[path] = _File(handle, loop.time())
         if self._closing is None:
             self._closing = loop.call_later(CLOSE_S, self._close_unused)

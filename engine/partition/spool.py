@@ -29,7 +29,7 @@ class Spool:
         return f"Spool({self.size_bytes} of {self.bytes_max or 'any number of'} bytes)"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield (
             "penstock_tier_spool_bytes",
             "Bytes of sealed segments of led partitions that wait for the store",
@@ -39,7 +39,7 @@ class Spool:
         yield "penstock_tier_spool_refused_appends_total", text, self.refused_appends
 
     def check(self, partition: Partition) -> None:
-        """Check that a record may be appended. Raises SpoolFull."""
+        """Checks that a record may be appended. Raises SpoolFull."""
         if self.is_full and not partition.settings.is_compacted:
             self.refused_appends += 1
             raise SpoolFull(
@@ -49,16 +49,16 @@ class Spool:
             )
 
     def tiered_end(self, partition: Partition) -> int:
-        """Return the end up to which a committed manifest names everything; 0 before the first report."""
+        """Returns the end up to which a committed manifest names everything; 0 before the first report."""
         return self._tiered_ends.get(partition, 0)
 
     def note_tiered(self, partition: Partition, end_offset: int, *, is_led: bool) -> None:
-        """Note how far the store has a partition."""
+        """Notes how far the store has a partition."""
         self._tiered_ends[partition] = end_offset
         self.count(partition, is_led=is_led)
 
     def count(self, partition: Partition, *, is_led: bool) -> None:
-        """Count a partition again: a segment was sealed, or the leadership may have moved."""
+        """Counts a partition again: a segment was sealed, or the leadership may have moved."""
         pending_bytes = 0
         if is_led and not partition.settings.is_compacted:
             pending_bytes = sum(segment.size_bytes for segment in self._pending(partition))
@@ -67,7 +67,7 @@ class Spool:
             self._pending_bytes[partition] = pending_bytes
 
     def drop(self, partition: Partition) -> None:
-        """Forget a partition that is no longer served."""
+        """Forgets a partition that is no longer served."""
         self._tiered_ends.pop(partition, None)
         self._add(-self._pending_bytes.pop(partition, 0))
 
@@ -76,13 +76,13 @@ class Spool:
         self.is_full = 0 < self.bytes_max <= self.size_bytes
 
     def _pending(self, partition: Partition) -> Iterator[Segment]:
-        """Yield the sealed segments that wait, newest first; usually few of all.
+        """Yields the sealed segments that wait, newest first; usually few of all.
 
         Before the first report only what was sealed since the start counts: the store may have all before it.
         """
         end = self._tiered_ends.get(partition, partition.opened_at)
         segments = partition.log.segments
-        for place in range(len(segments) - 2, -1, -1):
-            if segments[place].next_offset <= end:
+        for at in range(len(segments) - 2, -1, -1):
+            if segments[at].next_offset <= end:
                 return
-            yield segments[place]
+            yield segments[at]

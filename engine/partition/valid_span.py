@@ -34,7 +34,7 @@ class SpanCheck(NamedTuple):
 
 
 def valid_span(span: ReadSpan, offset: int, data: Buffer, batches_max: int) -> ValidRun:
-    """Check the bytes of a span as `valid_batches` does; `batches_max` bounds the batches checked one by one."""
+    """Checks the bytes of a span as `valid_batches` does; `batches_max` bounds the batches checked one by one."""
     size_bytes = len(data)
     if size_bytes < _SPAN_BYTES_MIN:
         return valid_batches(data, span.start_offset, offset, batches_max)
@@ -81,7 +81,7 @@ def valid_at_once(check: SpanCheck, offset: int, data: Buffer) -> ValidRun | Non
 
 
 def _cache_checksums(span: ReadSpan, data: Buffer, sound: ValidRun) -> None:
-    """Remember the batches that were validated one by one, so that the next read of them is quick."""
+    """Remembers the batches that were validated one by one, so that the next read of them is quick."""
     index, start, end = span.segment_index, span.start, span.start + sound.end
     first, last = bisect_left(index.positions, start + sound.begin), bisect_right(index.positions, end) - 1
     if first <= last and index.positions[last] == end and index.offset_of(last) != sound.next_offset:

@@ -119,7 +119,7 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
                 if work.sync_directory_first:
                     _sync_before_roll(disk, work)
                 handle = disk.open(step.segment.path, create=True, writable=True)
-                step.segment.opened_for_append(handle)
+                step.segment.use_append_handle(handle)
                 disk.truncate(handle, 0)
                 continue
             expected, handle = step.size_bytes, step.segment.handle  # which may make the file
@@ -148,7 +148,7 @@ def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
 
 
 def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
-    """Truncate the bytes of the failed plan, durably, so that they can never be read or recovered."""
+    """Truncates the bytes of the failed plan, durably, so that they can never be read or recovered."""
     try:
         for write in reversed(done):
             disk.truncate(write.segment.handle, write.position)

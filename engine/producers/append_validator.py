@@ -79,19 +79,19 @@ class AppendValidator:
         return f"AppendValidator({self._name}, {', '.join(map(repr, parts))})"
 
     def expect(self, append: Append) -> None:
-        """Note that an append is queued: its keys are found from now on."""
+        """Notes that an append is queued: its keys are found from now on."""
         if append.conditions is not None and append.conditions.key is not None:
             self.keys.expect((append.conditions.key,))
         if append.requests is not None:
             self.keys.expect_together(append.requests)
 
     def drop(self, queue: list[Append]) -> int:
-        """Forget what was expected of a whole queue that no plan takes any more. Returns its bytes."""
+        """Forgets what was expected of a whole queue that no plan takes any more. Returns its bytes."""
         self.keys.forget([append.conditions.key for append in queue if append.conditions and append.conditions.key])
         return sum(len(append.batch) for append in queue)
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
-        """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
+        """Returns the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
 
         `now_ms` here and below is steady time (engine/runtime/clock.py).
         """
@@ -122,7 +122,7 @@ class AppendValidator:
         return admitted
 
     def _admit_one(self, append: Append, header: Header, end: int, now_ms: int, key_kept_ms: int) -> bool:
-        """Judge the batch of one request. Without a verdict, note what it changes, and return True."""
+        """Judges the batch of one request. Without a verdict, note what it changes, and return True."""
         conditions, producer_id = append.conditions, header.producer_id
         append.verdict = None
         if conditions is not None or self.fencing.is_in_use:
@@ -145,7 +145,7 @@ class AppendValidator:
         return True
 
     def _stage_all(self, requests: SharedRequests, end: int, now_ms: int) -> bool:
-        """Note a batch of several requests if all of them are new, in one pass. False, with nothing noted, if not."""
+        """Notes a batch of several requests if all of them are new, in one pass. False, with nothing noted, if not."""
         if self.fencing.is_in_use:
             return False
         sequenced: list[StagedRequest] | None = []
@@ -158,8 +158,8 @@ class AppendValidator:
             self._staged += sequenced
         return True
 
-    def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
-        """Apply the tentative changes: the last judged plan is in the log.
+    def commit_staged(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
+        """Applies the tentative changes: the last judged plan is in the log.
 
         It began new segments at these offsets; the state at each is kept for `take_states`.
         """
@@ -179,8 +179,8 @@ class AppendValidator:
         self.keys.commit(settings, None)
         self.sources.commit(settings.sources_max)
 
-    def failed(self) -> None:
-        """Drop the tentative changes: the last judged plan is not in the log."""
+    def discard_staged(self) -> None:
+        """Drops the tentative changes: the last judged plan is not in the log."""
         self.is_judged = False
         self._staged.clear()
         self.producers.discard_staged()
@@ -189,19 +189,19 @@ class AppendValidator:
         self.sources.discard_staged()
 
     def state(self, log_end: int) -> State:
-        """Return the applied state; costs a reference for each item."""
+        """Returns the applied state; costs a reference for each item."""
         rows, files = self.keys.to_save(log_end)
         producers, sources = self.producers, self.sources.items()
         fence, forgotten = self.fencing.present, producers.forgotten_id_max
         return State(log_end, producers.items(), fence, rows, files, sources, forgotten)
 
     def take_states(self) -> list[State]:
-        """Return the states of the rolls since the last call, to be saved."""
+        """Returns the states of the rolls since the last call, to be saved."""
         taken, self._states = self._states, []
         return taken
 
     def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
-        """Begin with a saved state, perhaps by another clock: its producers and sources count as used now."""
+        """Begins with a saved state, perhaps by another clock: its producers and sources count as used now."""
         self.has_state = True
         self.producers.forgotten_id_max = state.forgotten_id_max
         for producer_id, producer in state.producers:
@@ -210,7 +210,7 @@ class AppendValidator:
         self.sources.restore(state.sources, settings.sources_max, now_ms)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
-        """Apply a batch of the log. It counts as used now, since the actual time is unknown.
+        """Applies a batch of the log. It counts as used now, since the actual time is unknown.
 
         `replay_entries` handles keyed ones: their entry is not in the header.
         """
@@ -225,7 +225,7 @@ class AppendValidator:
         now_ms: int,
         since_ms: int | None = None,
     ) -> None:
-        """Apply entries of a keyed batch of the log, appended at `since_ms` or later."""
+        """Applies entries of a keyed batch of the log, appended at `since_ms` or later."""
         keys = list[StoredKey]()
         for entry, first, count in requests:
             offset = header.base_offset + first
@@ -238,14 +238,14 @@ class AppendValidator:
         if keys:
             self.keys.replay(keys, now_ms, since_ms)
 
-    def copied(
+    def apply_copied(
         self,
         batches: Sequence[tuple[Header, Buffer]],
         settings: TopicSettings,
         now_ms: int,
         rolled_at: Sequence[int],
     ) -> None:
-        """Apply batches appended as follower, whose log began new segments at these offsets, without verdicts.
+        """Applies batches appended as follower, whose log began new segments at these offsets, without verdicts.
 
         `batches` are those among them that have state for the validator.
         """
@@ -264,7 +264,7 @@ class AppendValidator:
         self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
-        """Drop producers, keys and sources that were unused for the time of the settings."""
+        """Drops producers, keys and sources that were unused for the time of the settings."""
         self.producers.expire(now_ms - settings.producer_expiry_ms)
         self.keys.use(settings)
         self.keys.expire(now_ms)
@@ -317,10 +317,10 @@ class AppendValidator:
         return Appended(batch.base_offset, batch.record_count, batch.time_ms, True, source_position=position)
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
-        """Apply the plan's changes below an offset, or all of them."""
+        """Applies the plan's changes below an offset, or all of them."""
         count = len(self._staged)
         if below is not None:
-            count = next((at for at, one in enumerate(self._staged) if one[0] >= below), count)
+            count = next((at for at, staged in enumerate(self._staged) if staged[0] >= below), count)
         self.producers.commit_all(self._staged[:count], settings.producers_max)
         del self._staged[:count]
 

@@ -29,13 +29,13 @@ NO_CONDITIONS = AppendConditions()
 
 
 def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
-    """Decode conditions from a link, perhaps from a newer version. Raises Invalid for an unknown condition."""
+    """Decodes conditions from a link, perhaps from a newer version. Raises Invalid for an unknown condition."""
     if fields is None:
         return None
-    known = len(AppendConditions._fields)
-    if any(unknown is not None for unknown in fields[known:]):
+    field_count = len(AppendConditions._fields)
+    if any(unknown is not None for unknown in fields[field_count:]):
         raise Invalid("the append has a condition that this version does not support", hint="upgrade the leader's node")
-    conditions = AppendConditions(*fields[:known])
+    conditions = AppendConditions(*fields[:field_count])
     key, source = conditions.key, conditions.source
     return conditions._replace(
         key=None if key is None else KeyEntry(*key), source=None if source is None else SourceEntry(*source)
@@ -43,7 +43,7 @@ def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
 
 
 def fields_of(conditions: AppendConditions | None) -> tuple[Any, ...] | None:
-    """Encode conditions for a link: without a `source` they are those of versions that do not know it."""
+    """Encodes conditions for a link: without a `source` they are those of versions that do not know it."""
     return conditions if conditions is None or conditions.source is not None else conditions[:-1]
 
 
@@ -68,7 +68,7 @@ class Appended(NamedTuple):
 
     @classmethod
     def of(cls, fields: Sequence[Any]) -> Appended:
-        """Decode a result from a link; ignores the extra fields of a newer version."""
+        """Decodes a result from a link; ignores the extra fields of a newer version."""
         return cls(*fields[: len(cls._fields)])
 
 
@@ -125,7 +125,7 @@ class Append:
 
 
 def resolve_appends(headers: list[Header], taken: list[Append]) -> None:
-    """Report to each append of a written plan its positions or its error. `headers`: those of the written batches."""
+    """Reports to each append of a written plan its positions or its error. `headers`: those of the written batches."""
     written = iter(headers)
     for append in taken:
         if append.parts is None:
@@ -151,7 +151,7 @@ def _outcome(append: Append, written: Iterator[Header]) -> Appended | EngineErro
 
 
 def resolve_failed(taken: list[Append], log_end: int, error: EngineError) -> None:
-    """Report a failed write to each append, but to a repeat of a stored one its positions."""
+    """Reports a failed write to each append, but to a repeat of a stored one its positions."""
     for append in taken:
         if append.written.done():
             continue

@@ -17,13 +17,13 @@ _HEADER = "penstock fenced 1"
 
 
 def save_fence(disk: Disk, directory: str, fence: Fence = NO_FENCE) -> None:
-    """Replace the file durably; without a fence it states only that the log may have one. Raises OSError."""
+    """Replaces the file durably; without a fence it states only that the log may have one. Raises OSError."""
     rows = [] if fence == NO_FENCE else [f"{fence.offset} {fence.token}"]
     write_without_room(disk, _file(directory), rows_as_text(_HEADER, rows))
 
 
 def load_fence(disk: Disk, directory: str) -> Fence | None:
-    """Return the fence whose batch was deleted; NO_FENCE without one. None: the log has never had a token.
+    """Returns the fence whose batch was deleted; NO_FENCE without one. None: the log has never had a token.
 
     A file in doubt proves only that there was one.
     """

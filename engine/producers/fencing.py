@@ -53,7 +53,7 @@ class Fencing:
         return bool(self._staged or self.present.token)
 
     def validate(self, name: str, header: Header, carried: str | None) -> FencingTokenMismatch | None:
-        """Judge the token of an append. `carried` is its token or None. Returns the error, or None to accept."""
+        """Judges the token of an append. `carried` is its token or None. Returns the error, or None to accept."""
         if header.is_control and carried is None:
             return None
         latest = self._staged[-1].token if self._staged else self.present.token
@@ -63,24 +63,24 @@ class Fencing:
         return FencingTokenMismatch(f"{name}: {demanded}", fencing_token=latest or None)
 
     def stage(self, batch: Buffer, offset: int) -> None:
-        """Note a control batch of the plan, at this offset."""
+        """Notes a control batch of the plan, at this offset."""
         token = read_fence(batch)
         if token is not None:
             self._staged.append(Fence(token, offset))
 
     def commit(self, below: int | None = None) -> None:
-        """Apply the plan's notes below an offset, or all of them."""
+        """Applies the plan's notes below an offset, or all of them."""
         count = len(self._staged) if below is None else sum(fence.offset < below for fence in self._staged)
         if count:
             self.present = self._staged[count - 1]
             del self._staged[:count]
 
     def discard_staged(self) -> None:
-        """Drop the uncommitted notes."""
+        """Drops the uncommitted notes."""
         self._staged.clear()
 
     def replay(self, batch: Buffer, offset: int) -> None:
-        """Apply a control batch of the log. One that cannot be decoded is ignored."""
+        """Applies a control batch of the log. One that cannot be decoded is ignored."""
         try:
             self.stage(batch, offset)
         except InvalidBatch:
@@ -88,11 +88,11 @@ class Fencing:
         self.commit()
 
     def restore(self, fence: Fence) -> None:
-        """Begin with a saved fence."""
+        """Begins with a saved fence."""
         self.present = fence
 
-    def restore_saved(self, kept: Fence) -> None:
-        """Apply the note beside the log: a fence whose batch was deleted, unless a later one is known."""
-        self.is_noted, self.kept_offset = True, kept.offset
-        if kept.offset > self.present.offset:
-            self.present = kept
+    def restore_saved(self, saved: Fence) -> None:
+        """Applies the note beside the log: a fence whose batch was deleted, unless a later one is known."""
+        self.is_noted, self.kept_offset = True, saved.offset
+        if saved.offset > self.present.offset:
+            self.present = saved

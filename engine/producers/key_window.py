@@ -86,18 +86,18 @@ class KeyBudget:
         """Its slices, including dropped ones: at most about twice the live ones."""
         return len(self._slices)
 
-    def opened(self, window: KeyWindow, opened: _Slice) -> None:
+    def add_slice(self, window: KeyWindow, opened: _Slice) -> None:
         self._slices.append((window, opened))
 
-    def dropped(self) -> None:
-        """Note that a slice was dropped. Dropped ones are removed when they are the greater part."""
+    def note_dropped(self) -> None:
+        """Notes that a slice was dropped. Dropped ones are removed when they are the greater part."""
         self._dropped += 1
         if self._dropped > _DROPPED_MIN and 2 * self._dropped > len(self._slices):
-            self._slices = deque(one for one in self._slices if not one[1].is_dropped)
+            self._slices = deque(entry for entry in self._slices if not entry[1].is_dropped)
             self._dropped = 0
 
     def evict(self, now_ms: int) -> None:
-        """Drop slices until the keys are within the bound."""
+        """Drops slices until the keys are within the bound."""
         while self.keys > self.keys_max and self._slices:
             window, oldest = self._slices[0]
             if oldest.is_dropped:
@@ -126,22 +126,22 @@ class KeyWindow:
         return self._keys
 
     def find(self, key_hash: bytes) -> KeyRecord | None:
-        for one in reversed(self._slices):
-            stored = one.keys.get(key_hash)
+        for key_slice in reversed(self._slices):
+            stored = key_slice.keys.get(key_hash)
             if stored is not None:
-                return one.key_record(stored)
+                return key_slice.key_record(stored)
         return None
 
     def has(self, key_hash: bytes) -> bool:
         """True if a key is remembered. Costs less than `find`."""
-        for one in self._slices:  # noqa: SIM110 - no frame of a generator
-            if key_hash in one.keys:
+        for key_slice in self._slices:  # noqa: SIM110 - no frame of a generator
+            if key_hash in key_slice.keys:
                 return True
         return False
 
     def has_any(self, key_hashes: Collection[bytes]) -> bool:
         """True if one of the keys is remembered. Costs no call for each key."""
-        return not all(one.keys.keys().isdisjoint(key_hashes) for one in self._slices)
+        return not all(key_slice.keys.keys().isdisjoint(key_hashes) for key_slice in self._slices)
 
     def add(
         self,
@@ -152,7 +152,7 @@ class KeyWindow:
         keys_max: int,
         base_offset: int = 0,
     ) -> bytearray:
-        """Remember keys whose records are in the log, in its order. Returns their rows. `since_ms`: as in KeyRecord.
+        """Remembers keys whose records are in the log, in its order. Returns their rows. `since_ms`: as in KeyRecord.
 
         Their offsets are counted from `base_offset`.
         """
@@ -177,7 +177,7 @@ class KeyWindow:
         return rows
 
     def expire(self, now_ms: int, window_ms: int) -> None:
-        """Drop slices in which every key is older than the window; with many keys the next call continues."""
+        """Drops slices in which every key is older than the window; with many keys the next call continues."""
         keys_before = self._keys
         while self._slices and self._slices[0].last_ms + window_ms <= now_ms:
             self._drop()
@@ -190,7 +190,7 @@ class KeyWindow:
         return self._slices[0].first_offset if self._slices else None
 
     def kept_ms(self, since_ms: int | None, now_ms: int, window_ms: int) -> int:
-        """Return for how many ms from now any replica will find a key whose records were appended at `since_ms`.
+        """Returns for how many ms from now any replica will find a key whose records were appended at `since_ms`.
 
         That is the window, less the key's age. If keys were dropped by count within the last window, their age then
         replaces the window: the best guess, since more keys may come.
@@ -203,30 +203,30 @@ class KeyWindow:
         return max(0, reach_ms - max(0, now_ms - since_ms))
 
     def items(self) -> Iterator[tuple[bytes, KeyRecord]]:
-        """Yield every key, oldest slice first."""
-        for one in self._slices:
-            for key_hash, stored in one.keys.items():
-                yield key_hash, one.key_record(stored)
+        """Yields every key, oldest slice first."""
+        for key_slice in self._slices:
+            for key_hash, stored in key_slice.keys.items():
+                yield key_hash, key_slice.key_record(stored)
 
     def copies(self) -> list[dict[bytes, bytes]]:
         """Copy all slices, to be read in a thread (`rows_before`)."""
-        return [one.keys.copy() for one in self._slices]
+        return [key_slice.keys.copy() for key_slice in self._slices]
 
     def use_budget(self, budget: KeyBudget, now_ms: int) -> None:
-        """Use a shared budget from now on. Not before, because several threads open partitions."""
+        """Uses a shared budget from now on. Not before, because several threads open partitions."""
         self._budget = budget
         budget.keys += self._keys
-        for one in self._slices:
-            budget.opened(self, one)
+        for key_slice in self._slices:
+            budget.add_slice(self, key_slice)
         budget.evict(now_ms)
 
     def clear(self) -> None:
-        """Drop all keys of a deleted partition."""
+        """Drops all keys of a deleted partition."""
         while self._slices:
             self._drop()
 
     def drop_oldest(self, now_ms: int) -> None:
-        """Drop the oldest slice: there are too many keys."""
+        """Drops the oldest slice: there are too many keys."""
         oldest = self._slices[0]
         self.dropped += len(oldest.keys)
         self._reach_ms, self._shortened_ms = max(0, now_ms - oldest.last_ms), now_ms
@@ -237,7 +237,7 @@ class KeyWindow:
         oldest.is_dropped = True
         self._keys -= len(oldest.keys)
         self._budget.keys -= len(oldest.keys)
-        self._budget.dropped()
+        self._budget.note_dropped()
         oldest.keys = {}
 
     def _slice_for(self, now_ms: int, base_offset: int, window_ms: int, keys_max: int) -> _Slice:
@@ -249,14 +249,14 @@ class KeyWindow:
             self.expire(now_ms, window_ms)
         opened = _Slice(now_ms, base_offset)
         self._slices.append(opened)
-        self._budget.opened(self, opened)
+        self._budget.add_slice(self, opened)
         return opened
 
 
 def store_keys(
     keys: dict[bytes, bytes], stored: Sequence[StoredKey], base_offset: int, after_first_ms: int
 ) -> bytearray:
-    """Add keys to those of a slice. Returns their rows in files. The twin of the compiled `store_keys`."""
+    """Adds keys to those of a slice. Returns their rows in files. The twin of the compiled `store_keys`."""
     pack, rows = _STORED.pack, bytearray()
     for (key_hash, request_hash, partitions, time_ms), offset, count in stored:
         packed = pack(request_hash, base_offset + offset, count, partitions, time_ms, after_first_ms)
@@ -271,7 +271,7 @@ def _slice_keys_max(keys_max: int) -> int:
 
 
 def rows_before(keys: dict[bytes, bytes], offset: int) -> Iterator[bytes]:
-    """Yield the file rows of keys whose records are below an offset."""
+    """Yields the file rows of keys whose records are below an offset."""
     for key_hash, stored in keys.items():
         if _BASE_OFFSET.unpack_from(stored, HASH_BYTES)[0] < offset:
             yield key_hash + stored[:_STORED_ROW_BYTES]

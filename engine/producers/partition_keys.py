@@ -61,11 +61,11 @@ class PartitionKeys:
         return len(self.window)
 
     def use(self, settings: TopicSettings) -> None:
-        """Use these settings from now on."""
+        """Uses these settings from now on."""
         self._window_ms, self._keys_max = settings.idempotency_window_ms, settings.idempotency_keys_max
 
     def expect(self, entries: Iterable[KeyEntry]) -> None:
-        """Note that appends with these keys are queued."""
+        """Notes that appends with these keys are queued."""
         expected = self._expected
         for entry in entries:
             key_hash = entry[0]
@@ -73,18 +73,18 @@ class PartitionKeys:
             expected[key_hash] = (first, times + 1)
 
     def expect_together(self, shared: SharedRequests) -> None:
-        """Note that the append of a batch of several requests is queued: they are judged in this order."""
+        """Notes that the append of a batch of several requests is queued: they are judged in this order."""
         if shared.keys:
             self._expected_together.append(shared.keys)
 
     def forget(self, queued: Iterable[KeyEntry]) -> None:
-        """Forget all that is expected of a queue: these keys, and the batches of several that no plan has judged."""
+        """Forgets all that is expected of a queue: these keys, and the batches of several that no plan has judged."""
         self._release(queued)
         while len(self._expected_together) > self._judged_together:
             self._expected_together.pop()
 
     def part(self, shared: SharedRequests) -> None:
-        """Note that the next of these batches is judged request by request."""
+        """Notes that the next of these batches is judged request by request."""
         if len(self._expected_together) > self._judged_together and shared.keys:
             del self._expected_together[self._judged_together]
         self.expect([entry for entry, _, _ in shared.entries if type(entry) is KeyEntry])
@@ -97,7 +97,7 @@ class PartitionKeys:
         return key_hash in self._expected or self.window.has(key_hash)
 
     def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
-        """Find a stored or pending key; None without one."""
+        """Finds a stored or pending key; None without one."""
         remembered = self.window.find(key_hash)
         if remembered is not None:
             kept_ms = self._kept_ms(remembered.since_ms, now_ms)
@@ -110,7 +110,7 @@ class PartitionKeys:
         return FoundKey(pending.request_hash, pending.partitions, self._kept_ms(now_ms, now_ms))
 
     def validate(self, entry: KeyEntry, now_ms: int) -> tuple[KeyRecord, int] | KeyReused | None:
-        """Judge a key. None: it is new. Else where the same request is stored and for how long, or an error."""
+        """Judges a key. None: it is new. Else where the same request is stored and for how long, or an error."""
         self._judged.append(entry)
         key_hash = entry.key_hash
         remembered = self._staged_record(key_hash) or self.window.find(key_hash)
@@ -121,7 +121,7 @@ class PartitionKeys:
         return remembered, self._kept_ms(remembered.since_ms, now_ms)
 
     def stage(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> None:
-        """Note an append of the plan."""
+        """Notes an append of the plan."""
         self._staged[entry.key_hash] = (entry, base_offset, record_count)
         self._staged_ms = now_ms
 
@@ -142,16 +142,16 @@ class PartitionKeys:
         return True
 
     def kept_ms(self, now_ms: int) -> int:
-        """Return for how many ms a key of the plan will be kept."""
+        """Returns for how many ms a key of the plan will be kept."""
         return self._kept_ms(now_ms, now_ms)
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
-        """Apply the plan's keys below an offset, or all of them."""
+        """Applies the plan's keys below an offset, or all of them."""
         if not (self._judged or self._judged_together):
             return
         self.use(settings)
-        due = [one for one in self._staged.values() if below is None or one[1] < below]
-        together = [one for one in self._staged_together if below is None or one[1] < below]
+        due = [staged for staged in self._staged.values() if below is None or staged[1] < below]
+        together = [staged for staged in self._staged_together if below is None or staged[1] < below]
         if due:
             due += [key for shared, base_offset in together for key in _stored_keys(shared, base_offset)]
             due.sort(key=itemgetter(1))
@@ -164,13 +164,13 @@ class PartitionKeys:
         if below is None:
             self.discard_staged()
             return
-        self._staged = {key_hash: one for key_hash, one in self._staged.items() if one[1] >= below}
-        self._staged_together = [one for one in self._staged_together if one[1] >= below]
+        self._staged = {key_hash: staged for key_hash, staged in self._staged.items() if staged[1] >= below}
+        self._staged_together = [staged for staged in self._staged_together if staged[1] >= below]
 
     def replay(
         self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None, base_offset: int = 0
     ) -> None:
-        """Apply keys of the log, in its order, appended at `since_ms` or later. Offsets count from `base_offset`."""
+        """Applies keys of the log, in its order, appended at `since_ms` or later. Offsets count from `base_offset`."""
         self._rows += self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max, base_offset)
         if now_ms > self._rows_last_ms:
             self._rows_last_ms = now_ms
@@ -178,7 +178,7 @@ class PartitionKeys:
             del self._rows[: -self._keys_max * ROW.size]
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
-        """Return the keys of a state at this offset: the rows since the last one, and the states with the others."""
+        """Returns the keys of a state at this offset: the rows since the last one, and the states with the others."""
         first_offset = self.window.first_offset
         while self._files and first_offset is not None and self._files[0][0] <= first_offset:
             self._files.popleft()  # all its keys were dropped by count
@@ -187,12 +187,12 @@ class PartitionKeys:
             return rows, tuple(file for file, _ in self._files if file != offset)
         files = tuple(file for file, _ in self._files)
         rows, self._rows = self._rows, bytearray()
-        self._saved(offset, rows, self._rows_last_ms)
+        self._note_saved(offset, rows, self._rows_last_ms)
         self._rows_last_ms = 0
         return rows, files
 
     def save_all_next(self) -> None:
-        """Include every key in the next state, after a failed save that lost rows."""
+        """Includes every key in the next state, after a failed save that lost rows."""
         rows = b"".join(row for keys in self.window.copies() for row in rows_before(keys, EVERYTHING))
         self._rows, self._last_state = bytearray(rows), (-1, bytearray())
         self._rows_last_ms = max(self._rows_last_ms, *(last_ms for _, last_ms in self._files), 0, 0)
@@ -201,7 +201,7 @@ class PartitionKeys:
     def restore(self, offset: int, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         """Restore the keys of a state; the oldest state first. Their age is unknown: they count as new."""
         self._remember(rows, now_ms, since_ms)
-        self._saved(offset, bytearray(rows), now_ms)
+        self._note_saved(offset, bytearray(rows), now_ms)
 
     def restore_in_part(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         """Restore the keys of one of several incomplete states: the next one will have all known keys."""
@@ -219,13 +219,13 @@ class PartitionKeys:
             ]
             self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
 
-    def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
+    def _note_saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)
         if rows:
             self._files.append((offset, last_ms))
 
     def discard_staged(self) -> None:
-        """Drop the notes at the end of a plan."""
+        """Drops the notes at the end of a plan."""
         self._release(self._judged)
         self._judged.clear()
         self._staged.clear()
@@ -250,13 +250,15 @@ class PartitionKeys:
             self._files.popleft()
 
     def _staged_record(self, key_hash: bytes) -> KeyRecord | None:
-        found = self._staged.get(key_hash)
+        record = self._staged.get(key_hash)
         for shared, base_offset in self._staged_together:
             if key_hash in shared.keys:
-                found = next(one for one in _stored_keys(shared, base_offset) if one[0].key_hash == key_hash)
-        if found is None:
+                record = next(
+                    stored_key for stored_key in _stored_keys(shared, base_offset) if stored_key[0].key_hash == key_hash
+                )
+        if record is None:
             return None
-        (_, request_hash, partitions, time_ms), base_offset, record_count = found
+        (_, request_hash, partitions, time_ms), base_offset, record_count = record
         return KeyRecord(request_hash, base_offset, record_count, partitions, time_ms, self._staged_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:

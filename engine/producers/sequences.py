@@ -70,7 +70,7 @@ class Producer:
         return Producer(self.epoch, self.record_count, used_ms, self.batches)
 
     def find(self, first: int, last: int) -> First | None:
-        """Find the batch of exactly these sequences, from the latest one on."""
+        """Finds the batch of exactly these sequences, from the latest one on."""
         batches = self.batches
         for at in range(len(batches) - _FIELDS, -1, -_FIELDS):
             if batches[at] == first and batches[at + 1] == last:
@@ -78,17 +78,17 @@ class Producer:
         return None
 
     def before(self, offset: int) -> Producer | None:
-        """Return its state when the log ended at an offset, from these batches; None without an earlier one."""
+        """Returns its state when the log ended at an offset, from these batches; None without an earlier one."""
         batches = self.batches
         count = next((at for at in range(0, len(batches), _FIELDS) if batches[at + 2] >= offset), len(batches))
         if count in (0, len(batches)):
             return self if count else None
         later = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(count, len(batches), _FIELDS))
-        kept = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
-        return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
+        record_count = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
+        return Producer(self.epoch, max(record_count, self.record_count - later), self.used_ms, batches[:count])
 
     def with_batch(self, fields: _Fields, record_count: int, used_ms: int) -> Producer:
-        """Return its state after one more batch of its epoch."""
+        """Returns its state after one more batch of its epoch."""
         batches = self.batches[_KEPT:]
         batches.fromlist([*fields])  # half the time of `extend`
         after = Producer.__new__(Producer)  # for each request of a producer: no frame of `__init__`
@@ -105,23 +105,23 @@ class Producers:
     """The producers of one partition, least recently used first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, Producer] = OrderedDict()
+        self._by_id: OrderedDict[int, Producer] = OrderedDict()
         self._staged: dict[int, Producer] = {}  # by the plan in progress
         self.forgotten_id_max = ID_MAX  # greatest id that may have written here and is not known; -1: none
 
     def __repr__(self) -> str:
-        return f"Producers({len(self._known)}, noted={len(self._staged)})"
+        return f"Producers({len(self._by_id)}, noted={len(self._staged)})"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_id)
 
     def __getitem__(self, producer_id: int) -> Producer:
         """The state after the plan in progress. Raises KeyError."""
-        return self._staged.get(producer_id) or self._known[producer_id]
+        return self._staged.get(producer_id) or self._by_id[producer_id]
 
     def validate(self, header: Header) -> First | EngineError | None:
-        """Judge a batch; None accepts it. The cases are those of the file's head."""
-        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
+        """Judges a batch; None accepts it. The cases are those of the file's head."""
+        producer = self._staged.get(header.producer_id) or self._by_id.get(header.producer_id)
         if producer is None:
             is_new = header.producer_id > self.forgotten_id_max
             return _gap(header, 0, _NOTHING_YET) if is_new and header.base_sequence else None
@@ -133,15 +133,15 @@ class Producers:
         return _validate_repeat(header, producer, expected)
 
     def stage(self, header: Header, base_offset: int, now_ms: int) -> Producer:
-        """Note an accepted batch of the plan, at this offset."""
-        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
+        """Notes an accepted batch of the plan, at this offset."""
+        producer = self._staged.get(header.producer_id) or self._by_id.get(header.producer_id)
         self._staged[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
     def after_all(self, requests: Sequence[RequestFields], base_offset: int, now_ms: int) -> list[StagedRequest] | None:
-        """Judge the sequenced requests of a batch at this offset; None if one is not the next one of its producer.
+        """Judges the sequenced requests of a batch at this offset; None if one is not the next one of its producer.
 
-        Return the offset, the producer and its state after each of them.
+        Returns the offset, the producer and its state after each of them.
         """
         staged: dict[int, Producer] = {}
         notes: list[StagedRequest] = []
@@ -149,7 +149,7 @@ class Producers:
             if type(entry) is not SequenceEntry:
                 continue
             producer_id, epoch, sequence, latest_ms = entry
-            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._known.get(producer_id)
+            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._by_id.get(producer_id)
             offset = base_offset + first
             fields = (sequence, (sequence + count - 1) % _SEQUENCES, offset, latest_ms)
             if producer is None:
@@ -165,63 +165,63 @@ class Producers:
         return notes
 
     def stage_all(self, requests: Sequence[StagedRequest]) -> None:
-        """Note what `after_all` returned."""
+        """Notes what `after_all` returned."""
         for _, producer_id, after in requests:
             self._staged[producer_id] = after
 
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
-        """Apply a noted batch."""
+        """Applies a noted batch."""
         self.commit_all([(0, producer_id, producer)], producers_max)
 
     def commit_all(self, staged: Iterable[StagedRequest], producers_max: int) -> None:
-        """Apply noted batches, in their order: these are their producers from now on, as the latest ones used."""
-        known = self._known
+        """Applies noted batches, in their order: these are their producers from now on, as the latest ones used."""
+        producers = self._by_id
         for _, producer_id, producer in staged:
-            known[producer_id] = producer
-            known.move_to_end(producer_id)
-        while len(known) > producers_max:
-            self._forget(next(iter(known)))
+            producers[producer_id] = producer
+            producers.move_to_end(producer_id)
+        while len(producers) > producers_max:
+            self._forget(next(iter(producers)))
 
     def discard_staged(self) -> None:
-        """Drop the notes at the end of a plan: those of written batches are applied before."""
+        """Drops the notes at the end of a plan: those of written batches are applied before."""
         self._staged.clear()
 
     def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
-        """Apply a batch of the log; never rejects one."""
-        after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
+        """Applies a batch of the log; never rejects one."""
+        after = _after(self._by_id.get(header.producer_id), header, header.base_offset, now_ms)
         self.commit(header.producer_id, after, producers_max)
 
     def replay_request(
         self, entry: SequenceEntry, base_offset: int, record_count: int, now_ms: int, producers_max: int
     ) -> None:
-        """Apply a sequenced request of a batch of the log that several requests share."""
+        """Applies a sequenced request of a batch of the log that several requests share."""
         producer_id, epoch, sequence, latest_ms = entry
         fields = (sequence, (sequence + record_count - 1) % _SEQUENCES, base_offset, latest_ms)
-        after = _continued(self._known.get(producer_id), epoch, fields, record_count, now_ms)
+        after = _continued(self._by_id.get(producer_id), epoch, fields, record_count, now_ms)
         self.commit(producer_id, after, producers_max)
 
     def expire(self, before_ms: int) -> None:
-        """Drop producers last used before a time; with many the next call continues."""
-        for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
-            producer_id = next(iter(self._known))
-            if self._known[producer_id].used_ms >= before_ms:
+        """Drops producers last used before a time; with many the next call continues."""
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._by_id))):
+            producer_id = next(iter(self._by_id))
+            if self._by_id[producer_id].used_ms >= before_ms:
                 return
             self._forget(producer_id)
 
     def _forget(self, producer_id: int) -> None:
-        del self._known[producer_id]
+        del self._by_id[producer_id]
         self.forgotten_id_max = max(self.forgotten_id_max, producer_id)
 
     def ids(self) -> Iterable[int]:
-        return self._known.keys()
+        return self._by_id.keys()
 
     def items(self) -> list[tuple[int, Producer]]:
-        """Return the applied state, least recently used first; costs a reference each."""
-        return list(self._known.items())
+        """Returns the applied state, least recently used first; costs a reference each."""
+        return list(self._by_id.items())
 
 
 def following(last_sequence: int) -> int:
-    """Return the sequence after one."""
+    """Returns the sequence after one."""
     return (last_sequence + 1) % _SEQUENCES
 
 
@@ -230,7 +230,7 @@ def last_sequence_of(header: Header) -> int:
 
 
 def encode_producers(items: Iterable[tuple[int, Producer]]) -> bytes:
-    """Encode producers as in FORMAT.md."""
+    """Encodes producers as in FORMAT.md."""
     pieces = []
     for producer_id, producer in items:
         batches = producer.batches
@@ -241,7 +241,7 @@ def encode_producers(items: Iterable[tuple[int, Producer]]) -> bytes:
 
 
 def decode_producers(data: bytes) -> Iterator[tuple[int, Producer]]:
-    """Decode the bytes of `encode_producers`; their checksum has been checked."""
+    """Decodes the bytes of `encode_producers`; their checksum has been checked."""
     position = 0
     while position < len(data):
         producer_id, epoch, used_ms, record_count, batch_count = _HEAD.unpack_from(data, position)

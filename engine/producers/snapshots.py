@@ -87,7 +87,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(data: bytes | None, offset: int) -> State | None:
-    """Decode a file; None if it is absent, damaged, of another format, or of another offset than its name."""
+    """Decodes a file; None if it is absent, damaged, of another format, or of another offset than its name."""
     if data is None or len(data) < _HEAD.size:
         return None
     checksum, version, own_offset = _HEAD.unpack_from(data)
@@ -133,14 +133,14 @@ class SnapshotFiles:
         return f"SnapshotFiles({self._offsets})"
 
     def offsets(self, disk: Disk, directory: str) -> list[int]:
-        """Return the offsets, ascending. Raises OSError."""
+        """Returns the offsets, ascending. Raises OSError."""
         with self._lock:
             if self._offsets is None:
                 self._offsets = set(snapshot_offsets(disk, directory))
             return sorted(self._offsets)
 
-    def changed(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
-        """Note a written snapshot, and removed ones."""
+    def note_changes(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
+        """Notes a written snapshot, and removed ones."""
         with self._lock:
             if self._offsets is not None:
                 self._offsets |= set() if added is None else {added}
@@ -164,23 +164,23 @@ def save_state(
     files = files or SnapshotFiles()
     try:
         write(disk, _file(directory, state.offset), encode_state(state))
-        files.changed(added=state.offset)
+        files.note_changes(added=state.offset)
         offsets = files.offsets(disk, directory)
         last_committed = [offset for offset in offsets if offset <= committed][-1:]
         old = set(offsets) - {state.offset, *offsets[-KEPT:], *last_committed, *state.key_files}
         for offset in old:
             with suppress(FileNotFoundError):  # two rolls may remove the same one
                 disk.unlink(_file(directory, offset))
-        files.changed(removed=old)
+        files.note_changes(removed=old)
     except OSError:
         files.invalidate()
         raise
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """Return the offsets of the snapshots, ascending."""
-    found = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
-    return sorted(offset for offset in found if offset is not None)
+    """Returns the offsets of the snapshots, ascending."""
+    offsets = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
+    return sorted(offset for offset in offsets if offset is not None)
 
 
 def remembers(disk: Disk, directory: str, begin: int, end: int, files: SnapshotFiles | None = None) -> bool:
@@ -193,7 +193,7 @@ def remembers(disk: Disk, directory: str, begin: int, end: int, files: SnapshotF
 
 
 def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
-    """Load the latest readable snapshot. First removes those beyond the log's end, durably: they are of a lost log."""
+    """Loads the latest readable snapshot. First removes those beyond the log's end, durably: they are of a lost log."""
     offsets = snapshot_offsets(disk, directory)
     beyond = [offset for offset in offsets if offset > log_end]
     for offset in beyond:
@@ -212,7 +212,7 @@ def read_latest(disk: Disk, directory: str, log_end: int) -> State | None:
 
 
 def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bool]:
-    """Load the states whose keys make up this one's, oldest first. Also returns whether all could be read.
+    """Loads the states whose keys make up this one's, oldest first. Also returns whether all could be read.
 
     If not, returns all available older ones: one may have the missing keys.
     """

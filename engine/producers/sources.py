@@ -65,7 +65,7 @@ class Source:
         return SourceBatch(*self.batches[-_FIELDS:])
 
     def find(self, first: int, last: int) -> SourceBatch | None:
-        """Find the batch of exactly this range."""
+        """Finds the batch of exactly this range."""
         batches = self.batches
         for at in range(len(batches) - _FIELDS, -1, -_FIELDS):
             if batches[at] == first and batches[at + 1] == last:
@@ -73,7 +73,7 @@ class Source:
         return None
 
     def before(self, offset: int) -> Source | None:
-        """Return its state when the log ended at an offset, from these batches; None without an earlier one."""
+        """Returns its state when the log ended at an offset, from these batches; None without an earlier one."""
         count = sum(base_offset < offset for base_offset in self.batches[2::_FIELDS])
         return Source(self.used_ms, self.batches[: count * _FIELDS]) if count else None
 
@@ -91,39 +91,39 @@ class Sources:
     """The sources of one partition, least recently used first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Source] = OrderedDict()
+        self._by_hash: OrderedDict[bytes, Source] = OrderedDict()
         self._staged: list[_Staged] = []  # by the plan in progress, in its order
         self._noted: dict[bytes, Source] = {}  # and what it makes of each source
 
     def __repr__(self) -> str:
-        return f"Sources({len(self._known)}, noted={len(self._staged)})"
+        return f"Sources({len(self._by_hash)}, noted={len(self._staged)})"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_hash)
 
     def find(self, source_hash: bytes) -> Source | None:
-        """Return the applied state of a source."""
-        return self._known.get(source_hash)
+        """Returns the applied state of a source."""
+        return self._by_hash.get(source_hash)
 
     def validate(self, entry: SourceEntry) -> tuple[SourceBatch, int | None] | None:
-        """Judge a batch; None accepts it.
+        """Judges a batch; None accepts it.
 
         Else returns the stored batch of the same range and None, or the latest batch and its last position.
         """
-        source = self._noted.get(entry.source_hash) or self._known.get(entry.source_hash)
+        source = self._noted.get(entry.source_hash) or self._by_hash.get(entry.source_hash)
         if source is None or entry.first > source.position:
             return None
         same = source.find(entry.first, entry.last)
         return (source.latest, source.position) if same is None else (same, None)
 
     def stage(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int) -> None:
-        """Note an accepted batch of the plan, at this offset."""
-        source = self._noted.get(entry.source_hash) or self._known.get(entry.source_hash)
+        """Notes an accepted batch of the plan, at this offset."""
+        source = self._noted.get(entry.source_hash) or self._by_hash.get(entry.source_hash)
         self._noted[entry.source_hash] = after = _after(source, entry, base_offset, record_count, now_ms)
         self._staged.append(_Staged(base_offset, entry.source_hash, after))
 
     def commit(self, sources_max: int, below: int | None = None) -> None:
-        """Apply the plan's notes below an offset, or all of them."""
+        """Applies the plan's notes below an offset, or all of them."""
         count = 0
         for base_offset, source_hash, source in self._staged:
             if below is not None and base_offset >= below:
@@ -135,46 +135,46 @@ class Sources:
             self._noted.clear()
 
     def discard_staged(self) -> None:
-        """Drop the uncommitted notes."""
+        """Drops the uncommitted notes."""
         self._staged.clear()
         self._noted.clear()
 
     def replay(self, entry: SourceEntry, base_offset: int, record_count: int, now_ms: int, sources_max: int) -> None:
-        """Apply a batch of the log; never rejects one."""
-        after = _after(self._known.get(entry.source_hash), entry, base_offset, record_count, now_ms)
+        """Applies a batch of the log; never rejects one."""
+        after = _after(self._by_hash.get(entry.source_hash), entry, base_offset, record_count, now_ms)
         self._apply(entry.source_hash, after, sources_max)
 
     def restore(self, items: Iterable[tuple[bytes, Source]], sources_max: int, now_ms: int) -> None:
-        """Begin with saved sources, which count as used now."""
+        """Begins with saved sources, which count as used now."""
         for source_hash, source in items:
             self._apply(source_hash, source.used_at(now_ms), sources_max)
 
     def expire(self, before_ms: int) -> None:
-        """Drop sources last used before a time; with many the next call continues."""
-        for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
-            source_hash = next(iter(self._known))
-            if self._known[source_hash].used_ms >= before_ms:
+        """Drops sources last used before a time; with many the next call continues."""
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._by_hash))):
+            source_hash = next(iter(self._by_hash))
+            if self._by_hash[source_hash].used_ms >= before_ms:
                 return
-            del self._known[source_hash]
+            del self._by_hash[source_hash]
 
     def items(self) -> list[tuple[bytes, Source]]:
-        """Return the applied state, least recently used first; costs a reference each."""
-        return list(self._known.items())
+        """Returns the applied state, least recently used first; costs a reference each."""
+        return list(self._by_hash.items())
 
     def _apply(self, source_hash: bytes, source: Source, sources_max: int) -> None:
-        self._known[source_hash] = source
-        self._known.move_to_end(source_hash)
-        while len(self._known) > sources_max:
-            self._known.popitem(last=False)
+        self._by_hash[source_hash] = source
+        self._by_hash.move_to_end(source_hash)
+        while len(self._by_hash) > sources_max:
+            self._by_hash.popitem(last=False)
 
 
 def source_hash(name: str) -> bytes:
-    """Return the hash by which a source is known: never that of an Idempotency-Key of the same text."""
+    """Returns the hash by which a source is known: never that of an Idempotency-Key of the same text."""
     return blake2b(name.encode(), digest_size=HASH_BYTES, person=b"source").digest()
 
 
 def encode_sources(items: Iterable[tuple[bytes, Source]]) -> bytes:
-    """Encode sources as in FORMAT.md."""
+    """Encodes sources as in FORMAT.md."""
     pieces = []
     for source_hash, source in items:
         batches = source.batches
@@ -184,7 +184,7 @@ def encode_sources(items: Iterable[tuple[bytes, Source]]) -> bytes:
 
 
 def decode_sources(data: bytes) -> Iterator[tuple[bytes, Source]]:
-    """Decode the bytes of `encode_sources`; their checksum has been checked."""
+    """Decodes the bytes of `encode_sources`; their checksum has been checked."""
     position = 0
     while position < len(data):
         source_hash, used_ms, batch_count = _HEAD.unpack_from(data, position)

@@ -46,7 +46,7 @@ class _Begins(NamedTuple):
         return self.sources if isinstance(entry, SourceEntry) else self.keys
 
 
-def loaded_validator(
+def load_validator(
     disk: Disk,
     name: str,
     of: Log,
@@ -56,39 +56,39 @@ def loaded_validator(
     is_replicated: bool = False,
     is_new: bool = False,
 ) -> AppendValidator:
-    """Build the validator of an opened log. Raises OSError.
+    """Builds the validator of an opened log. Raises OSError.
 
     `is_replicated`: other replicas may have learned of its keys earlier, and drop them earlier. `is_new`: the log has
     just been made in an empty directory, which is not searched.
     """
     validator = AppendValidator(name)
     state = None if is_new else load_latest(disk, of.directory, of.log_end)
-    kept = None if is_new else load_fence(disk, of.directory)
+    fence = None if is_new else load_fence(disk, of.directory)
     if state is None:
-        written_ms = 0 if kept is not None else _last_write_ms(of) - settings.producer_expiry_ms
+        written_ms = 0 if fence is not None else _last_write_ms(of) - settings.producer_expiry_ms
         begin = _first_of_use(of, written_ms)
         validator.producers.forgotten_id_max = ID_MAX if begin else -1
     else:
         begin = state.offset
         validator.restore(state, settings, now_ms)
-    if kept is not None:
-        validator.fencing.restore_saved(kept)
+    if fence is not None:
+        validator.fencing.restore_saved(fence)
     validator.keys.use(settings)
     since_ms = None if is_replicated else now_ms
     key_states, has_all_keys = ([], False) if state is None else load_keys(disk, of.directory, state)
-    for one in key_states:
+    for key_state in key_states:
         if has_all_keys:
-            validator.keys.restore(one.offset, one.keys, now_ms, since_ms)
+            validator.keys.restore(key_state.offset, key_state.keys, now_ms, since_ms)
         else:  # the only copy of keys whose records are deleted: the walk does not find them
-            validator.keys.restore_in_part(one.keys, now_ms, since_ms)
+            validator.keys.restore_in_part(key_state.keys, now_ms, since_ms)
     keys_begin = begin if has_all_keys else _first_of_use(of, _last_write_ms(of) - settings.idempotency_window_ms)
     sources_begin = begin if state is not None else _first_of_use(of, _last_write_ms(of) - settings.source_expiry_ms)
     begins = _Begins(begin, keys_begin, sources_begin)
     for segment in of.segments:
         if segment.next_offset > min(begins):
             _replay(validator, segment, begins, settings, now_ms, since_ms)
-    known = len(validator.producers) + len(validator.keys) + len(validator.sources)
-    validator.has_state |= bool(known or validator.fencing.has_been_used)
+    entry_count = len(validator.producers) + len(validator.keys) + len(validator.sources)
+    validator.has_state |= bool(entry_count or validator.fencing.has_been_used)
     return validator
 
 
@@ -148,7 +148,9 @@ def _replay(
                         validator.fencing.replay(batch, header.base_offset)
             if header.producer_id == KEYED_PRODUCER and header.base_offset >= min(begins):
                 entries = [
-                    one for one in _entries_of(segment, position, header) if header.base_offset >= begins.of(one.entry)
+                    entry
+                    for entry in _entries_of(segment, position, header)
+                    if header.base_offset >= begins.of(entry.entry)
                 ]
                 validator.replay_entries(header, entries, settings, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: its state is not claimed

@@ -42,7 +42,7 @@ class StateSnapshot(NamedTuple):
 
 
 def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
-    """Take the state at an offset of a log that reaches it at least."""
+    """Takes the state at an offset of a log that reaches it at least."""
     fence = validator.fencing.present
     return StateSnapshot(
         offset,
@@ -55,23 +55,25 @@ def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
 
 
 def encoded(of: StateSnapshot) -> bytes:
-    """Encode the state, in a thread: visits every producer, key and source."""
+    """Encodes the state, in a thread: visits every producer, key and source."""
     return encode_state(state_of(of))
 
 
 def state_of(of: StateSnapshot) -> State:
     """Return the state as saved beside a log: complete, without references to other files."""
-    producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
-    kept = {producer_id for producer_id, _ in producers}
-    later = (producer_id for producer_id, _ in of.producers if producer_id not in kept)
+    producers = [
+        (producer_id, before) for producer_id, producer in of.producers if (before := producer.before(of.offset))
+    ]
+    producer_ids = {producer_id for producer_id, _ in producers}
+    later = (producer_id for producer_id, _ in of.producers if producer_id not in producer_ids)
     forgotten = max(of.forgotten_id_max, *later, -1)
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
-    sources = [(source_hash, known) for source_hash, one in of.sources if (known := one.before(of.offset))]
+    sources = [(source_hash, earlier) for source_hash, source in of.sources if (earlier := source.before(of.offset))]
     return State(of.offset, producers, of.fence, rows, (), sources, forgotten)
 
 
 def import_state(disk: Disk, directory: str, offset: int, data: bytes) -> None:
-    """Save a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
+    """Saves a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
 
     Removes earlier snapshots first: their log may have diverged from the leader's. Without them a crash before the
     reset costs a walk. Empty `data`: the leader has no state before, since all of its log is fetched.

@@ -27,16 +27,16 @@ def is_in_seconds(time_ms: int) -> bool:
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC."""
+        """Returns milliseconds since 1970-01-01 UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary point."""
+        """Returns seconds from an arbitrary point."""
 
     def steady_ms(self) -> int:
-        """Return milliseconds that never step."""
+        """Returns milliseconds that never step."""
 
     def boottime(self) -> float:
-        """Return seconds from an arbitrary point, suspends included; the same point for all processes."""
+        """Returns seconds from an arbitrary point, suspends included; the same point for all processes."""
 
 
 class SystemClock:

@@ -50,13 +50,13 @@ class Disk(Protocol):
         """Returns whether a call with the handle needs to open no file."""
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        """Write all buffers at a position; returns the bytes written, which may be fewer."""
+        """Writes all buffers at a position; returns the bytes written, which may be fewer."""
 
     def pread(self, handle: int, length: int, position: int) -> bytes:
-        """Read up to `length` bytes; fewer only at the end of the file."""
+        """Reads up to `length` bytes; fewer only at the end of the file."""
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """Read from memory only. Raises WouldBlock if the disk would have to be read."""
+        """Reads from memory only. Raises WouldBlock if the disk would have to be read."""
 
     def fdatasync(self, handle: int) -> None: ...
     def fsync_dir(self, path: str) -> None: ...
@@ -66,19 +66,19 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents; no-op if it exists."""
+        """Makes a directory and its missing parents; no-op if it exists."""
 
     def listdir(self, path: str) -> list[str]:
         """List the names, sorted; an absent directory has none."""
 
     def stat(self, path: str) -> FileStat | None:
-        """Return size and times; None for a path that does not exist."""
+        """Returns size and times; None for a path that does not exist."""
 
     def kind(self, path: str) -> FileKind | None:
-        """Return the kind of the entry itself: does not follow links. None for a path that does not exist."""
+        """Returns the kind of the entry itself: does not follow links. None for a path that does not exist."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set the modification time, for a copy to keep that of its original."""
+        """Sets the modification time, for a copy to keep that of its original."""
 
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> int:
@@ -86,7 +86,7 @@ class Disk(Protocol):
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new one whole, and the new one is durable.
+    """Replaces a small file so that a crash leaves the old or the new one whole, and the new one is durable.
 
     Raises OSError, which names the file.
     """
@@ -99,7 +99,7 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file by one whose bytes are durable; its name is durable after a sync of the directory."""
+    """Replaces a small file by one whose bytes are durable; its name is durable after a sync of the directory."""
     temporary = path + ".tmp"
     handle = disk.open(temporary, create=True, writable=True)
     try:
@@ -112,14 +112,14 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
 
 
 def write_fully(disk: Disk, handle: int, data: bytes, position: int) -> None:
-    """Write all of `data`. Raises OSError, also for a short write, since the files written by this are small."""
+    """Writes all of `data`. Raises OSError, also for a short write, since the files written by this are small."""
     written = disk.pwritev(handle, [data], position)
     if written != len(data):
         raise OSError(28, f"short write: {written} of {len(data)} bytes")
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """Read a whole small file; None if it is absent."""
+    """Reads a whole small file; None if it is absent."""
     if disk.stat(path) is None:
         return None
     handle = disk.open(path)
@@ -130,7 +130,7 @@ def read_file(disk: Disk, path: str) -> bytes | None:
 
 
 def read_derived(disk: Disk, path: str) -> bytes | None:
-    """Read a file that can be made again; None also if the disk cannot read it (EIO). Raises other errors."""
+    """Reads a file that can be made again; None also if the disk cannot read it (EIO). Raises other errors."""
     try:
         return read_file(disk, path)
     except OSError as error:
@@ -176,7 +176,7 @@ class RealDisk:
         return b"".join(parts)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """Read by preadv2 with RWF_NOWAIT. Raises WouldBlock."""
+        """Reads by preadv2 with RWF_NOWAIT. Raises WouldBlock."""
         buffer = bytearray(length) if length < SIZE_BYTES_MIN else self._buffers.take(length)
         try:
             read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
@@ -226,10 +226,10 @@ class RealDisk:
 
     def stat(self, path: str) -> FileStat | None:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except FileNotFoundError:
             return None
-        return FileStat(found.st_size, os.path.isdir(path), found.st_mtime_ns // 1_000_000)
+        return FileStat(status.st_size, os.path.isdir(path), status.st_mtime_ns // 1_000_000)
 
     def kind(self, path: str) -> FileKind | None:
         try:
@@ -244,8 +244,8 @@ class RealDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
 
     def lock(self, path: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.engine")
 
 
 async def retry_until_files_free(doing: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `work`, which must be safe to repeat after EMFILE or ENFILE."""
+    """Returns the result of `work`, which must be safe to repeat after EMFILE or ENFILE."""
     attempts = 0
     while True:
         try:

@@ -36,12 +36,12 @@ class Histogram:
         return self._total
 
     def cumulative(self) -> list[int]:
-        """Return how many values were at most each bound; the last number is the total."""
+        """Returns how many values were at most each bound; the last number is the total."""
         self.fold()
         return list(self._cumulative)
 
     def fold(self) -> None:
-        """Count the appended values: sorted once, they need a bisection per bound and not per value."""
+        """Counts the appended values: sorted once, they need a bisection per bound and not per value."""
         values = self._gathered
         if not values:
             return

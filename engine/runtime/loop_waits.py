@@ -43,7 +43,7 @@ class Wakeups:
         return len(self._waiting)
 
     def wake(self, action: Callable[[Any], None], subject: Any) -> None:
-        """Call `action(subject)`: now, or in a later iteration of the loop after 64 wake-ups since the last slice."""
+        """Calls `action(subject)`: now, or in a later iteration of the loop after 64 wake-ups since the last slice."""
         if self._woken == SLICE:
             self._waiting.append((action, subject))
             return
@@ -53,7 +53,7 @@ class Wakeups:
         action(subject)
 
     def wake_all(self, action: Callable[[T], None], subjects: Sequence[T]) -> None:
-        """Wake many in their order, as `wake` does."""
+        """Wakes many in their order, as `wake` does."""
         room = SLICE - self._woken
         for subject in subjects[:room]:
             self.wake(action, subject)
@@ -95,7 +95,7 @@ class Deadlines:
         return sum(map(len, self._buckets.values()))
 
     def put(self, deadline: float, subject: Any, on_deadline: Callable[[Any], None]) -> Bucket:
-        """Call `on_deadline(subject)` once the loop's clock has reached the deadline.
+        """Calls `on_deadline(subject)` once the loop's clock has reached the deadline.
 
         `pop(subject, None)` on the returned bucket cancels it.
         """
@@ -113,8 +113,8 @@ class Deadlines:
         bucket[subject] = on_deadline
         return bucket
 
-    async def done_by(self, deadline: float, future: asyncio.Future[T]) -> T:
-        """Wait for a future of our own until a time of the loop's clock. Raises TimeoutError.
+    async def wait_until(self, deadline: float, future: asyncio.Future[T]) -> T:
+        """Waits for a future of our own until a time of the loop's clock. Raises TimeoutError.
 
         At the deadline the future ends with that error; code that sets a result must check that it is not done.
         """
@@ -134,7 +134,7 @@ class Deadlines:
         self._timer = loop.call_at(tick * BUCKET_S, self._on_timer)
 
     def _on_timer(self) -> None:
-        """End due waits. A loop may fire up to a millisecond early: then the timer is set again."""
+        """Ends due waits. A loop may fire up to a millisecond early: then the timer is set again."""
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -148,7 +148,7 @@ class Deadlines:
 
 
 def expire(future: asyncio.Future[Any]) -> None:
-    """End a future with a TimeoutError, at its deadline."""
+    """Ends a future with a TimeoutError, at its deadline."""
     if not future.done():
         future.set_exception(TimeoutError())
 
@@ -200,7 +200,7 @@ class LoopTurns:
         return client in self._queue or client in self._woken
 
     async def wait(self, client: int) -> None:
-        """Wait for the client's turn."""
+        """Waits for the client's turn."""
         waiter = self._running_loop().create_future()
         self._put(client, waiter)
         await waiter
@@ -270,20 +270,20 @@ _last: list[tuple[asyncio.AbstractEventLoop, LoopWaits]] = []  # a cache: a proc
 
 
 def loop_waits(loop: asyncio.AbstractEventLoop | None = None) -> LoopWaits:
-    """Return the waits of a loop. By default the running one, which takes a system call to find."""
+    """Returns the waits of a loop. By default the running one, which takes a system call to find."""
     loop = loop or asyncio.get_running_loop()
     if _last and _last[0][0] is loop:
         return _last[0][1]
-    found = _BY_LOOP.get(loop)
-    if found is None:
+    waits = _BY_LOOP.get(loop)
+    if waits is None:
         polls = Wakeups()
-        found = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups(), LoopTurns(loop))
-    _last[:] = [(loop, found)]
-    return found
+        waits = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups(), LoopTurns(loop))
+    _last[:] = [(loop, waits)]
+    return waits
 
 
 async def wait_turn() -> None:
-    """Wait for a turn of the running loop that has time for the client of this task."""
+    """Waits for a turn of the running loop that has time for the client of this task."""
     turns, client = loop_waits().turns, client_key.get()
     if turns.must_wait(client):
         await turns.wait(client)

@@ -80,16 +80,14 @@ class PooledDisk:
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
         file = _File(path, writable, writes=int(create))  # creating the file counts as a write
-        return self._added(file, partial(self._disk.open, path, create=create, writable=writable))
+        return self._add(file, partial(self._disk.open, path, create=create, writable=writable))
 
     def lock(self, path: str) -> int:
-        """Lock a file, which is never closed for another one: that would release the lock."""
-        return self._added(
-            _File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path)
-        )
+        """Locks a file, which is never closed for another one: that would release the lock."""
+        return self._add(_File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path))
 
     def close(self, handle: int) -> None:
-        """Close the handle. Raises OSError (EBADF for an unknown handle)."""
+        """Closes the handle. Raises OSError (EBADF for an unknown handle)."""
         with self._lock:
             file = self._files.pop(handle, None)
             if file is None:
@@ -104,28 +102,28 @@ class PooledDisk:
         return (file := self._files.get(handle)) is not None and file.real is not None
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.pwritev(real, buffers, position)
         finally:
             self._release(file, wrote=True)
 
     def truncate(self, handle: int, size_bytes: int) -> None:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             self._disk.truncate(real, size_bytes)
         finally:
             self._release(file, wrote=True)
 
     def pread(self, handle: int, length: int, position: int) -> bytes:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.pread(real, length, position)
         finally:
             self._release(file)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """Read as `_pinned` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
+        """Reads as `_pin` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
         with self._lock:
             file = self._files.get(handle) or self._file(handle)
             if (real := file.real) is None:
@@ -150,7 +148,7 @@ class PooledDisk:
             if file.real is None and file.synced_writes == file.writes:
                 return  # synced when it was closed, and not written since
             writes = file.writes
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             self._disk.fdatasync(real)
             with self._lock:
@@ -159,7 +157,7 @@ class PooledDisk:
             self._release(file)
 
     def size(self, handle: int) -> int:
-        file, real = self._pinned(handle)
+        file, real = self._pin(handle)
         try:
             return self._disk.size(real)
         finally:
@@ -172,26 +170,26 @@ class PooledDisk:
         return self._with_room(partial(self._disk.listdir, path))
 
     def unlink(self, path: str) -> None:
-        kept = self._keep_open(path)
+        kept_open = self._keep_open(path)
         try:
             self._disk.unlink(path)
         except BaseException:
-            self._let_close(kept)
+            self._let_close(kept_open)
             raise
-        self._close_kept(kept)
+        self._close_kept(kept_open)
 
     def rename(self, source: str, target: str) -> None:
         if source == target:
             self._disk.rename(source, target)
             return
         stat = self._disk.stat(source)
-        kept = self._keep_open(target)
+        kept_open = self._keep_open(target)
         try:
             self._disk.rename(source, target)
         except BaseException:
-            self._let_close(kept)
+            self._let_close(kept_open)
             raise
-        self._close_kept(kept)
+        self._close_kept(kept_open)
         with self._lock:
             moved = list(self._by_path.get(source, ()))
             if stat is not None and stat.is_dir:
@@ -221,7 +219,7 @@ class PooledDisk:
     def free_bytes(self, path: str) -> int:
         return self._disk.free_bytes(path)
 
-    def _pinned(self, handle: int) -> tuple[_File, int]:
+    def _pin(self, handle: int) -> tuple[_File, int]:
         """Returns the file of a handle, open until `_release`."""
         with self._lock:
             file = self._file(handle)
@@ -230,7 +228,7 @@ class PooledDisk:
             if (real := file.real) is not None:
                 return file, real
         try:
-            return file, self._opened_again(file)
+            return file, self._reopen(file)
         except BaseException:
             self._release(file)
             raise
@@ -258,7 +256,7 @@ class PooledDisk:
 
     # Opening and closing.
 
-    def _added(self, file: _File, open_it: Callable[[], int]) -> int:
+    def _add(self, file: _File, open_it: Callable[[], int]) -> int:
         """Returns a handle for a new file. Registers its name before the open, to follow a rename meanwhile."""
         assert file.path is not None
         file.pins = 1
@@ -276,7 +274,7 @@ class PooledDisk:
         self._release(file)
         return handle
 
-    def _opened_again(self, file: _File) -> int:
+    def _reopen(self, file: _File) -> int:
         """Opens a pinned file."""
         while (path := file.path) is not None:
             try:
@@ -307,7 +305,7 @@ class PooledDisk:
         return real
 
     def _with_room(self, call: Callable[[], T]) -> T:
-        """Make a call that opens a file. Closes others first if there are too many, and after EMFILE or ENFILE."""
+        """Makes a call that opens a file. Closes others first if there are too many, and after EMFILE or ENFILE."""
         with self._lock:
             self._opening += 1
         try:
@@ -324,7 +322,7 @@ class PooledDisk:
                 self._opening -= 1
 
     def _close_idle(self) -> bool:
-        """Close the least recently used files without unsynced writes. False without one."""
+        """Closes the least recently used files without unsynced writes. False without one."""
         with self._lock:
             idle = [file for file in self._idle() if not file.has_unsynced_writes]
             count = max(1, len(self._open) // CLOSED_AT_ONCE)
@@ -359,7 +357,7 @@ class PooledDisk:
         return [file for file in self._open if not file.pins and not file.is_kept_open]
 
     def _keep_open(self, path: str) -> list[_File]:
-        """Open the files of a name that is about to be removed, for the life of their handles."""
+        """Opens the files of a name that is about to be removed, for the life of their handles."""
         with self._lock:
             files = list(self._by_path.get(path, ()))
             for file in files:
@@ -367,17 +365,17 @@ class PooledDisk:
         for file in files:
             with suppress(OSError):  # a later reader gets FileNotFoundError
                 if file.real is None:
-                    self._opened_again(file)
+                    self._reopen(file)
                 file.is_kept_open = True
         return files
 
-    def _let_close(self, kept: list[_File]) -> None:
-        for file in kept:
+    def _let_close(self, files: list[_File]) -> None:
+        for file in files:
             file.is_kept_open = file.is_lock
             self._release(file)
 
-    def _close_kept(self, kept: list[_File]) -> None:
-        for file in kept:
+    def _close_kept(self, files: list[_File]) -> None:
+        for file in files:
             with self._lock:
                 self._remove_name(file)
             self._release(file)

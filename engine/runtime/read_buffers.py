@@ -25,20 +25,20 @@ class ReadBuffers:
     """Any thread may call: to look at a buffer is to refer to it, so that two threads never take the same one."""
 
     def __init__(self) -> None:
-        self._kept: list[bytearray] = []
+        self._buffers: list[bytearray] = []
 
     def __repr__(self) -> str:
-        return f"ReadBuffers({len(self._kept)} of {self.kept_bytes} bytes)"
+        return f"ReadBuffers({len(self._buffers)} of {self.kept_bytes} bytes)"
 
     @property
     def kept_bytes(self) -> int:
-        return sum(map(_room, self._kept))
+        return sum(map(_room, self._buffers))
 
     def take(self, length: int) -> bytearray:
         """Returns a buffer of this length, with any bytes in it."""
         if not SIZE_BYTES_MIN <= length <= SIZE_BYTES_MAX:
             return bytearray(length)
-        for buffer in self._kept:
+        for buffer in self._buffers:
             if sys.getrefcount(buffer) == _REFERENCES and length <= (room := _room(buffer)) < 2 * length:
                 if len(buffer) < length:
                     buffer += bytes(length - len(buffer))
@@ -54,11 +54,13 @@ class ReadBuffers:
     def _keep(self, new: bytearray) -> None:
         """Keeps a buffer, if need be in place of one of another size."""
         while self.kept_bytes + len(new) > KEPT_BYTES_MAX:
-            free = next((at for at in range(len(self._kept)) if sys.getrefcount(self._kept[at]) < _REFERENCES), None)
+            free = next(
+                (at for at in range(len(self._buffers)) if sys.getrefcount(self._buffers[at]) < _REFERENCES), None
+            )
             if free is None:
                 return
-            del self._kept[free]
-        self._kept.append(new)
+            del self._buffers[free]
+        self._buffers.append(new)
 
 
 class ReceiveBuffers:
@@ -66,28 +68,28 @@ class ReceiveBuffers:
 
     def __init__(self, kept_bytes_max: int) -> None:
         self._kept_bytes_max = kept_bytes_max
-        self._kept: list[bytearray] = []
+        self._buffers: list[bytearray] = []
 
     def __repr__(self) -> str:
-        return f"ReceiveBuffers({len(self._kept)} of {self.kept_bytes} bytes)"
+        return f"ReceiveBuffers({len(self._buffers)} of {self.kept_bytes} bytes)"
 
     @property
     def kept_bytes(self) -> int:
-        return sum(map(len, self._kept))
+        return sum(map(len, self._buffers))
 
     def take(self, length: int) -> memoryview:
         """Returns a view of this length, with any bytes in it."""
         if length < SIZE_BYTES_MIN:
             return memoryview(bytearray(length))
-        for buffer in self._kept:
+        for buffer in self._buffers:
             if sys.getrefcount(buffer) == _REFERENCES and length <= len(buffer):
                 return memoryview(buffer)[:length]
         buffer = bytearray(-(-length // _RECEIVE_STEP_BYTES) * _RECEIVE_STEP_BYTES)
-        free = [at for at in range(len(self._kept)) if sys.getrefcount(self._kept[at]) < _REFERENCES]
+        free = [at for at in range(len(self._buffers)) if sys.getrefcount(self._buffers[at]) < _REFERENCES]
         while free and self.kept_bytes + len(buffer) > self._kept_bytes_max:
-            del self._kept[free.pop()]
+            del self._buffers[free.pop()]
         if self.kept_bytes + len(buffer) <= self._kept_bytes_max:
-            self._kept.append(buffer)
+            self._buffers.append(buffer)
         return memoryview(buffer)[:length]
 
 

@@ -12,8 +12,8 @@ SLICE = 100  # of items of up to some tens of microseconds each: a few milliseco
 
 
 async def in_slices(things: Iterable[T]) -> AsyncIterator[T]:
-    """Yield each item. The iterable must not change meanwhile."""
-    for place, thing in enumerate(things, 1):
+    """Yields each item. The iterable must not change meanwhile."""
+    for count, thing in enumerate(things, 1):
         yield thing
-        if place % SLICE == 0:
+        if count % SLICE == 0:
             await asyncio.sleep(0)

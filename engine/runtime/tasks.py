@@ -31,18 +31,18 @@ _running: set[asyncio.Task[Any]] = set()
 def in_background(
     work: Coroutine[Any, Any, None], doing: str, on_failed: Callable[[], object] | None = None, *, of: str = ""
 ) -> asyncio.Task[None]:
-    """Start a task. If an exception ends it, log and count the exception and call `on_failed`.
+    """Starts a task. If an exception ends it, log and count the exception and call `on_failed`.
 
     `doing` is a metric label: a constant. `of` names the object in the log.
     """
     task = asyncio.create_task(work)
     _running.add(task)
-    task.add_done_callback(partial(_ended, doing, of, on_failed))
+    task.add_done_callback(partial(_on_ended, doing, of, on_failed))
     return task
 
 
 def keep_running(work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
-    """Start a task that runs `work()`, and runs it again after a pause whenever an exception ends it.
+    """Starts a task that runs `work()`, and runs it again after a pause whenever an exception ends it.
 
     Ends when `work` returns or when the task is cancelled.
     """
@@ -55,14 +55,14 @@ def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]: ...
 @overload
 def start_task(work: Awaitable[T]) -> asyncio.Future[T]: ...
 def start_task(work: Awaitable[T]) -> asyncio.Future[T]:
-    """Start a task whose result its creator awaits: its exception is raised there, and is not logged here."""
+    """Starts a task whose result its creator awaits: its exception is raised there, and is not logged here."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve_exception)
     return task
 
 
 def start_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task whose work raises nothing. Its creator keeps a reference.
+    """Starts a task whose work raises nothing. Its creator keeps a reference.
 
     Each request has one. It costs half of `start_task`, which looks up the loop and retrieves an exception.
     """
@@ -86,35 +86,35 @@ class BackgroundTasks:
         *,
         of: str = "",
     ) -> asyncio.Task[None]:
-        """Start a task as `in_background` does."""
-        return self._added(in_background(work, doing, on_failed, of=of))
+        """Starts a task as `in_background` does."""
+        return self._register(in_background(work, doing, on_failed, of=of))
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
-        """Start a task as `keep_running` does."""
-        return self._added(keep_running(work, doing, of=of))
+        """Starts a task as `keep_running` does."""
+        return self._register(keep_running(work, doing, of=of))
 
     async def finish(self, work: Coroutine[Any, Any, T], doing: str) -> T:
         """Run `work` to its end and return its result. A cancel ends the wait, not the work.
 
         A failure after a cancel is logged and counted, since the task has no waiter left.
         """
-        task = self._added(asyncio.create_task(work))
+        task = self._register(asyncio.create_task(work))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(partial(_ended, doing, "", None))
+            task.add_done_callback(partial(_on_ended, doing, "", None))
             raise
 
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    async def ended(self) -> None:
-        """Wait for all tasks; their failures are reported where they occur."""
+    async def wait_ended(self) -> None:
+        """Waits for all tasks; their failures are reported where they occur."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _added(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+    def _register(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -154,7 +154,7 @@ async def _run_until_done(work: Callable[[], Coroutine[Any, Any, None]], doing: 
         pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
-def _ended(doing: str, of: str, on_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
+def _on_ended(doing: str, of: str, on_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if (failure := _failure_of(task)) is None:
         return

@@ -35,16 +35,16 @@ class ThrottledThread:
         return f"ThrottledThread({self._name}, {self._bytes_per_second} B/s)"
 
     def pace(self, size_bytes: int) -> None:
-        """Wait as long as a step of this size may take; called in the thread. Raises Stopped."""
+        """Waits as long as a step of this size may take; called in the thread. Raises Stopped."""
         if self._stopping.wait(size_bytes / self._bytes_per_second):
             raise Stopped
 
     async def run(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
-        """Run a function in the thread. Raises Stopped, and what the function raises."""
+        """Runs a function in the thread. Raises Stopped, and what the function raises."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     async def stop(self, task: asyncio.Task[None] | None) -> None:
-        """End the step in progress, and the task that calls `run`."""
+        """Ends the step in progress, and the task that calls `run`."""
         self._stopping.set()
         if task is not None:
             task.cancel()

@@ -27,12 +27,12 @@ class TopicDeletion:
     kept: Callable[[Topic, list[Partition]], None]
 
     async def delete(self, name: str) -> None:
-        """Delete a topic. Raises UnknownTopic, TopicProtected, StorageFull, StorageFailed."""
+        """Deletes a topic. Raises UnknownTopic, TopicProtected, StorageFull, StorageFailed."""
         async with self.catalog.changing:
             await self._delete(self.catalog.deletable(name))
 
     async def finish(self, name: str) -> None:
-        """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
+        """Finishes an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
         if name in self.catalog.partially_deleted:
             await self._delete(self.catalog.partially_deleted[name])
 

@@ -31,7 +31,7 @@ from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.producers.key_window import KeyBudget
-from engine.producers.state_loader import loaded_validator
+from engine.producers.state_loader import load_validator
 from engine.producers.state_transfer import import_state
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
@@ -65,8 +65,8 @@ class DivergenceHandler:
         return f"DivergenceHandler({self._committer})"
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        """Start an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
-        async with self._committer.paused(partition):
+        """Starts an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
+        async with self._committer.pause(partition):
             self._reject_queued(partition)
             log = partition.log
             if not log.epochs or log.epochs[-1].epoch != epoch:
@@ -76,18 +76,18 @@ class DivergenceHandler:
     async def truncate(self, partition: Partition, offset: int) -> None:
         async with self._paused_appends(partition):
             log = partition.log
-            kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
-            if kept == log.log_end:  # perhaps drops epochs, and no record
+            cut_at = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
+            if cut_at == log.log_end:  # perhaps drops epochs, and no record
                 await self._cut(partition, offset, truncate_to, offset)
                 return
-            if kept < partition.high_watermark:
-                args = (log, kept, Segment.pread)
+            if cut_at < partition.high_watermark:
+                args = (log, cut_at, Segment.pread)
                 partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", boundary_below, *args))
-            partition.durable_end = min(partition.durable_end, kept)
+            partition.durable_end = min(partition.durable_end, cut_at)
             await self._save_points(partition)
             old_end = log.log_end
-            partition.compacted_end = min(partition.compacted_end, kept)
-            await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, kept)
+            partition.compacted_end = min(partition.compacted_end, cut_at)
+            await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, cut_at)
             await self._cut(partition, offset, truncate_to, offset)
             await self._reload_state(partition, old_end)
 
@@ -108,7 +108,7 @@ class DivergenceHandler:
 
     @asynccontextmanager
     async def _paused_appends(self, partition: Partition) -> AsyncIterator[None]:
-        async with self._committer.paused(partition):
+        async with self._committer.pause(partition):
             self._reject_queued(partition)
             await self._sealer.wait_saved(partition)
             async with partition.segments_lock:
@@ -137,7 +137,7 @@ class DivergenceHandler:
         partition.cut(old_end)
         now_ms, old = self._clock.steady_ms(), partition.validator
         args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
-        rebuilt = partial(loaded_validator, is_replicated=True)
+        rebuilt = partial(load_validator, is_replicated=True)
         validator = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
         validator.counts = old.counts
         validator.keys.window.dropped += old.keys.window.dropped

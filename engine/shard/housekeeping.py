@@ -70,8 +70,8 @@ class Housekeeping:
             await self._background.finish(self._try("making spare files", self._fill_spares()), "filling")
             await asyncio.sleep(TICK_S)
             tick += 1
-            for place, partition in enumerate(list(self._partitions())):
-                if place % PARTITIONS_AT_ONCE == 0:
+            for index, partition in enumerate(list(self._partitions())):
+                if index % PARTITIONS_AT_ONCE == 0:
                     await asyncio.sleep(0)
                 if partition.offline is None:
                     self._check(partition)
@@ -112,9 +112,9 @@ class Housekeeping:
             task = self._background.start(
                 self._try("retention", work, partition), "expiring records", of=partition.name
             )
-            task.add_done_callback(partial(self._expired, partition, work))
+            task.add_done_callback(partial(self._on_expired, partition, work))
 
-    def _expired(self, partition: Partition, work: Work, _: object) -> None:
+    def _on_expired(self, partition: Partition, work: Work, _: object) -> None:
         work.close()  # a task that is cancelled before its first step has not awaited it
         self._expiring.discard(partition)
         self._expire_next()

@@ -28,7 +28,7 @@ from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport, open_l
 from engine.log.segment import Segment
 from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
-from engine.producers.state_loader import loaded_validator
+from engine.producers.state_loader import load_validator
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.file_retries import retry_until_files_free
@@ -88,7 +88,7 @@ class Progress:
 def open_requests(
     record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
 ) -> list[OpenRequest]:
-    """Return the partitions of a topic with what the last run has saved of them."""
+    """Returns the partitions of a topic with what the last run has saved of them."""
     settings, nothing = record.settings, Checkpoint()
     keys = ((number, f"{record.topic_id}/{number}") for number in numbers)
     return [
@@ -117,7 +117,7 @@ class Opener:
     async def open_all(
         self, requests: Sequence[OpenRequest], last_shutdown: LastShutdown | None = None
     ) -> list[Partition]:
-        """Open the partitions, in the given order; `last_shutdown` overrides that of their directories."""
+        """Opens the partitions, in the given order; `last_shutdown` overrides that of their directories."""
         self.progress.partitions += len(requests)
         waiting = deque(enumerate(requests))
         partitions: dict[int, Partition] = {}
@@ -130,33 +130,33 @@ class Opener:
             waiting.clear()  # so that the threads of a cancelled start end
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
-        return [partitions[place] for place in range(len(requests))]
+        return [partitions[index] for index in range(len(requests))]
 
     async def _open_waiting(
         self, waiting: _Waiting, partitions: dict[int, Partition], last_shutdown: LastShutdown | None
     ) -> None:
-        """Open what waits, a batch in each call of a thread: a call for each partition took most of the time."""
+        """Opens what waits, a batch in each call of a thread: a call for each partition took most of the time."""
         loop = asyncio.get_running_loop()
         while waiting:
             outcomes = await retry_until_files_free(
                 "opening partitions",
                 lambda: loop.run_in_executor(self._executor, self._open_batch, waiting, last_shutdown),
             )
-            for place, request, outcome in outcomes:
-                partitions[place] = self._partition(request, outcome)
+            for index, request, outcome in outcomes:
+                partitions[index] = self._partition(request, outcome)
 
     def _open_batch(self, waiting: _Waiting, last_shutdown: LastShutdown | None) -> list[_Outcome]:
         """Raises OSError for too many open files, with nothing opened; one that fails later waits again."""
         outcomes: list[_Outcome] = []
         while waiting and len(outcomes) < BATCH:
             try:
-                place, request = waiting.popleft()
+                index, request = waiting.popleft()
             except IndexError:  # another thread has taken the last one
                 break
             try:
-                outcomes.append((place, request, self._attempt(request, last_shutdown)))
+                outcomes.append((index, request, self._attempt(request, last_shutdown)))
             except OSError:
-                waiting.appendleft((place, request))
+                waiting.appendleft((index, request))
                 if not outcomes:
                     raise
                 break
@@ -164,7 +164,7 @@ class Opener:
 
     def _attempt(self, request: OpenRequest, last_shutdown: LastShutdown | None) -> _Opened | _Failed:
         """Raises OSError for too many open files."""
-        located = self._directories.located(request.record, request.number)
+        located = self._directories.locate(request.record, request.number)
         record = request.record
         directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, request.number)
         outcome: _Opened | _Failed
@@ -183,12 +183,12 @@ class Opener:
     def _open(self, directory: str, request: OpenRequest, last_shutdown: LastShutdown) -> _Opened:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
-            self._disk, directory, request.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
+            self._disk, directory, request.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._count_scanned
         )
         if report.truncated_bytes or report.dropped_segments:
             lower_progress(self._disk, directory, opened.log_end)
         is_replicated = request.record.hosted is not None
-        validator = loaded_validator(
+        validator = load_validator(
             self._disk,
             request.name,
             opened,
@@ -201,7 +201,7 @@ class Opener:
 
     def _partition(self, request: OpenRequest, outcome: _Opened | _Failed) -> Partition:
         if isinstance(outcome, _Failed):
-            return self._closed(request, outcome.directory, outcome.error)
+            return self._offline_partition(request, outcome.directory, outcome.error)
         self.report += outcome.report
         if outcome.report.truncated_bytes:
             _log_truncation(request, outcome.last_shutdown, outcome.report, outcome.log)
@@ -223,11 +223,11 @@ class Opener:
         except Corrupt:  # a damaged sealed segment; the leader sends the high watermark
             return first, BytePosition(first, 0)
 
-    def _scanned(self, size_bytes: int) -> None:
+    def _count_scanned(self, size_bytes: int) -> None:
         with self._counting:
             self.progress.scanned_bytes += size_bytes
 
-    def _closed(self, request: OpenRequest, directory: str, error: Exception) -> Partition:
+    def _offline_partition(self, request: OpenRequest, directory: str, error: Exception) -> Partition:
         """Returns an offline partition with its old checkpoint."""
         if error is not self._directories.holding(directory).fault:  # which has been logged
             log.error("partition is offline", extra={"partition": request.name, "reason": str(error)})
@@ -287,10 +287,11 @@ class OpeningPartitions:
         return f"OpeningPartitions({len(self._keys)})"
 
     @contextmanager
-    def including(self, wanted: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
-        """Include these partitions in each save within this context."""
+    def including(self, requests: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
+        """Includes these partitions in each save within this context."""
         self._keys |= {
-            partition: f"{one.record.topic_id}/{one.number}" for one, partition in zip(wanted, partitions, strict=True)
+            partition: f"{request.record.topic_id}/{request.number}"
+            for request, partition in zip(requests, partitions, strict=True)
         }
         try:
             yield
@@ -299,9 +300,9 @@ class OpeningPartitions:
                 self._keys.pop(partition, None)
 
     def and_served(self, served: Iterable[Partition]) -> Iterable[Partition]:
-        """Yield these and the served partitions, each once."""
+        """Yields these and the served partitions, each once."""
         return dict.fromkeys([*served, *self._keys]) if self._keys else served
 
     def key_of(self, partition: Partition) -> str | None:
-        """Return the key of a partition's point; None if it is not among them."""
+        """Returns the key of a partition's point; None if it is not among them."""
         return self._keys.get(partition)

@@ -48,11 +48,11 @@ class RecordDeletion:
         return expired_below(partition, self._clock.steady_ms(), self._tiered_end(partition), is_leader=is_leader)
 
     def due(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
-        """Return the pending work; None without any."""
+        """Returns the pending work; None without any."""
         return self.expire(partition) if self._log_start_advancer.is_due(partition, self.expired(partition)) else None
 
     async def expire(self, partition: Partition) -> None:
-        """Delete the expired records. Raises OSError, unless the whole directory has failed."""
+        """Deletes the expired records. Raises OSError, unless the whole directory has failed."""
         bounds = self.expired(partition)
         if self._log_start_advancer.is_due(partition, bounds):
             try:
@@ -63,7 +63,7 @@ class RecordDeletion:
                     raise
 
     async def delete_below(self, partition: Partition, offset: int) -> None:
-        """Delete the records below an offset. Raises StorageFull, StorageFailed."""
+        """Deletes the records below an offset. Raises StorageFull, StorageFailed."""
         try:
             await save_fence_below(self._disk, self._executor, partition, offset)
             await self._log_start_advancer.advance(partition, Bounds(offset, offset))

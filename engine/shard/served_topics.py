@@ -32,19 +32,19 @@ class ServedTopics(dict[str, Topic]):
         self.partition_count = 0
 
     def serve(self, topics: Mapping[str, Topic]) -> None:
-        """Serve these topics, in place of others of their names."""
+        """Serves these topics, in place of others of their names."""
         for name, topic in topics.items():
             replaced = self.get(name)
             self.partition_count += topic.record.partitions - (replaced.record.partitions if replaced else 0)
             self[name] = topic
 
     def change(self, topic: Topic, record: TopicRecord) -> None:
-        """Replace the record of a served topic: new settings or more partitions."""
+        """Replaces the record of a served topic: new settings or more partitions."""
         self.partition_count += record.partitions - topic.record.partitions
         topic.record, topic.settings = record, record.settings
 
     def stop_serving(self, name: str) -> Topic | None:
-        """Stop serving a topic. Returns it; None if it was not served."""
+        """Stops serving a topic. Returns it; None if it was not served."""
         topic = self.pop(name, None)
         if topic is not None:
             self.partition_count -= topic.record.partitions

@@ -103,7 +103,7 @@ class Shard:
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.directories = LogDirectories(directory, additional, self._directory_failed)
+        self.directories = LogDirectories(directory, additional, self._on_directory_failed)
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
@@ -115,7 +115,7 @@ class Shard:
         closed = self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._opening = OpeningPartitions()
         self.log_manager = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, closed)
-        self.committer = Committer(self.writer, clock, self.sealer.sealed)
+        self.committer = Committer(self.writer, clock, self.sealer.start_saving)
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
         reports = PartitionEvents(moved, include, offline, self._find_watermark, self.log_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
@@ -125,7 +125,9 @@ class Shard:
         positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
         self.segment_swapper = SegmentSwapper(disk, executor, clock, events.compacted_by_all, moved)
-        self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
+        self._delete_topic = TopicDeletion(
+            self.catalog, self.close_without_event, self.open_topic, events.closed, events.moved_away
+        )
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(
             disk, executor, clock, self.committer, self.log_manager, self.sealer, self.key_budget
@@ -147,7 +149,7 @@ class Shard:
         return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
 
     async def start(self, records: Sequence[TopicRecord] | None = None) -> None:
-        """Open every topic, or those that a supervisor names; after an unclean stop this scans files that may be torn.
+        """Opens every topic, or those that a supervisor names; after an unclean stop this scans files that may be torn.
 
         Raises Corrupt for a damaged topic.
         """
@@ -165,7 +167,7 @@ class Shard:
         self._ticker = keep_running(self.housekeeping.run, "housekeeping")
 
     async def stop(self) -> bool:
-        """Make everything durable and leave the directory clean. Returns whether that succeeded."""
+        """Makes everything durable and leaves the directory clean. Returns whether that succeeded."""
         if self._ticker is not None:
             self._ticker.cancel()
         await self.committer.sync_all(self.partitions)
@@ -174,9 +176,9 @@ class Shard:
         for partition in self.partitions():
             partition.wake_all()
         self._finding.cancel()
-        await self._finding.ended()
-        await self._background.ended()
-        await self.segment_swapper.ended()
+        await self._finding.wait_ended()
+        await self._background.wait_ended()
+        await self.segment_swapper.wait_ended()
         await self.catalog.stop()
         self.writer.stop()
         return await self._in_thread(self.log_manager.close, self.clock.monotonic)
@@ -186,14 +188,14 @@ class Shard:
             yield from topic.partitions.values()
 
     def topic(self, name: str) -> Topic:
-        """Return a served topic. Raises UnknownTopic or Corrupt (`Catalog.unknown`)."""
+        """Returns a served topic. Raises UnknownTopic or Corrupt (`Catalog.unknown`)."""
         try:
             return self.topics[name]
         except KeyError:
             raise self.catalog.unknown_topic_error(name) from None
 
     def partition(self, name: str, number: int) -> Partition:
-        """Return a partition of this shard. Raises UnknownTopic, UnknownPartition."""
+        """Returns a partition of this shard. Raises UnknownTopic, UnknownPartition."""
         topic = self.topic(name)
         partition = topic.partitions.get(number)
         if partition is None:
@@ -213,33 +215,35 @@ class Shard:
             return self.topics[name], is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None = None) -> Topic:
-        """Change the given settings. With `partitions` the topic grows to that count. Raises InvalidConfig."""
+        """Changes the given settings. With `partitions` the topic grows to that count. Raises InvalidConfig."""
         async with self.catalog.changing:
             record = await self.catalog.alter(name, overrides, partitions)
             await self.open_added(record)
-            return self.altered(record)
+            return self.apply_record(record)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. Its waits fail; its bytes are never served again. A cancel ends the wait only.
+        """Deletes a topic. Its waits fail; its bytes are never served again. A cancel ends the wait only.
 
         Raises StorageFull, StorageFailed: it is then served as before, or a second call continues its deletion.
         """
         await self._background.finish(self._delete_topic.delete(name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
-        """Start serving a new topic, or one that returns: then its files are recovered as they are."""
+        """Starts serving a new topic, or one that returns: then its files are recovered as they are."""
         await self._open_topics([record], self._closed.of_topic(record.topic_id), _NOT_KNOWN)
-        self._closed.opened(record.topic_id)
+        self._closed.drop(record.topic_id)
         return self.topics[record.name]
 
     async def open_added(self, record: TopicRecord) -> None:
-        """Open the new partitions of a topic. They are announced only after `altered` has run everywhere."""
+        """Opens the new partitions of a topic. They are announced only after `apply_record` has run everywhere."""
         topic = self.topic(record.name)
-        wanted = [one for one in self._partitions_to_open(record, {}) if one.number not in topic.partitions]
-        await self._add({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
+        requests = [
+            request for request in self._partitions_to_open(record, {}) if request.number not in topic.partitions
+        ]
+        await self._add({topic.record.name: topic}, requests, await self.opener.open_all(requests, _NOT_KNOWN))
 
-    def altered(self, record: TopicRecord) -> Topic:
-        """Apply new settings or a new partition count of a topic; its new partitions here are open."""
+    def apply_record(self, record: TopicRecord) -> Topic:
+        """Applies new settings or a new partition count of a topic; its new partitions here are open."""
         topic = self.topic(record.name)
         self.topics.change(topic, record)
         for partition in topic.partitions.values():
@@ -248,10 +252,10 @@ class Shard:
 
     async def close_topic(self, name: str) -> None:
         """Stop serving a topic, which is deleted or set aside: its waits fail, and no write follows."""
-        self._events.closed(await self.closed(self.topic(name).record))
+        self._events.closed(await self.close_without_event(self.topic(name).record))
 
-    async def closed(self, record: TopicRecord) -> Topic:
-        """Close as `close_topic` does, without its event. Returns a topic without partitions if it is not open."""
+    async def close_without_event(self, record: TopicRecord) -> Topic:
+        """Closes as `close_topic` does, without its event. Returns a topic without partitions if it is not open."""
         topic = self.topics.stop_serving(record.name) or Topic(record, record.settings)
         if topic.partitions:
             with self._closed.closing(record, topic.partitions.values()):
@@ -259,7 +263,7 @@ class Shard:
         return topic
 
     async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
-        """Stop serving partitions that have been moved to other nodes. The catalog removes their files."""
+        """Stops serving partitions that have been moved to other nodes. The catalog removes their files."""
         topic = self.topic(name)
         gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
         await self._close(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} were reassigned"))
@@ -272,20 +276,20 @@ class Shard:
             partition.go_offline(reason)
             self.committer.drop(partition)
         async for partition in in_slices(partitions):
-            async with self.committer.paused(partition):  # wait for the group and the truncation in progress
+            async with self.committer.pause(partition):  # wait for the group and the truncation in progress
                 await self.sealer.wait_saved(partition)
             for segment in partition.log.segments:
-                segment.deleted()
+                segment.mark_deleted()
             self.advancer.drop(partition)
             partition.validator.keys.window.clear()
 
     async def roll_topic(self, name: str) -> list[int]:
-        """Seal every partition's active segment; returns each sealed_end."""
+        """Seals every partition's active segment; returns each sealed_end."""
         partitions = self.topic(name).partitions.values()
         return list(await asyncio.gather(*(self.committer.roll(partition) for partition in partitions)))
 
     async def delete_before(self, partition: Partition, offset: int) -> int:
-        """Delete everything below an offset, here and in the store; returns log_start, which is durable then.
+        """Deletes everything below an offset, here and in the store; returns log_start, which is durable then.
 
         Removes files as far as whole segments are below; seals the active one first, so that it can be removed later at
         least.
@@ -299,7 +303,7 @@ class Shard:
         return partition.log.log_start
 
     async def raise_log_start(self, partition: Partition, offset: int) -> int:
-        """Delete expired records that only the store has; returns log_start, which is durable. Raises OSError.
+        """Deletes expired records that only the store has; returns log_start, which is durable. Raises OSError.
 
         Only on a leader: a follower's log_start is its leader's.
         """
@@ -313,17 +317,17 @@ class Shard:
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
-        """Follow the leader's log_start as far as this log is durable. Raises StorageFull, StorageFailed."""
+        """Follows the leader's log_start as far as this log is durable. Raises StorageFull, StorageFailed."""
         bound = min(offset, partition.durable_end)
         if partition.offline is None and bound > partition.log.log_start:
             await self._background.finish(self.deletion.delete_below(partition, bound), "deleting records")
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        """Start an epoch as leader. Fails the appends in the partition's queue. Raises as `truncate` does."""
+        """Starts an epoch as leader. Fails the appends in the partition's queue. Raises as `truncate` does."""
         await self._background.finish(self._divergence_handler.start_epoch(partition, epoch), "beginning an epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
-        """End the log, durably, at the start of the batch that holds `offset`. The log has the records before it.
+        """Ends the log, durably, at the start of the batch that holds `offset`. The log has the records before it.
 
         Raises StorageFull, StorageFailed; if it fails half way, the partition is offline. A cancel ends only the wait.
         """
@@ -338,12 +342,12 @@ class Shard:
         await self._background.finish(work, "restarting a log")
 
     async def export_producer_state(self, partition: Partition, offset: int) -> tuple[int, bytes]:
-        """Return the start of the offset's batch, and the producer state for a follower that begins there."""
+        """Returns the start of the offset's batch, and the producer state for a follower that begins there."""
         begin = await self._in_thread(batch_start, partition.log, offset)
         return begin, await self._in_thread(encoded, take_snapshot(partition.validator, begin))
 
     async def mark_fenced(self, partition: Partition) -> None:
-        """Note durably that a partition may have a token, before one is set. Raises StorageFull, StorageFailed."""
+        """Notes durably that a partition may have a token, before one is set. Raises StorageFull, StorageFailed."""
         await mark_fenced(self.disk, self._executor, partition)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
@@ -355,22 +359,22 @@ class Shard:
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_shutdown: LastShutdown | None
     ) -> None:
-        wanted = [one for record in records for one in self._partitions_to_open(record, checkpoints)]
-        partitions = await self.opener.open_all(wanted, last_shutdown)
+        requests = [request for record in records for request in self._partitions_to_open(record, checkpoints)]
+        partitions = await self.opener.open_all(requests, last_shutdown)
         topics = {record.name: Topic(record, record.settings) for record in records}
         self.topics.serve({name: topic for name, topic in topics.items() if topic.record.hosted is not None})
-        await self._add(topics, wanted, partitions)
+        await self._add(topics, requests, partitions)
 
     def _partitions_to_open(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[OpenRequest]:
         owned = filter(partial(self.owns, record.topic_id), record.local_partitions)
         return open_requests(record, owned, checkpoints, self._high_watermarks)
 
-    async def _add(self, topics: Mapping[str, Topic], wanted: list[OpenRequest], partitions: list[Partition]) -> None:
+    async def _add(self, topics: Mapping[str, Topic], requests: list[OpenRequest], partitions: list[Partition]) -> None:
         """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
-        with self._opening.including(wanted, partitions):
-            async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
-                topic = topics[one.record.name]
-                topic.partitions[one.number] = partition
+        with self._opening.including(requests, partitions):
+            async for request, partition in in_slices(zip(requests, partitions, strict=True)):
+                topic = topics[request.record.name]
+                topic.partitions[request.number] = partition
                 self.log_manager.add(partition)
                 partition.validator.keys.window.use_budget(self.key_budget, self.clock.steady_ms())
                 self._events.opened(self, topic, partition)
@@ -383,7 +387,7 @@ class Shard:
     async def _record_damage(self, partition: Partition, file: SealedFile, finding: Finding) -> None:
         await self.quarantine.record(partition, file, finding)
 
-    def _directory_failed(self, directory: DataDirectory) -> None:
+    def _on_directory_failed(self, directory: DataDirectory) -> None:
         self.log_manager.take_offline(directory)
         self._events.directory_failed(directory)
 

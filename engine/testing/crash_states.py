@@ -31,7 +31,7 @@ _TRIES_PER_STATE = 4  # sampling stops after this many draws in a row, per reque
 
 
 def crash_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[RecordedTree]:
-    """Yield up to `limit` different states: all of them if they are not more, else the extremes and a sample."""
+    """Yields up to `limit` different states: all of them if they are not more, else the extremes and a sample."""
     choices = _all_states(tree) if _count(tree, limit) <= limit else _sampled_states(tree, limit, random)
     seen: set[object] = set()
     for state in choices:
@@ -46,8 +46,8 @@ def crash_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[Rec
 def _count(tree: RecordedTree, limit: int) -> int:
     """Returns the number of states, or some number above the limit."""
     total = 0
-    for kept in _kept_sets(tree.pending):
-        total += prod(_count_contents(file) for file in _files_if(tree, kept))
+    for survivors in _kept_sets(tree.pending):
+        total += prod(_count_contents(file) for file in _files_if(tree, survivors))
         if total > limit:
             break
     return total
@@ -58,10 +58,10 @@ def _count_contents(file: RecordedFile) -> int:
 
 
 def _all_states(tree: RecordedTree) -> Iterator[RecordedTree]:
-    for kept in _kept_sets(tree.pending):
-        files = _files_if(tree, kept)
+    for survivors in _kept_sets(tree.pending):
+        files = _files_if(tree, survivors)
         for contents in product(*(list(_all_contents(file)) for file in files)):
-            yield _state(tree, kept, dict(zip(files, contents, strict=True)).__getitem__)
+            yield _state(tree, survivors, dict(zip(files, contents, strict=True)).__getitem__)
 
 
 def _all_contents(file: RecordedFile) -> Iterator[bytes]:
@@ -75,12 +75,12 @@ def _sampled_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[
     needed = needs(tree.pending)
     everything = set(range(len(tree.pending)))
     only_last = with_needed(sorted(everything)[-1:], needed)
-    for kept, contents in ((set(), _certain), (everything, _visible), (only_last, _only_last_write)):
-        yield _state(tree, kept, contents)
+    for survivors, contents in ((set(), _certain), (everything, _visible), (only_last, _only_last_write)):
+        yield _state(tree, survivors, contents)
     for _ in range(limit * _TRIES_PER_STATE):
         chosen = _some(everything, random)
-        kept = {i for i in everything if with_needed([i], needed) <= chosen}
-        yield _state(tree, kept, lambda file: _random_content(file, random))
+        survivors = {i for i in everything if with_needed([i], needed) <= chosen}
+        yield _state(tree, survivors, lambda file: _random_content(file, random))
 
 
 def _certain(file: RecordedFile) -> bytes:
@@ -118,21 +118,21 @@ def _kept_sets(pending: Sequence[EntryChange]) -> Iterator[set[int]]:
     """Yields every set of entry changes in which each has what it needs, the empty set first."""
     needed = needs(pending)
 
-    def extend(kept: set[int], i: int) -> Iterator[set[int]]:
+    def extend(survivors: set[int], i: int) -> Iterator[set[int]]:
         if i == len(pending):
-            yield kept
+            yield survivors
             return
-        yield from extend(kept, i + 1)
-        if needed[i] <= kept:
-            yield from extend(kept | {i}, i + 1)
+        yield from extend(survivors, i + 1)
+        if needed[i] <= survivors:
+            yield from extend(survivors | {i}, i + 1)
 
     return extend(set(), 0)
 
 
-def _overlay(tree: RecordedTree, kept: set[int]) -> Overlay:
+def _overlay(tree: RecordedTree, survivors: set[int]) -> Overlay:
     """Returns the entries of every directory that a kept change touches; all others are as they are durable."""
     entries: Overlay = {}
-    for i in sorted(kept):
+    for i in sorted(survivors):
         for entry in tree.pending[i].entries:
             directory = entry[0]
             entries.setdefault(directory, dict(directory.durable))
@@ -140,23 +140,23 @@ def _overlay(tree: RecordedTree, kept: set[int]) -> Overlay:
     return entries
 
 
-def _files_if(tree: RecordedTree, kept: set[int]) -> list[RecordedFile]:
+def _files_if(tree: RecordedTree, survivors: set[int]) -> list[RecordedFile]:
     """Returns the files that can be found if these changes were kept."""
-    overlay = _overlay(tree, kept)
-    found: list[RecordedFile] = []
+    overlay = _overlay(tree, survivors)
+    files: list[RecordedFile] = []
     open_directories = [tree.root]
     while open_directories:
         directory = open_directories.pop()
         for node in overlay.get(directory, directory.durable).values():
             if isinstance(node, RecordedFile):
-                found.append(node)
+                files.append(node)
             else:
                 open_directories.append(node)
-    return found
+    return files
 
 
-def _state(tree: RecordedTree, kept: set[int], contents: Contents) -> RecordedTree:
-    overlay = _overlay(tree, kept)
+def _state(tree: RecordedTree, survivors: set[int], contents: Contents) -> RecordedTree:
+    overlay = _overlay(tree, survivors)
 
     def restarted(directory: RecordedDirectory) -> RecordedDirectory:
         copy = RecordedDirectory(directory.modified_ms)
@@ -169,6 +169,6 @@ def _state(tree: RecordedTree, kept: set[int], contents: Contents) -> RecordedTr
         return copy
 
     state = RecordedTree(restarted(tree.root))
-    lost = [change.what for i, change in enumerate(tree.pending) if i not in kept]
+    lost = [change.what for i, change in enumerate(tree.pending) if i not in survivors]
     state.story = f"lost: {', '.join(lost) or 'no entry'}"
     return state

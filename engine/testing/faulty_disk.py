@@ -112,18 +112,18 @@ class FaultyDisk:
         return self.disk.is_open(handle)
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        """Write through the rules and the remaining room. Raises OSError."""
+        """Writes through the rules and the remaining room. Raises OSError."""
         fault = self._meet("pwritev", self._path(handle))
-        wanted = sum(map(len, buffers))
-        allowed = wanted if fault.write_bytes is None else min(wanted, fault.write_bytes)
+        size_bytes = sum(map(len, buffers))
+        allowed = size_bytes if fault.write_bytes is None else min(size_bytes, fault.write_bytes)
         if self.room_bytes is not None:
             inside = min(allowed, max(0, self.disk.size(handle) - position))  # overwrites what has its room
-            if inside < wanted and not self.room_bytes:
+            if inside < size_bytes and not self.room_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             growth = min(allowed - inside, self.room_bytes)
             allowed = inside + growth
             self.room_bytes -= growth
-        if allowed == wanted:
+        if allowed == size_bytes:
             return self.disk.pwritev(handle, buffers, position)
         return self.disk.pwritev(handle, [memoryview(b"".join(buffers))[:allowed]], position)
 

@@ -69,7 +69,7 @@ class MemoryStore:
         self._objects = _Objects(objects)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        """Store an object. Raises ObjectExists."""
+        """Stores an object. Raises ObjectExists."""
         with self._lock:
             if if_absent and key in self.objects:
                 raise ObjectExists(key)
@@ -94,7 +94,7 @@ class MemoryStore:
             disk.close(handle)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the bytes of an object. Raises NoSuchObject."""
+        """Returns the bytes of an object. Raises NoSuchObject."""
         try:
             return self.objects[key][start:end]
         except KeyError:
@@ -105,7 +105,7 @@ class MemoryStore:
         return None if data is None else ObjectInfo(key, len(data), self._modified_ms.get(key, 0))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Return the objects as they are now, whatever changes before the caller has read them."""
+        """Returns the objects as they are now, whatever changes before the caller has read them."""
         with self._lock:
             ordered = self._objects.keys_in_order
             first = last = bisect_left(ordered, max(prefix, f"{start_after}\0" if start_after else ""))
@@ -123,7 +123,7 @@ class MemoryStore:
             self.objects.pop(key, None)
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return nothing: a put is whole or absent here."""
+        """Returns nothing: a put is whole or absent here."""
         return ()
 
     def abort(self, upload: UnfinishedUpload) -> None:

@@ -50,7 +50,7 @@ class RecordedFile:
         self._record_pages(min(size_bytes, before), before)
 
     def sync(self) -> None:
-        """Make these bytes and this size durable, as fdatasync does. Its directory entry may still be lost."""
+        """Makes these bytes and this size durable, as fdatasync does. Its directory entry may still be lost."""
         size_bytes = len(self.visible)
         if len(self.durable) > size_bytes:
             del self.durable[size_bytes:]
@@ -66,12 +66,12 @@ class RecordedFile:
         return bool(self._versions or self._sizes)
 
     def possible_sizes(self) -> list[int]:
-        """Return every size that a power loss may leave: the certain one first, the visible one last."""
+        """Returns every size that a power loss may leave: the certain one first, the visible one last."""
         others = dict.fromkeys(size for size in self._sizes if size != len(self.visible))
         return list(dict.fromkeys([len(self.durable), *others, len(self.visible)]))
 
     def possible_pages(self, size_bytes: int) -> dict[int, list[bytes]]:
-        """Return the possible contents of each unsynced page below a size: the certain first, the visible last."""
+        """Returns the possible contents of each unsynced page below a size: the certain first, the visible last."""
         return {
             page: list(dict.fromkeys([self._durable_page(page), *map(_padded, versions)]))
             for page, versions in self._versions.items()
@@ -79,7 +79,7 @@ class RecordedFile:
         }
 
     def content(self, size_bytes: int, pages: dict[int, bytes]) -> bytes:
-        """Return the file at one of its possible sizes, with these pages in place of the certain ones."""
+        """Returns the file at one of its possible sizes, with these pages in place of the certain ones."""
         content = self.durable[:size_bytes]
         content += bytes(size_bytes - len(content))
         for page, data in pages.items():

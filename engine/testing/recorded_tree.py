@@ -56,7 +56,7 @@ class RecordedTree:
         self.story = ""  # the origin of this state, for the reader of a failed test
 
     def find(self, path: str) -> Node | None:
-        """Return the node at a path; None without one. Raises OSError (ENOTDIR)."""
+        """Returns the node at a path; None without one. Raises OSError (ENOTDIR)."""
         node: Node | None = self.root
         for name in split(path):
             if type(node) is RecordedDirectory:
@@ -68,7 +68,7 @@ class RecordedTree:
         return node
 
     def find_directory(self, path: str) -> RecordedDirectory:
-        """Return the directory at a path. Raises OSError (ENOENT, ENOTDIR)."""
+        """Returns the directory at a path. Raises OSError (ENOENT, ENOTDIR)."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -83,7 +83,7 @@ class RecordedTree:
         self._change(EntryChange(f"{kind} {path}", ((parent, name, node),)))
 
     def unlink(self, path: str) -> None:
-        """Remove a file's entry. Raises OSError (ENOENT, EISDIR)."""
+        """Removes a file's entry. Raises OSError (ENOENT, EISDIR)."""
         parent, name = self._locate(path)
         match parent.visible.get(name):
             case None:
@@ -93,7 +93,7 @@ class RecordedTree:
         self._change(EntryChange(f"unlink {path}", ((parent, name, None),)))
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty directory's entry. Raises OSError (ENOTEMPTY, ENOENT, ENOTDIR)."""
+        """Removes an empty directory's entry. Raises OSError (ENOTEMPTY, ENOENT, ENOTDIR)."""
         if self.find_directory(path).visible:
             raise os_error(errno.ENOTEMPTY, path)
         parent, name = self._locate(path)
@@ -119,7 +119,7 @@ class RecordedTree:
         return True
 
     def sync_directory(self, path: str) -> None:
-        """Make certain every change that touches this directory, and those they need, in order."""
+        """Makes certain every change that touches this directory, and those they need, in order."""
         directory = self.find_directory(path)
         touching = [i for i, change in enumerate(self.pending) if any(d is directory for d, _, _ in change.entries)]
         if not touching:
@@ -130,11 +130,11 @@ class RecordedTree:
         self.pending = [change for i, change in enumerate(self.pending) if i not in certain]
 
     def files(self) -> Iterator[tuple[str, RecordedFile]]:
-        """Yield every visible file with its path, sorted."""
+        """Yields every visible file with its path, sorted."""
         return ((path, node) for path, node in _walk("", self.root) if isinstance(node, RecordedFile))
 
     def identity(self) -> object:
-        """Return a value that is equal for trees in which a process sees the same names and bytes."""
+        """Returns a value that is equal for trees in which a process sees the same names and bytes."""
         return tuple((path, _bytes_of(node)) for path, node in _walk("", self.root))
 
     def _locate(self, path: str) -> tuple[RecordedDirectory, str]:
@@ -147,7 +147,7 @@ class RecordedTree:
 
 
 def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
-    """Return, for each change, the earlier ones without which it cannot have happened.
+    """Returns, for each change, the earlier ones without which it cannot have happened.
 
     1. The one before it on the same name.
     2. For a rename, the one that made the directory it moves into: no file system loses a moved entry by losing its new
@@ -155,23 +155,23 @@ def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
     """
     last_on: dict[tuple[RecordedDirectory, str], int] = {}
     made: dict[RecordedDirectory, int] = {}
-    found: list[set[int]] = []
+    needs_of_changes: list[set[int]] = []
     for i, change in enumerate(changes):
         needed = {last_on[d, name] for d, name, _ in change.entries if (d, name) in last_on}
         if change.is_rename:
             needed |= {made[d] for d, _, _ in change.entries if d in made}
-        found.append(needed)
+        needs_of_changes.append(needed)
         for directory, name, node in change.entries:
             last_on[directory, name] = i
             if isinstance(node, RecordedDirectory):
                 made[node] = i
-    return found
+    return needs_of_changes
 
 
-def with_needed(wanted: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
-    """Add all changes that the selected ones need, directly or indirectly."""
+def with_needed(selected: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
+    """Adds all changes that the selected ones need, directly or indirectly."""
     closed: set[int] = set()
-    open_ends = list(wanted)
+    open_ends = list(selected)
     while open_ends:
         i = open_ends.pop()
         if i not in closed:

@@ -97,7 +97,7 @@ class RecordingDisk:
             return RecordingDisk(self._clock, tree=copy.deepcopy(self._tree), boots=self.boots)
 
     def crash_states(self, limit: int, random: Random) -> Iterator[RecordingDisk]:
-        """Yield disks as a power loss now may leave them: all if they are at most `limit`, else a sample."""
+        """Yields disks as a power loss now may leave them: all if they are at most `limit`, else a sample."""
         for tree in crash_states(self.snapshot()._tree, limit, random):
             yield RecordingDisk(self._clock, tree=tree, boots=self.boots + 1)
 
@@ -119,14 +119,14 @@ class RecordingDisk:
 
     @_guarded
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        """Write the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
-        found = self._handle(handle)
-        if not found.is_writable:
-            raise os_error(errno.EBADF, found.path)
+        """Writes the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
+        opened = self._handle(handle)
+        if not opened.is_writable:
+            raise os_error(errno.EBADF, opened.path)
         data = b"".join(buffers)
         if data:
-            found.file.write(data, position)
-            self._changed(found.file, "write of %d bytes at %d to %s", len(data), position, found.path)
+            opened.file.write(data, position)
+            self._touch(opened.file, "write of %d bytes at %d to %s", len(data), position, opened.path)
         return len(data)
 
     @_guarded
@@ -139,9 +139,9 @@ class RecordingDisk:
 
     @_guarded
     def fdatasync(self, handle: int) -> None:
-        found = self._handle(handle)
-        self._count("fdatasync of %s", found.path)
-        found.file.sync()
+        opened = self._handle(handle)
+        self._count("fdatasync of %s", opened.path)
+        opened.file.sync()
 
     @_guarded
     def fsync_dir(self, path: str) -> None:
@@ -151,12 +151,12 @@ class RecordingDisk:
 
     @_guarded
     def truncate(self, handle: int, size_bytes: int) -> None:
-        """Set the size of a file. Raises OSError (EINVAL, EBADF)."""
-        found = self._handle(handle)
-        if not found.is_writable:
-            raise os_error(errno.EINVAL, found.path)  # as Linux does; a write gets EBADF
-        found.file.truncate(size_bytes)
-        self._changed(found.file, "truncation to %d bytes of %s", size_bytes, found.path)
+        """Sets the size of a file. Raises OSError (EINVAL, EBADF)."""
+        opened = self._handle(handle)
+        if not opened.is_writable:
+            raise os_error(errno.EINVAL, opened.path)  # as Linux does; a write gets EBADF
+        opened.file.truncate(size_bytes)
+        self._touch(opened.file, "truncation to %d bytes of %s", size_bytes, opened.path)
 
     @_guarded
     def size(self, handle: int) -> int:
@@ -179,7 +179,7 @@ class RecordingDisk:
 
     @_guarded
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents. Raises OSError (EEXIST, ENOTDIR)."""
+        """Makes a directory and its missing parents. Raises OSError (EEXIST, ENOTDIR)."""
         parent = ""
         for name in split(path):
             parent = f"{parent}/{name}"
@@ -209,7 +209,7 @@ class RecordingDisk:
 
     @_guarded
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set the modification time. Raises OSError (ENOENT)."""
+        """Sets the modification time. Raises OSError (ENOENT)."""
         node = self._tree.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -218,14 +218,14 @@ class RecordingDisk:
 
     @_guarded
     def free_bytes(self, path: str) -> int:
-        """Return the capacity less the bytes of all visible files. Raises OSError (ENOENT)."""
+        """Returns the capacity less the bytes of all visible files. Raises OSError (ENOENT)."""
         if self._tree.find(path) is None:
             raise os_error(errno.ENOENT, path)
         return CAPACITY_BYTES - sum(len(file.visible) for _, file in self._tree.files())
 
     @_guarded
     def lock(self, path: str) -> int:
-        """Lock a file, created if absent. Raises OSError (BlockingIOError if it is locked)."""
+        """Locks a file, created if absent. Raises OSError (BlockingIOError if it is locked)."""
         file = self._file_at(path, create=True)
         if any(held.file is file and held.is_lock for held in self._handles.values()):
             raise os_error(errno.EAGAIN, path)
@@ -251,12 +251,12 @@ class RecordingDisk:
         return handle
 
     def _handle(self, handle: int) -> _Handle:
-        found = self._handles.get(handle)
-        if found is None:
+        opened = self._handles.get(handle)
+        if opened is None:
             raise os_error(errno.EBADF, str(handle))
-        return found
+        return opened
 
-    def _changed(self, file: RecordedFile, what: str, *args: object) -> None:
+    def _touch(self, file: RecordedFile, what: str, *args: object) -> None:
         file.modified_ms = self._now_ms()
         self._count(what, *args)
 

@@ -30,7 +30,7 @@ class StoreProxy:
         return self.inner.checks_uploads
 
     def relay(self, method: str, key: str, do: Callable[[], T]) -> T:
-        """Make a call of the inner store: `do` makes it. `key` is the prefix for a list."""
+        """Makes a call of the inner store: `do` makes it. `key` is the prefix for a list."""
         return do()
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:

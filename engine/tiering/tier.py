@@ -20,7 +20,7 @@ from engine.tiering.shipping.shippers import Shipping, TierStatistics
 
 
 def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) -> LocalLog:
-    """Return a partition as its shipper sees it; `leader_epoch` is None while another node leads it.
+    """Returns a partition as its shipper sees it; `leader_epoch` is None while another node leads it.
 
     Has only the sealed segments that end above the offset `above`: the shipper knows the others.
     """
@@ -64,7 +64,7 @@ class Tier:
         return f"Tier({self._shipping}, {self._remote_logs})"
 
     async def start(self) -> None:
-        """Start to ship. Partitions added later start at once."""
+        """Starts to ship. Partitions added later start at once."""
         await self._remote_logs.start()
         waiting, self._waiting = self._waiting or [], None
         for added in waiting:
@@ -76,7 +76,7 @@ class Tier:
             await self._remote_logs.stop()
 
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
-        """Ship an opened partition."""
+        """Ships an opened partition."""
         self._topic_ids[partition], self._shards[partition] = topic.topic_id, shard
         self._remote_logs.add(topic, partition.number)
         if self._waiting is None:
@@ -85,12 +85,12 @@ class Tier:
             self._waiting.append((shard, topic, partition))
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """Remove the objects of a deleted topic."""
+        """Removes the objects of a deleted topic."""
         self._forget(topic, partitions)
         self._shipping.remove_topic(topic)
 
     def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """Stop shipping partitions that moved to other nodes; their objects stay."""
+        """Stops shipping partitions that moved to other nodes; their objects stay."""
         self._forget(topic, partitions)
         self._shipping.remove_partitions(topic, [partition.number for partition in partitions])
 
@@ -102,27 +102,27 @@ class Tier:
         self._remote_logs.remove(topic, [partition.number for partition in partitions])
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield from self.spool.gauges()
         yield from self._remote_logs.gauges()
         yield from self._shipping.gauges()
 
     def tiered_end(self, partition: Partition) -> int:
-        """Return the end up to which this disk may delete segments: a committed manifest names everything below."""
+        """Returns the end up to which this disk may delete segments: a committed manifest names everything below."""
         return self.spool.tiered_end(partition)
 
     async def statistics(self, partition: Partition) -> TierStatistics:
         return self._shipping.statistics(self._topic_ids[partition], partition.number)
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """Read as the local reader does, for offsets below the local log."""
+        """Reads as the local reader does, for offsets below the local log."""
         return await self._remote_logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return await self._remote_logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
-    def sealed(self, partition: Partition) -> None:
-        """Wake the shipper of a partition that has more to ship."""
+    def wake_shipper(self, partition: Partition) -> None:
+        """Wakes the shipper of a partition that has more to ship."""
         if (topic_id := self._topic_ids.get(partition)) is not None:
             self.spool.count(partition, is_led=self._is_led(partition))
             self._shipping.wake(topic_id, partition.number)
@@ -136,13 +136,13 @@ class Tier:
                 shard,
                 topic,
                 partition,
-                lambda end: self._tiered(topic.topic_id, partition, end),
+                lambda end: self._on_tiered(topic.topic_id, partition, end),
                 self._shipping.change,
                 self.spool,
             )
             self._shipping.add(topic, partition.number, source)
 
-    def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
+    def _on_tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         if partition in self._shards:
             self.spool.note_tiered(partition, end_offset, is_led=self._is_led(partition))
         self._remote_logs.use_manifest(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))

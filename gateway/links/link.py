@@ -154,7 +154,7 @@ class Link(asyncio.BufferedProtocol):
         """Calls and waits for the reply. Raises the other side's error, Busy, LinkLost."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            return await loop_waits().deadlines.done_by(deadline, self.begin(name, arguments, payload))
+            return await loop_waits().deadlines.wait_until(deadline, self.begin(name, arguments, payload))
         except TimeoutError:
             raise LinkLost(f"no reply to {name} within {timeout_s:g} s") from None
 

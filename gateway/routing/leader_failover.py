@@ -240,7 +240,7 @@ class LeaderFailover:
         """Waits until the leader accepts batches again, and those with smaller numbers have been handed over."""
         append, sent = entry
         try:
-            return await loop_waits().deadlines.done_by(append.deadline, sent)
+            return await loop_waits().deadlines.wait_until(append.deadline, sent)
         except TimeoutError:
             raise rejection or NoLeader(f"{append.topic_id}/{append.partition}: no leader took it in time") from None
         finally:

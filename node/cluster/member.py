@@ -74,7 +74,7 @@ class ClusterMember:
     def __init__(
         self,
         settings: NodeSettings,
-        own: OwnNode,
+        own_node: OwnNode,
         internal_ports: list[int],
         executor: Executor,
         clock: Clock,
@@ -82,7 +82,7 @@ class ClusterMember:
         new_id: Callable[[], str],
     ) -> None:
         self._settings = settings
-        self._own = own
+        self._own_node = own_node
         self._internal_ports = internal_ports
         self._executor = executor
         self._new_id = new_id
@@ -91,7 +91,7 @@ class ClusterMember:
         )
         self._agent = ClusterAgent(
             self._sessions.open,
-            own,
+            own_node,
             self,
             clock,
             new_id,
@@ -158,10 +158,10 @@ class ClusterMember:
         await self._in_thread(check)  # else each shard would find the wrong file
         if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_shutdown, self._new_id)
-            self._own.registration_state = await self._in_thread(load)
+            self._own_node.registration_state = await self._in_thread(load)
         self._processes = processes
         agent = self._agent
-        self._topics = TopicSync(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
+        self._topics = TopicSync(catalog, agent.view, self._own_node.node_id, processes, agent.is_deleted)
 
     async def _acquire_identity(self, first: DataDirectory, catalog: Catalog) -> None:
         """Take the cluster of the directory, or start its import. Raises StartRefused."""
@@ -181,7 +181,7 @@ class ClusterMember:
         return {
             "cluster": handler(NoneType, self._full_view),
             "propose": handler(list[list[object]], self._propose),
-            "confirmed": handler(list[tuple[str, int]], self._confirmed),
+            "confirmed": handler(list[tuple[str, int]], self._read_confirmed),
             "partition_offline": handler(PartitionNumber, partial(_report, self._agent.partition_offline)),
             "distrust": handler(PartitionNumber, partial(_report, self._agent.distrust)),
             "partition_online": handler(PartitionNumber, partial(_report, self._agent.partition_online)),
@@ -196,13 +196,14 @@ class ClusterMember:
         if self._import is not None:
             await self.import_standalone(self._import, epochs)
         assert self._directories is not None
-        directory_id = self._own.registration_state.directory_id
-        self._own.starts = await self._sessions.load_start_counters(self._directories, directory_id)
+        directory_id = self._own_node.registration_state.directory_id
+        self._own_node.starts = await self._sessions.load_start_counters(self._directories, directory_id)
         agent = self._agent
         await agent.start(epochs)
         if not self._settings.is_embedded:
             self._silence.start()
-        await agent.wait_in_view(lambda: self._own.node_id in agent.view.nodes)  # its first topic may need this node
+        # its first topic may need this node
+        await agent.wait_in_view(lambda: self._own_node.node_id in agent.view.nodes)
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
 
@@ -211,25 +212,25 @@ class ClusterMember:
         assert self._identity is not None
         cluster_id = self._identity.cluster_id
         try:
-            self._own.registration_state = await pending.finish(
-                epochs, self._new_id(), self._own.save_registration_state
+            self._own_node.registration_state = await pending.finish(
+                epochs, self._new_id(), self._own_node.save_registration_state
             )
             await self._agent.join_cluster(cluster_id, cluster_id)
         except EngineError as error:
             raise StartRefused(error.detail, hint=error.hint or "restart the node: the import resumes") from error
 
-    def shard_died(self) -> None:
+    def on_shard_died(self) -> None:
         self._agent.reregister()
 
     async def leave(self) -> None:
-        """Pause appends while leaderships move, then resume them for partitions that no other node can lead."""
+        """Pauses appends while leaderships move, then resume them for partitions that no other node can lead."""
         await self._pause(True)
         await self._agent.leave(LEAVE_S)
         await self._pause(False)
         self._is_leaving = True
 
     async def _pause(self, is_paused: bool) -> None:
-        """Pause or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
+        """Pauses or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
         assert self._processes is not None
         with suppress(EngineError, TimeoutError):
             async with asyncio.timeout(PAUSE_S if is_paused else RESUME_S):
@@ -299,14 +300,14 @@ class ClusterMember:
             "deleted": list(map(topic_to_plain, deleted)),
         }
         self._notify_shards("topics", plain)
-        self._hosted.changed(topic.name for topic in (*changed, *deleted))
+        self._hosted.queue(topic.name for topic in (*changed, *deleted))
 
     def on_states(self, changed: list[StateChange]) -> None:
         self._notify_shards("states", states_to_plain(changed))
-        self._hosted.states_changed(changed)
+        self._hosted.on_states_changed(changed)
 
     def _notify_shards(self, change: str, arguments: object) -> None:
-        """Call all connected shards. Others fetch the whole view when they connect."""
+        """Calls all connected shards. Others fetch the whole view when they connect."""
         assert self._processes is not None
         for link in self._processes.shard_links():
             with suppress(Busy):
@@ -319,14 +320,14 @@ class ClusterMember:
         own = {"member": agent.member, "contact_at": agent.contact_at, "secrets": self._secrets}
         return cast(ClusterFields, {**agent.view.to_plain(), **own}), b""
 
-    async def _confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
-        """Return the states that the store has at some time after the call. Omits deleted partitions."""
-        found = await asyncio.gather(*(self._agent.confirmed_state(*key) for key in keys))
-        states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
+    async def _read_confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
+        """Returns the states that the store has at some time after the call. Omits deleted partitions."""
+        states_found = await asyncio.gather(*(self._agent.read_confirmed_state(*key) for key in keys))
+        states = [(*key, state) for key, state in zip(keys, states_found, strict=True) if state is not None]
         return states_to_plain(states), b""
 
     async def _propose(self, plain: list[list[object]], _: bytes) -> Answer:
-        outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
+        outcomes = await self._agent.propose([proposal_from_plain(proposal) for proposal in plain])
         return [outcome_to_plain(outcome) for outcome in outcomes], b""
 
     async def _find_topic(self, name: str, _: bytes) -> tuple[bool, bytes]:
@@ -338,7 +339,7 @@ class ClusterMember:
         return topic is not None, b""
 
     async def _on_shard_left(self, index: int, _: bytes) -> tuple[None, bytes]:
-        """Record that a shard has stopped appends. After the last one the session ends, while shards still follow.
+        """Records that a shard has stopped appends. After the last one the session ends, while shards still follow.
 
         Other leaders must not wait for an in-sync replica that has stopped.
         """
@@ -360,15 +361,15 @@ class ClusterMember:
         return self._topics
 
     async def _find_partitions(self) -> dict[tuple[str, int], int]:
-        """Note which partitions each data directory has. Returns the greatest leader epoch in each log."""
+        """Notes which partitions each data directory has. Returns the greatest leader epoch in each log."""
         assert self._processes is not None
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
-        rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
-        found: dict[str, set[str]] = {}
+        rows = [row for rows_of_shard, _ in await asyncio.gather(*calls) for row in rows_of_shard]
+        partitions_in: dict[str, set[str]] = {}
         for topic_id, number, _, directory_id, _ in rows:
-            found.setdefault(directory_id, set()).add(partition_name(topic_id, number))
-        self._own.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
-        self._own.partitions_in = {one: frozenset(names) for one, names in found.items()}
+            partitions_in.setdefault(directory_id, set()).add(partition_name(topic_id, number))
+        self._own_node.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
+        self._own_node.partitions_in = {directory_id: frozenset(names) for directory_id, names in partitions_in.items()}
         return {(topic_id, number): epoch for topic_id, number, epoch, *_ in rows}
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
@@ -390,14 +391,14 @@ async def create_member(
     random: Random,
     new_id: Callable[[], str],
 ) -> ClusterMember:
-    """Make the member of the cluster in the settings, not registered yet. Raises StartRefused."""
+    """Makes the member of the cluster in the settings, not registered yet. Raises StartRefused."""
     url, shard_urls, internal_urls = urls
 
     async def save(state: RegistrationState) -> None:
         path = settings.directories[0]
         await asyncio.get_running_loop().run_in_executor(executor, save_registration_state, disk, path, state)
 
-    own = OwnNode(
+    own_node = OwnNode(
         settings.node_id,
         url,
         settings.rack,
@@ -407,6 +408,6 @@ async def create_member(
         settings.internal_tls != OFF,
         save_registration_state=save,
     )
-    member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)
+    member = ClusterMember(settings, own_node, internal_ports, executor, clock, random, new_id)
     await member.find_cluster(disk)
     return member

@@ -45,7 +45,7 @@ class ClusterOperator:
         return f"ClusterOperator({self._agent})"
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler for shards."""
+        """Returns the handler for shards."""
 
         async def operate(operation: Operation, _: bytes) -> Answer:
             return await with_store_timeout(self._agent.session, partial(self._operate, operation)), b""

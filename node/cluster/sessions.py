@@ -29,16 +29,16 @@ class Sessions(Protocol):
     """A source of sessions; `open` is called again after each lost session."""
 
     async def use_directory(self, directory: DataDirectory) -> None:
-        """Take the node's first directory, which is open. Raises StartRefused."""
+        """Takes the node's first directory, which is open. Raises StartRefused."""
 
     async def open(self) -> Session:
-        """Open a session. Raises StartRefused, StoreDenied."""
+        """Opens a session. Raises StartRefused, StoreDenied."""
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
         """Return the start counters, if the store can prove which copy of a directory is the newest. Raises OSError."""
 
     async def close(self) -> None:
-        """Close the source, after all its sessions."""
+        """Closes the source, after all its sessions."""
 
 
 class ZookeeperSessions:
@@ -66,7 +66,7 @@ class ZookeeperSessions:
         )
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
-        disks = {one.directory_id or first_id: one for one in directories.usable}
+        disks = {directory.directory_id or first_id: directory for directory in directories.usable}
 
         def save_all(counters: Mapping[str, StartCounter]) -> None:
             for directory_id, counter in counters.items():
@@ -75,7 +75,10 @@ class ZookeeperSessions:
         async def save(counters: Mapping[str, StartCounter]) -> None:
             await asyncio.get_running_loop().run_in_executor(self._executor, save_all, counters)
 
-        counters = {directory_id: load_start_counter(one.disk, one.path) for directory_id, one in disks.items()}
+        counters = {
+            directory_id: load_start_counter(directory.disk, directory.path)
+            for directory_id, directory in disks.items()
+        }
         return StartCounters(first_id, counters, save)
 
     async def close(self) -> None:
@@ -98,7 +101,7 @@ class EmbeddedSessions:
         return self._store.session()
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> None:
-        """Return none: the store is on the disk that it would have to judge."""
+        """Returns none: the store is on the disk that it would have to judge."""
 
     async def close(self) -> None:
         store, self._store = self._store, None
@@ -107,12 +110,12 @@ class EmbeddedSessions:
 
 
 async def open_coordination(directory: DataDirectory, executor: Executor) -> EmbeddedStore:
-    """Open the coordination store in a data directory. Raises StartRefused."""
+    """Opens the coordination store in a data directory. Raises StartRefused."""
     return await EmbeddedStore.open(directory.disk, directory.file(paths.COORDINATION), executor)
 
 
 def check_standalone(disk: Disk, path: str) -> None:
-    """Check that a directory was never in a cluster, whose store would miss all changes made here.
+    """Checks that a directory was never in a cluster, whose store would miss all changes made here.
 
     Raises StartRefused.
     """
@@ -124,7 +127,7 @@ def check_standalone(disk: Disk, path: str) -> None:
 
 
 async def end_of_producer_ids(directory: DataDirectory, executor: Executor) -> int:
-    """Return the end of the producer ids that the node allocated while standalone. Raises StartRefused."""
+    """Returns the end of the producer ids that the node allocated while standalone. Raises StartRefused."""
     store = await open_coordination(directory, executor)
     try:
         return await StoredBlocks(store.session()).end()

@@ -82,7 +82,7 @@ class ShardCluster:
             _limits(settings),
             connect=self._exchanges.to,
             propose=self._propose,
-            confirm=None if settings.is_embedded else self._confirmed,
+            confirm=None if settings.is_embedded else self._read_confirmed,
             boottime=boottime,
             partition_offline=partial(self._report, "partition_offline"),
             distrust=partial(self._report, "distrust"),
@@ -93,10 +93,10 @@ class ShardCluster:
         return self.host
 
     def socket_passing(self, peers: Peers) -> None:
-        """Return None: a connection stays, because leaders move."""
+        """Returns None: a connection stays, because leaders move."""
 
     async def operate(self, operation: Operation) -> Any:
-        """Run an operation of node/cluster/operations.py on the cluster."""
+        """Runs an operation of node/cluster/operations.py on the cluster."""
         result, _ = await self._supervisor().call("operate", operation, timeout_s=CHANGE_S)
         return result
 
@@ -121,7 +121,7 @@ class ShardCluster:
         await listener.announce_shutdown()
 
     async def close(self) -> None:
-        """Stop leading and following. The peers close the links to other nodes.
+        """Stops leading and following. The peers close the links to other nodes.
 
         Appends end first, then this node's membership, then following: see `left` of the supervisor.
         """
@@ -177,12 +177,12 @@ class ShardCluster:
         }
 
     async def _pause(self, committer: Committer, is_paused: bool) -> None:
-        """Pause or resume appends. Returns once all appends are committed, or after COMMIT_WAIT_S."""
+        """Pauses or resume appends. Returns once all appends are committed, or after COMMIT_WAIT_S."""
         for replica in self.host.replicas():
             replica.pause(is_paused)
         deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_S
         while is_paused and asyncio.get_running_loop().time() < deadline:
-            if not committer.queued_bytes and all(one.is_fully_committed for one in self.host.replicas()):
+            if not committer.queued_bytes and all(replica.is_fully_committed for replica in self.host.replicas()):
                 return
             await asyncio.sleep(COMMIT_CHECK_S)
 
@@ -194,7 +194,7 @@ class ShardCluster:
         self._peers.on_nodes_changed()
 
     def _apply_states(self, plain: list[list[object]]) -> None:
-        """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
+        """Applies states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
         self.host.on_states(changed)
@@ -209,7 +209,7 @@ class ShardCluster:
         self._peers.on_leaders_changed()
 
     async def _find_topic(self, name: str) -> bool:
-        """Return whether the cluster has the topic; this node then has it too."""
+        """Returns whether the cluster has the topic; this node then has it too."""
         is_there, _ = await self._supervisor().call("find_topic", name, timeout_s=CHANGE_S)
         return bool(is_there)
 
@@ -218,9 +218,9 @@ class ShardCluster:
         answers, _ = await self._supervisor().call("propose", plain, timeout_s=PROPOSE_S)
         return [outcome_from_plain(answer) for answer in answers]
 
-    async def _confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
+    async def _read_confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
         plain, _ = await self._supervisor().call("confirmed", keys, timeout_s=CONFIRM_S)
-        return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
+        return {(topic_id, number): versioned for topic_id, number, versioned in states_from_plain(plain)}
 
     def _report(self, what: str, topic_id: str, number: int) -> None:
         sent = self._supervisor().begin(what, PartitionNumber(topic_id, number))

@@ -79,15 +79,15 @@ class DirectoryImport:
         await self._session.close()
 
     def _check_shipped(self) -> None:
-        """Check that no records are only in the store inside the directory. Blocks. Raises StartRefused."""
+        """Checks that no records are only in the store inside the directory. Blocks. Raises StartRefused."""
         inside = Path(self._directory.file(paths.EMBEDDED_STORE))
         if not self._settings.store or not inside.exists():
             return
-        own, new = open_store(inside.as_uri()), open_store(url_of(self._settings.store))
+        inside_store, new = open_store(inside.as_uri()), open_store(url_of(self._settings.store))
         for topic in self._catalog.records.values():
             prefix = paths.store_topic_prefix(self._directory.identity.cluster_id, topic.name, topic.topic_id)
-            keys = {found.key for found in own.list(prefix)}
-            if keys and not keys <= {found.key for found in new.list(prefix)}:
+            keys = {info.key for info in inside_store.list(prefix)}
+            if keys and not keys <= {info.key for info in new.list(prefix)}:
                 raise StartRefused(
                     f"records of topic {topic.name!r} are in {inside} and not in {new.url}",
                     hint="copy all objects of the first store to the second, then restart the node",

@@ -52,25 +52,25 @@ class ShardMembership(Protocol):
         boottime: Callable[[], float],
         spool: Spool,
     ) -> Replicas:
-        """Make the replicas, before any partition is opened."""
+        """Makes the replicas, before any partition is opened."""
 
     def socket_passing(self, peers: Peers) -> SocketPassing | None:
-        """Return the means to move connections to the shard that serves their requests; None: they stay."""
+        """Returns the means to move connections to the shard that serves their requests; None: they stay."""
 
     def handlers(self, shard: Shard) -> Mapping[str, Handler]:
-        """Return the handlers for calls of the supervisor."""
+        """Returns the handlers for calls of the supervisor."""
 
     async def load_view(self, link: Link) -> None:
-        """Fetch the supervisor's view. Later changes follow by calls."""
+        """Fetches the supervisor's view. Later changes follow by calls."""
 
     async def open(self, handlers: Mapping[str, Handler]) -> None:
         """Listen for other nodes. Raises StartRefused."""
 
     async def move_clients(self, listener: Listener) -> None:
-        """Move clients to other nodes before the listener stops."""
+        """Moves clients to other nodes before the listener stops."""
 
     async def close(self) -> None:
-        """Stop leading and following."""
+        """Stops leading and following."""
 
 
 class StandaloneShard:
@@ -96,7 +96,7 @@ class StandaloneShard:
         return StandaloneReplicas(self._task.settings.node_id, spool)
 
     def socket_passing(self, peers: Peers) -> SocketPassing | None:
-        """Return None if `requests_before_move` is 0."""
+        """Returns None if `requests_before_move` is 0."""
         requests_min = self._task.settings.requests_before_move
         if not requests_min:
             return None

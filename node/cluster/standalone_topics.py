@@ -33,20 +33,20 @@ class Membership(Protocol):
         """The cluster that the data directories must belong to; None: any."""
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
-        """Take the loaded catalog, before any process is started. Raises StartRefused."""
+        """Takes the loaded catalog, before any process is started. Raises StartRefused."""
 
     def task(self, index: int) -> ClusterTask | None:
-        """Return the part of the cluster's identity that a process needs to start."""
+        """Returns the part of the cluster's identity that a process needs to start."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handlers for calls of the processes."""
+        """Returns the handlers for calls of the processes."""
 
     async def join(self) -> None:
         """Join the cluster once all processes serve. Raises StartRefused."""
 
-    def shard_died(self) -> None: ...
+    def on_shard_died(self) -> None: ...
     async def leave(self) -> None:
-        """Move leaderships to other nodes before the processes end."""
+        """Moves leaderships to other nodes before the processes end."""
 
     async def close(self) -> None: ...
     async def create_topic(
@@ -86,7 +86,7 @@ class Standalone:
     async def join(self) -> None:
         """No-op: a standalone node has no peers."""
 
-    def shard_died(self) -> None:
+    def on_shard_died(self) -> None:
         """No-op: it leads the same partitions when it is back."""
 
     async def leave(self) -> None:
@@ -108,7 +108,7 @@ class Standalone:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> bool:
-        """Create a topic. Returns whether it is new. Raises TopicExists, Invalid."""
+        """Creates a topic. Returns whether it is new. Raises TopicExists, Invalid."""
         async with self._catalog.changing:
             if name in self._catalog.partially_deleted:
                 await self._delete(self._catalog.partially_deleted[name])
@@ -133,7 +133,7 @@ class Standalone:
             await self._delete(self._catalog.deletable(name))
 
     async def _delete(self, record: TopicRecord) -> None:
-        """Delete a topic. If the disk fails, serves it as before, unless it is partly deleted; then a retry
+        """Deletes a topic. If the disk fails, serves it as before, unless it is partly deleted; then a retry
         finishes.
         """
         await self._processes.call_shards("close_topic", record.name)

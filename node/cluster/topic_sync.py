@@ -29,13 +29,13 @@ RETRY_S = 1.0  # after a disk error
 APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
-def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: TopicRecord | None) -> TopicRecord:
-    """Return the record that this node should have. A partition with an unknown state stays where it is."""
+def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, record: TopicRecord | None) -> TopicRecord:
+    """Returns the record that this node should have. A partition with an unknown state stays where it is."""
     hosted = []
     for number in range(entry.partitions):
-        found = view.states.get((entry.topic_id, number))
-        was_here = known is not None and known.hosted is not None and number in known.hosted
-        if was_here if found is None else node_id in found.state.replicas:
+        versioned = view.states.get((entry.topic_id, number))
+        was_here = record is not None and record.hosted is not None and number in record.hosted
+        if was_here if versioned is None else node_id in versioned.state.replicas:
             hosted.append(number)
     return TopicRecord(
         entry.name,
@@ -44,7 +44,7 @@ def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: Top
         entry.replication_factor,
         dict(entry.config),
         entry.created_ms,
-        {} if known is None else known.directory_ids,
+        {} if record is None else record.directory_ids,
         tuple(hosted),
     )
 
@@ -78,35 +78,35 @@ class TopicSync:
     def __repr__(self) -> str:
         return f"TopicSync({len(self._catalog.records)}, changed={len(self._changed)})"
 
-    def changed(self, names: Iterable[str]) -> None:
-        """Queue topics for a comparison with the view."""
+    def queue(self, names: Iterable[str]) -> None:
+        """Queues topics for a comparison with the view."""
         self._changed.update(dict.fromkeys(names))
         self._has_changed.set()
 
-    def states_changed(self, changed: Iterable[StateChange]) -> None:
-        """Queue the topics that gained or lost a local partition."""
-        for topic_id, number, found in changed:
+    def on_states_changed(self, changed: Iterable[StateChange]) -> None:
+        """Queues the topics that gained or lost a local partition."""
+        for topic_id, number, versioned in changed:
             entry = self._view.topic_by_id(topic_id)
-            known = None if entry is None else self._catalog.records.get(entry.name)
-            is_here = known is not None and known.hosted is not None and number in known.hosted
-            if entry is not None and is_here != (self._node_id in found.state.replicas):
-                self.changed([entry.name])
+            record = None if entry is None else self._catalog.records.get(entry.name)
+            is_here = record is not None and record.hosted is not None and number in record.hosted
+            if entry is not None and is_here != (self._node_id in versioned.state.replicas):
+                self.queue([entry.name])
 
     def has(self, topic: TopicEntry) -> bool:
         """True if this node has applied this version of the topic or a newer one."""
-        known = self._catalog.records.get(topic.name)
-        is_same = known is not None and known.topic_id == topic.topic_id and known.partitions >= topic.partitions
+        record = self._catalog.records.get(topic.name)
+        is_same = record is not None and record.topic_id == topic.topic_id and record.partitions >= topic.partitions
         is_being_applied = topic.name == self._applying or topic.name in self._unsent
         return is_same and topic.name not in self._changed and not is_being_applied
 
     def has_any(self, topic: TopicEntry) -> bool:
-        known = self._catalog.records.get(topic.name)
-        return known is not None and known.topic_id == topic.topic_id
+        record = self._catalog.records.get(topic.name)
+        return record is not None and record.topic_id == topic.topic_id
 
     def start(self) -> None:
-        """Start, beginning with all local topics and all topics of the cluster."""
+        """Starts, beginning with all local topics and all topics of the cluster."""
         aside = (record.name for record in self._catalog.set_aside.values())
-        self.changed([*self._catalog.records, *self._view.topics, *aside])
+        self.queue([*self._catalog.records, *self._view.topics, *aside])
         self._running = keep_running(self._run, "applying the cluster's topics")
 
     def stop(self) -> None:
@@ -114,13 +114,13 @@ class TopicSync:
             self._running.cancel()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until a condition holds; it is evaluated after each applied topic."""
+        """Waits until a condition holds; it is evaluated after each applied topic."""
         while not is_so():
             self._has_applied.clear()
             await self._has_applied.wait()
 
     async def wait_applied(self, name: str, is_applied: Callable[[], bool]) -> None:
-        """Wait until this node has applied a change of a topic. Raises AckTimeout, ChangeWaitsForRoom."""
+        """Waits until this node has applied a change of a topic. Raises AckTimeout, ChangeWaitsForRoom."""
         before = self._failures.get(name)
 
         def is_out_of_room() -> bool:
@@ -161,7 +161,7 @@ class TopicSync:
                 self._failures.pop(name, None)
             except Exception as error:  # any kind of error: no later event would name the topic
                 self._note_failure(name, error)
-                asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
+                asyncio.get_running_loop().call_later(RETRY_S, self.queue, [name])
             finally:
                 self._applying = None
 
@@ -176,54 +176,54 @@ class TopicSync:
             log.error("a topic's change could not be applied", extra=words)
 
     async def _sync(self, name: str) -> None:
-        known, entry = self._catalog.records.get(name), self._view.topics.get(name)
-        if known is not None and (entry is None or entry.topic_id != known.topic_id):
-            await self._close_unknown(known)
-            known = None
-        for record in [one for one in self._catalog.set_aside.values() if one.name == name]:
+        local, entry = self._catalog.records.get(name), self._view.topics.get(name)
+        if local is not None and (entry is None or entry.topic_id != local.topic_id):
+            await self._close_unknown(local)
+            local = None
+        for record in [aside for aside in self._catalog.set_aside.values() if aside.name == name]:
             if await self._is_deleted(record.topic_id):
                 await self._remove(record)
         if entry is not None:
             before = self._catalog.find_record(
                 name, entry.topic_id
             )  # its current record, or that of a topic which returns to its directory
-            await self._apply(known, wanted_record(entry, self._view, self._node_id, before))
+            await self._apply(local, wanted_record(entry, self._view, self._node_id, before))
 
-    async def _close_unknown(self, known: TopicRecord) -> None:
+    async def _close_unknown(self, record: TopicRecord) -> None:
         """Close a topic that is not in the view: remove it if it was deleted, else set it aside.
 
         An unknown topic stays on the disk: the store may be another one.
         """
-        await self._processes.call_shards("close_topic", known.name)
-        self._unsent.pop(known.name, None)
-        if await self._is_deleted(known.topic_id):
-            await self._remove(known)
+        await self._processes.call_shards("close_topic", record.name)
+        self._unsent.pop(record.name, None)
+        if await self._is_deleted(record.topic_id):
+            await self._remove(record)
         else:
-            await self._processes.call_worker("set_aside", record_to(known))
-            self._catalog.move_aside(known)
-            words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
+            await self._processes.call_worker("set_aside", record_to(record))
+            self._catalog.move_aside(record)
+            words = {"topic": record.name, "topic_id": record.topic_id, "hint": "its files stay"}
             log.error("a topic on this disk is unknown to the cluster and was set aside", extra=words)
 
     async def _remove(self, record: TopicRecord) -> None:
         await self._catalog.delete(record)
         await self._processes.call_worker("removed", record_to(record))
 
-    async def _apply(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
-        """Make a topic equal to its target record: durable here before any process receives it.
+    async def _apply(self, old: TopicRecord | None, record: TopicRecord) -> None:
+        """Makes a topic equal to its target record: durable here before any process receives it.
 
         Finishes an interrupted update first: files of a returning partition are cleared, and no process may have them
         open.
         """
-        if known is not None and known.name in self._unsent:
-            await self._update_processes(self._unsent[known.name], known)
-        if known == wanted:
+        if old is not None and old.name in self._unsent:
+            await self._update_processes(self._unsent[old.name], old)
+        if old == record:
             return
-        wanted = await self._catalog.apply(wanted)
-        self._unsent[wanted.name] = known
-        await self._update_processes(known, wanted)
+        record = await self._catalog.apply(record)
+        self._unsent[record.name] = old
+        await self._update_processes(old, record)
 
     async def _update_processes(self, before: TopicRecord | None, record: TopicRecord) -> None:
-        """Call each process, again after a failure. The worker comes last, since it calls the shards."""
+        """Calls each process, again after a failure. The worker comes last, since it calls the shards."""
         if before is None:
             await self._processes.call_shards("open_topic", record_to(record))
             await self._processes.call_worker("open_topic", record_to(record))

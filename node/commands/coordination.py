@@ -201,8 +201,8 @@ def _markers(store_url: str | None, nodes: Sequence[NodeInventory]) -> set[str]:
     if store_url is None or not nodes:
         return set()
     prefix = paths.store_deleted_prefix(nodes[0].cluster_id)
-    found = (paths.deleted_topic_of(one.key.removeprefix(prefix)) for one in open_store(store_url).list(prefix))
-    return {one[1] for one in found if one is not None}
+    markers = (paths.deleted_topic_of(info.key.removeprefix(prefix)) for info in open_store(store_url).list(prefix))
+    return {marker[1] for marker in markers if marker is not None}
 
 
 async def _check(sessions: OpenSession, plan: Plan) -> None:
@@ -237,9 +237,12 @@ def _print_plan(plan: Plan) -> None:
 
 def _row(topic: PlannedTopic) -> tuple[object, ...]:
     partitions = topic.partitions
-    least = min(len(one.in_sync) for one in partitions)
-    replicas, lost = max(len(one.replicas) for one in partitions), sum(one.lost for one in partitions)
-    return topic.entry.name, len(partitions), replicas, least, sum(one.log_end for one in partitions), lost
+    least = min(len(partition.in_sync) for partition in partitions)
+    replicas, lost = (
+        max(len(partition.replicas) for partition in partitions),
+        sum(partition.lost for partition in partitions),
+    )
+    return topic.entry.name, len(partitions), replicas, least, sum(partition.log_end for partition in partitions), lost
 
 
 def _plan_to_plain(plan: Plan, *, is_written: bool) -> dict[str, Any]:
@@ -255,21 +258,23 @@ def _plan_to_plain(plan: Plan, *, is_written: bool) -> dict[str, Any]:
                 "config": dict(topic.entry.config),
                 "partitions": [
                     {
-                        "partition": one.number,
-                        "replicas": list(one.replicas),
-                        "in_sync": list(one.in_sync),
-                        "leader_epoch": one.leader_epoch,
-                        "log_end": one.log_end,
-                        "absent": one.absent,
-                        "lost": one.lost,
+                        "partition": partition.number,
+                        "replicas": list(partition.replicas),
+                        "in_sync": list(partition.in_sync),
+                        "leader_epoch": partition.leader_epoch,
+                        "log_end": partition.log_end,
+                        "absent": partition.absent,
+                        "lost": partition.lost,
                     }
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in plan.topics
         ],
         "deleted": dict(plan.deleted),
         "left_out": list(plan.left_out),
-        "questions": [{"topic": one.topic, "reason": one.reason, "hint": one.hint} for one in plan.questions],
+        "questions": [
+            {"topic": question.topic, "reason": question.reason, "hint": question.hint} for question in plan.questions
+        ],
         "notes": list(plan.notes),
     }

@@ -111,11 +111,11 @@ def list_tokens(tokens_file: str, as_json: bool) -> None:
     except InvalidTokens as error:
         raise Failure(f"{tokens_file}: {error}") from None
     if as_json:
-        print_json({"tokens": [{"id": one.id, "name": one.name, **one.rights()} for one in tokens]})
+        print_json({"tokens": [{"id": token.id, "name": token.name, **token.rights()} for token in tokens]})
         return
     columns = [Column("id", is_text=True), Column("name", is_text=True)]
     columns += [Column(name, is_text=True) for name in (*Right, "metrics")]
-    rows = [(one.id, one.name, *(_format(right) for right in one.rights().values())) for one in tokens]
+    rows = [(token.id, token.name, *(_format(right) for right in token.rights().values())) for token in tokens]
     print_table(columns, rows)
 
 

@@ -42,7 +42,7 @@ async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
 
 
 async def heartbeat(_: None, __: bytes) -> tuple[None, bytes]:
-    """Answer a call of the watchdog."""
+    """Answers a call of the watchdog."""
     return None, b""
 
 

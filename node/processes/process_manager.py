@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def call_sequentially(links: Sequence[Link], change: str, arguments: object, timeout_s: float) -> None:
-    """Call one process after the other, also after a failure. Raises the first failure."""
+    """Calls one process after the other, also after a failure. Raises the first failure."""
     failure: EngineError | None = None
     for link in links:
         if not link.is_up:
@@ -38,17 +38,17 @@ async def call_sequentially(links: Sequence[Link], change: str, arguments: objec
 async def end(children: Sequence[Child], deadline_s: float) -> bool:
     """Terminate the processes, and kill those left after `deadline_s`. Returns whether all ended clean."""
     running = {child.index: child.running for child in children}
-    waits = {start_task(one.wait()): index for index, one in running.items() if one is not None}
-    for one in running.values():
-        if one is not None:
+    waits = {start_task(process.wait()): index for index, process in running.items() if process is not None}
+    for process in running.values():
+        if process is not None:
             with suppress(ProcessLookupError):
-                one.terminate()
+                process.terminate()
     try:
         late = (await asyncio.wait(waits, timeout=deadline_s))[1] if waits else set()
     finally:
         kill(children)
     if late:
-        log.error("processes did not end and were killed", extra={"shards": sorted(waits[one] for one in late)})
+        log.error("processes did not end and were killed", extra={"shards": sorted(waits[wait] for wait in late)})
         await asyncio.wait(late, timeout=KILLED_S)
     return all(child.process is not None and child.process.returncode == 0 for child in children)
 

@@ -46,7 +46,7 @@ log = logging.getLogger("penstock.node")
 
 
 async def wait_until_unlocked(disk: Disk, settings: NodeSettings) -> None:
-    """Wait until no process holds a data directory, at most as long as a stop may take.
+    """Waits until no process holds a data directory, at most as long as a stop may take.
 
     The shards of a killed supervisor hold the locks, and the port, until they have stopped. Returns at the bound too:
     the steps that follow then name the port or the directory that is in use.
@@ -77,7 +77,7 @@ def _is_locked(disk: Disk, path: str) -> bool:
 
 
 def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> LogDirectories:
-    """Open the data directories, which must belong to the cluster if it is known. Raises StartRefused.
+    """Opens the data directories, which must belong to the cluster if it is known. Raises StartRefused.
 
     A standalone node marks them for the batches that only it writes: other nodes may have an older version.
     """
@@ -138,10 +138,10 @@ def make_merge_lane(settings: NodeSettings) -> MergeLane:
 
 
 def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
-    """Return a function that restores damaged segments from the store."""
+    """Returns a function that restores damaged segments from the store."""
 
-    def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
-        prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
+    def restore(scrubbed: ScrubbedPartition, file: SealedFile) -> str | None:
+        prefix = paths.store_partition_prefix(identity.cluster_id, scrubbed.topic, scrubbed.topic_id, scrubbed.number)
         return restore_segment(store, disk, prefix, file)
 
     return restore
@@ -163,7 +163,7 @@ def freeze_objects() -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set."""
+    """Returns an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -171,7 +171,7 @@ def stop_event() -> asyncio.Event:
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first of several coroutines and cancel the others. Raises its error."""
+    """Waits for the first of several coroutines and cancels the others. Raises its error."""
     tasks = [start_task(wait) for wait in waits]
     done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in others:
@@ -184,8 +184,8 @@ class StoppedEarly(Exception):
     """The node was stopped before it was ready. Not a failure: all steps of the start have been undone."""
 
 
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work, or cancel it if `stop` is set first. Raises StoppedEarly then."""
+async def run_unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of the work, or cancels it if `stop` is set first. Raises StoppedEarly then."""
     working: asyncio.Task[T] = start_task(work)
     stopping = start_task(stop.wait())
     try:

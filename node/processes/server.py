@@ -47,10 +47,10 @@ from node.processes.process_parts import (
     open_directories,
     open_probed_store,
     print_ready,
+    run_unless_stopped,
     segment_restorer,
     stop_event,
     store_url,
-    unless_stopped,
     wait_until_unlocked,
 )
 from node.setup.file_limit import within_file_limit
@@ -63,13 +63,13 @@ from replication.replica.standalone import StandaloneReplicas
 
 
 async def serve(settings: NodeSettings) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises StartRefused."""
+    """Runs a node until SIGTERM or SIGINT. Raises StartRefused."""
     set_up_logging(settings.log_level, requests=settings.request_log)
     settings = within_file_limit(settings)
     stop = stop_event()
     freeze_objects()  # before thousands of partitions are opened
     with suppress(StoppedEarly):
-        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
         with reserve_port(settings.host, settings.port) as port:
             await _serve(settings, port, stop)
 
@@ -90,7 +90,7 @@ async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings, peers: Peers | None = None) -> AsyncIterator[Node]:
-    """Run a node without a listener; tests serve it themselves. Raises StartRefused."""
+    """Runs a node without a listener; tests serve it themselves. Raises StartRefused."""
     tokens = read_tokens_at_start(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     check_standalone(disk, settings.directories[0])

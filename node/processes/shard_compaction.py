@@ -24,14 +24,14 @@ CALL_S = 60.0  # a swap waits for its turn among truncations and removals of the
 def compaction_handlers(
     swapper: SegmentSwapper, partition_of: Callable[[TieredPartition], Partition]
 ) -> dict[str, Handler]:
-    """Return the handlers of a shard for calls of the worker."""
+    """Returns the handlers of a shard for calls of the worker."""
 
     async def files(which: TieredPartition, _: bytes) -> Answer:
         partition = partition_of(which)
         return (await swapper.files(partition), await swapper.progress(partition)), b""
 
     async def replace(new: ReplaceSegments, _: bytes) -> Answer:
-        replaced = tuple(SegmentFile(*structs.astuple(one)) for one in new.replaced)
+        replaced = tuple(SegmentFile(*structs.astuple(row)) for row in new.replaced)
         made = NewSegment(replaced, Checksum(new.size_bytes, new.crc32c), new.removed)
         return await swapper.replace(partition_of(new), made), b""
 
@@ -62,12 +62,12 @@ class RemotePartition:
         arguments = TieredPartition(*self._partition_id)
         fields, _ = await self._owner.link().call("compaction_files", arguments, timeout_s=CALL_S)
         (directory, log_start, sealed, now_ms, generation), (cleaned_end, rounds) = fields
-        segments = tuple(SegmentFile(*one) for one in sealed)
+        segments = tuple(SegmentFile(*row) for row in sealed)
         files = LogFiles(directory, log_start, segments, now_ms, tuple(generation))
-        return files, Progress(cleaned_end, tuple(Round(*one) for one in rounds))
+        return files, Progress(cleaned_end, tuple(Round(*row) for row in rounds))
 
     async def replace(self, new: NewSegment) -> bool:
-        replaced = tuple(SegmentFields(*one) for one in new.replaced)
+        replaced = tuple(SegmentFields(*segment) for segment in new.replaced)
         arguments = ReplaceSegments(*self._partition_id, replaced, *new.file, new.removed)
         is_replaced, _ = await self._owner.link().call("replace_segments", arguments, timeout_s=CALL_S)
         return bool(is_replaced)

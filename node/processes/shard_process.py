@@ -67,13 +67,13 @@ from replication.cluster.producer_ids import ProducerIds, floor_of
 
 
 async def run(task: ShardTask) -> None:
-    """Serve until stopped. Raises SystemExit if not everything of this shard is durable."""
+    """Serves until stopped. Raises SystemExit if not everything of this shard is durable."""
     set_up_logging(task.settings.log_level, requests=task.settings.request_log)
     settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
     freeze_objects()  # before thousands of partitions are opened
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
-    directory, *additional = [one.part(disk, task.identity, task.index) for one in task.directories]
+    directory, *additional = [directory.part(disk, task.identity, task.index) for directory in task.directories]
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
@@ -196,14 +196,14 @@ class SupervisedChanges:
         await self._supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
-        await self._opened(name)
+        """Opens a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
+        await self._wait_opened(name)
         opening = self._openings[name] = start_task(work())
         opening.add_done_callback(lambda _: self._openings.pop(name))
         await asyncio.shield(opening)
 
-    async def _opened(self, name: str) -> None:
-        """Wait for a topic that is being opened."""
+    async def _wait_opened(self, name: str) -> None:
+        """Waits for a topic that is being opened."""
         while name in self._openings:
             await asyncio.wait([self._openings[name]])
 
@@ -212,7 +212,7 @@ class SupervisedChanges:
             await self._shard.open_topic(record)
 
     def handlers(self) -> dict[str, Handler]:
-        """Return the handlers for calls of the supervisor. All wait until the shard has started."""
+        """Returns the handlers for calls of the supervisor. All wait until the shard has started."""
 
         async def open_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
@@ -226,41 +226,41 @@ class SupervisedChanges:
             await self._open(record.name, partial(self._shard.open_added, record))
             return None, b""
 
-        async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+        async def apply_record(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            self._shard.altered(record_from(fields))
+            self._shard.apply_record(record_from(fields))
             return None, b""
 
         async def close_topic(name: str, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            await self._opened(name)
+            await self._wait_opened(name)
             if name in self._shard.topics:
                 await self._shard.close_topic(name)
             return None, b""
 
         async def close_partitions(closed: ClosePartitions, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            await self._opened(closed.topic)
+            await self._wait_opened(closed.topic)
             if closed.topic in self._shard.topics:
                 await self._shard.close_partitions(closed.topic, closed.partitions)
             return None, b""
 
-        async def directory_failed(failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
+        async def take_offline(failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
             self._shard.directories.take_offline(failed.directory_id, Unreachable(failed.detail, hint=FAULT_HINT))
             return None, b""
 
         return {
-            "directory_failed": handler(DirectoryFailed, directory_failed),
+            "directory_failed": handler(DirectoryFailed, take_offline),
             "open_topic": handler(RecordFields, open_topic),
             "open_added": handler(RecordFields, open_added),
-            "altered": handler(RecordFields, altered),
+            "altered": handler(RecordFields, apply_record),
             "close_topic": handler(str, close_topic),
             "close_partitions": handler(ClosePartitions, close_partitions),
         }
 
 
 def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
-    """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
+    """Reports a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
     assert directory.fault is not None
     with suppress(Busy, LinkLost):
         failed = DirectoryFailed(directory.directory_id, directory.fault.detail)

@@ -55,8 +55,8 @@ class ShardTier:
             self.spool.drop(partition)
         self._logs.remove(topic, [partition.number for partition in partitions])
 
-    def sealed(self, partition: Partition) -> None:
-        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
+    def wake_shipper(self, partition: Partition) -> None:
+        """Wakes the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
         if partition not in self._shards:
             return
         self.spool.count(partition, is_led=self._shards[partition].leading_epoch(partition) is not None)
@@ -64,7 +64,7 @@ class ShardTier:
             self._worker.link().begin("wake", PartitionNumber(self._topic_ids[partition], partition.number))
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield from self.spool.gauges()
         yield from self._logs.gauges()
 
@@ -83,7 +83,7 @@ class ShardTier:
         return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
     def handlers(self, shard: Shard) -> dict[str, Handler]:
-        """Return the handlers for calls of the worker."""
+        """Returns the handlers for calls of the worker."""
 
         def partition_of(which: TieredPartition) -> Partition:
             partition = shard.partition(which.topic, which.number)
@@ -91,32 +91,32 @@ class ShardTier:
                 raise UnknownTopic(f"there is no topic {which.topic!r} of that id")
             return partition
 
-        async def sealed_log(wanted: SealedLog, _: bytes) -> Answer:
-            partition = partition_of(wanted)
+        async def describe_log(request: SealedLog, _: bytes) -> Answer:
+            partition = partition_of(request)
             if partition.offline is not None:
                 raise partition.offline
             leader_epoch = shard.leading_epoch(partition)
             self.spool.count(partition, is_led=leader_epoch is not None)
-            log = local_log(partition, leader_epoch, wanted.above)
+            log = local_log(partition, leader_epoch, request.above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
-            kept = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
+            retention = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
             known_end = self.tiered_end(partition)
-            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
+            return (positions, sealed, known_end, retention, log.leader_epoch, log.epochs), b""
 
-        async def tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
+        async def note_tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
             partition = partition_of(stored)
             is_led = shard.leading_epoch(partition) is not None
             self.spool.note_tiered(partition, stored.end_offset, is_led=is_led)
             return None, b""
 
-        async def expired(removed: EndOffset, _: bytes) -> tuple[int, bytes]:
+        async def raise_log_start(removed: EndOffset, _: bytes) -> tuple[int, bytes]:
             return await shard.raise_log_start(partition_of(removed), removed.end_offset), b""
 
         async def files_to_scrub(which: TieredPartition, _: bytes) -> Answer:
             return [dataclasses.astuple(file) for file in sealed_files(partition_of(which))], b""
 
-        async def scrubbed(result: Scrubbed, _: bytes) -> tuple[bool, bytes]:
+        async def record_finding(result: Scrubbed, _: bytes) -> tuple[bool, bytes]:
             file = SealedFile(*structs.astuple(result.file))
             finding = Finding(result.scrubbed_bytes, result.damage)
             return await quarantine.record(partition_of(result), file, finding), b""
@@ -127,10 +127,10 @@ class ShardTier:
         quarantine = shard.quarantine
         return {
             **compaction_handlers(shard.segment_swapper, partition_of),
-            "sealed_log": handler(SealedLog, sealed_log),
-            "tiered": handler(EndOffset, tiered),
-            "expired": handler(EndOffset, expired),
+            "sealed_log": handler(SealedLog, describe_log),
+            "tiered": handler(EndOffset, note_tiered),
+            "expired": handler(EndOffset, raise_log_start),
             "sealed_files": handler(TieredPartition, files_to_scrub),
-            "scrubbed": handler(Scrubbed, scrubbed),
+            "scrubbed": handler(Scrubbed, record_finding),
             "repair": handler(Repair, repair),
         }

@@ -47,9 +47,9 @@ from node.processes.process_parts import (
     open_directories,
     open_probed_store,
     print_ready,
+    run_unless_stopped,
     stop_event,
     store_url,
-    unless_stopped,
     wait_until_unlocked,
 )
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
@@ -66,7 +66,7 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def serve_shards(settings: NodeSettings) -> None:
-    """Run a node of `shards` processes, standalone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
+    """Runs a node of `shards` processes, standalone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
 
     A stop before the node is ready ends the start, which waits indefinitely for the coordination store.
     """
@@ -75,20 +75,20 @@ async def serve_shards(settings: NodeSettings) -> None:
     stop = stop_event()
     tokens = read_tokens_at_start(settings)
     with suppress(StoppedEarly):
-        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
         await _serve_unlocked(settings, tokens, stop)
 
 
 async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyncio.Event) -> None:
-    """Run with free ports. Raises StartRefused, StoppedEarly."""
+    """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
-        reserved_ports(settings) as ports,
+        reserve_ports(settings) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,
     ):
         member: Membership
         if settings.coordination:
-            member = await unless_stopped(stop, _create_member(settings, ports, executor))
+            member = await run_unless_stopped(stop, _create_member(settings, ports, executor))
         else:
             check_standalone(RealDisk(), settings.directories[0])
             member = Standalone(executor)
@@ -116,7 +116,7 @@ async def _serve(
     supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
     try:
         supervisor.tokens = tokens
-        await unless_stopped(stop, supervisor.start())
+        await run_unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         if settings.internal_tls != OFF:
             reloader.watch(internal_tls_files(settings), supervisor.renew_internal_tls)
@@ -144,7 +144,7 @@ async def _serve(
 
 @contextmanager
 def _run_dir() -> Iterator[str]:
-    """Make the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
+    """Makes the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
     parent = tempfile.gettempdir()
     run_dir = tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
     try:
@@ -171,7 +171,7 @@ class Supervisor:
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
         self._settings = settings
-        self._directories = LogDirectories(directories.first, directories.additional, self._directory_failed)
+        self._directories = LogDirectories(directories.first, directories.additional, self._on_directory_failed)
         self._run_dir = run_dir
         self._ports = ports
         self._executor = executor
@@ -189,7 +189,7 @@ class Supervisor:
         )
 
     async def start(self) -> None:
-        """Start all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
+        """Starts all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
         await self.member.prepare(self._directories, self._catalog, self._processes)
@@ -211,7 +211,7 @@ class Supervisor:
             raise
 
     async def _until_all_up(self) -> None:
-        """Wait until all processes serve. Raises StartRefused if one dies first."""
+        """Waits until all processes serve. Raises StartRefused if one dies first."""
         up = start_task(self._all_up.wait())
         try:
             await asyncio.wait([up, *self._child_monitors], return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +221,7 @@ class Supervisor:
             raise StartRefused("a shard process could not start", hint="see the error above in the log")
 
     async def stop(self) -> bool:
-        """End every process, shards first, even if leaving the cluster fails.
+        """Ends every process, shards first, even if leaving the cluster fails.
 
         Returns whether all shards ended clean, so that the next start can skip recovery.
         """
@@ -250,7 +250,7 @@ class Supervisor:
         return is_clean
 
     async def _keep_running(self, child: Child) -> None:
-        """Run one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
+        """Runs one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
         await _kill_and_wait(child)  # two processes must not write the same partitions
         while True:
             began = asyncio.get_running_loop().time()
@@ -266,14 +266,14 @@ class Supervisor:
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.consecutive_deaths = 0
             if child.index != WORKER:  # also during the join: the node may be registered, and the shard may have led
-                self.member.shard_died()
+                self.member.on_shard_died()
             pause = RESTART_PAUSE_S[min(child.consecutive_deaths, len(RESTART_PAUSE_S) - 1)]
             child.consecutive_deaths += 1
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
             await asyncio.sleep(pause)
 
     async def _run(self, child: Child) -> int | str:
-        """Run one process to its end. Returns its exit code, or why it could not be started."""
+        """Runs one process to its end. Returns its exit code, or why it could not be started."""
         try:
             process = await self._spawn(child)
         except OSError as error:
@@ -296,7 +296,7 @@ class Supervisor:
             "-m",
             module,
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=[one.lock_handle for one in self._directories if one.lock_handle is not None],
+            pass_fds=[directory.lock_handle for directory in self._directories if directory.lock_handle is not None],
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -323,13 +323,13 @@ class Supervisor:
         )
 
     async def register(self, index: int, link: Link) -> list[RecordFields]:
-        """Register the link of a process. Returns the topics to serve; from now on it receives every change."""
+        """Registers the link of a process. Returns the topics to serve; from now on it receives every change."""
         async with self._catalog.changing:
             self._children[index].link = link  # the worker, -1, is the last
             return [record_to(record) for record in self._catalog.records.values()]
 
     def ready(self, index: int, producer_floor: int) -> None:
-        """Record that a process serves. Once all do, they are notified, after this returns."""
+        """Records that a process serves. Once all do, they are notified, after this returns."""
         self.producer_floor = max(self.producer_floor, producer_floor)
         self._children[index].is_ready = True
         self._background.keep(self._check_all_ready, "noting that all processes serve")
@@ -343,10 +343,10 @@ class Supervisor:
                 await self._processes.call_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
-        """Take a data directory offline that a shard has found failing."""
+        """Takes a data directory offline that a shard has found failing."""
         self._directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
-    def _directory_failed(self, directory: DataDirectory) -> None:
+    def _on_directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)
         assert directory.fault is not None
         reporting = partial(
@@ -357,7 +357,7 @@ class Supervisor:
         self._background.keep(reporting, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
-        """Send new tokens to every shard; returns once all use them."""
+        """Sends new tokens to every shard; returns once all use them."""
         self.tokens = text
         await self._processes.call_shards("tokens", text)
 
@@ -377,13 +377,13 @@ async def _kill_and_wait(child: Child) -> None:
 
 
 async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
-    """Make the member of the cluster in the settings. Raises StartRefused."""
-    own = settings if settings.is_embedded else reachable(settings)
-    url = settings.advertised_url or url_of(own, ports.shared)
+    """Makes the member of the cluster in the settings. Raises StartRefused."""
+    own_settings = settings if settings.is_embedded else reachable(settings)
+    url = settings.advertised_url or url_of(own_settings, ports.shared)
     urls = (
         url,
-        direct_urls(own, ports.direct, url),
-        [internal_url_of(own, port) for port in ports.internal],
+        direct_urls(own_settings, ports.direct, url),
+        [internal_url_of(own_settings, port) for port in ports.internal],
     )
     return await create_member(
         settings, urls, ports.internal, executor, RealDisk(), SystemClock(), random.Random(), new_id
@@ -391,16 +391,16 @@ async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadP
 
 
 @contextmanager
-def reserved_ports(settings: NodeSettings) -> Iterator[Ports]:
+def reserve_ports(settings: NodeSettings) -> Iterator[Ports]:
     """Reserve free ports for the node and its shards. Raises StartRefused."""
     with ExitStack() as stack:
 
-        def reserved(port: int) -> int:
+        def reserve(port: int) -> int:
             return stack.enter_context(reserve_port(settings.host, port))
 
         def of_shards(base: int) -> list[int]:
-            return [reserved(base + index if base else 0) for index in range(settings.shards)]
+            return [reserve(base + index if base else 0) for index in range(settings.shards)]
 
-        shared = reserved(settings.port)
+        shared = reserve(settings.port)
         internal = of_shards(settings.internal_port_base) if settings.coordination else []
         yield Ports(shared, of_shards(settings.direct_port_base), internal)

@@ -40,7 +40,7 @@ class SupervisorConnection:
                 "delete_topic": handler(str, self._delete_topic),
                 "take_producer_ids": handler(NoneType, self._take_producer_ids),
                 "end_of_producer_ids": handler(NoneType, self._end_of_producer_ids),
-                "directory_failed": handler(DirectoryFailed, self._directory_failed),
+                "directory_failed": handler(DirectoryFailed, self._on_directory_failed),
                 **process_handlers(),
                 **supervisor.member.handlers(),
             }
@@ -64,7 +64,7 @@ class SupervisorConnection:
         await self._supervisor.member.alter_topic(topic.name, topic.overrides, topic.partitions)
         return None, b""
 
-    async def _directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
+    async def _on_directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
         self._supervisor.follow_failure(failed.directory_id, failed.detail)
         return None, b""
 

@@ -71,7 +71,7 @@ CALL_S = 10.0
 
 
 async def run(task: ShardTask) -> None:
-    """Ship and scrub until stopped."""
+    """Ships and scrub until stopped."""
     set_up_logging(task.settings.log_level)
     settings = within_file_limit(task.settings)
     stop = stop_event()
@@ -115,11 +115,11 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+    async def alter_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def removed(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
+    async def remove_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
         shipping.remove_topic(record)
@@ -138,7 +138,7 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
     async def statistics(which: PartitionNumber, _: bytes) -> tuple[TierStatistics, bytes]:
         return shipping.statistics(which.topic_id, which.number), b""
 
-    topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
+    topics = {"open_topic": open_topic, "altered": alter_topic, "removed": remove_topic, "set_aside": set_aside}
     return {
         **{name: handler(RecordFields, function) for name, function in topics.items()},
         **HEARTBEAT,
@@ -187,7 +187,7 @@ class _RemotePartition:
         self._owner = owner
         self._partition_id = (record.topic_id, record.name, number)
 
-    async def sealed_files(self) -> list[SealedFile]:
+    async def list_sealed_files(self) -> list[SealedFile]:
         files, _ = await self._owner.link().call("sealed_files", TieredPartition(*self._partition_id), timeout_s=CALL_S)
         return [SealedFile(*fields) for fields in files]
 
@@ -216,13 +216,13 @@ class _Source:
     async def local_log(self, above: int) -> LocalLog:
         owner = await self._owner.wait_connected_within(CALL_S)  # a shard that starts has not failed
         answer, _ = await owner.call("sealed_log", SealedLog(*self._partition_id, above), timeout_s=CALL_S)
-        positions, sealed, known_end, kept, leader_epoch, epochs = answer
+        positions, sealed, known_end, retention, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since
             await self.on_tiered(self._sent_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
-        active_bytes, retention_ms, retention_bytes, wait_max_ms = kept
+        active_bytes, retention_ms, retention_bytes, wait_max_ms = retention
         return LocalLog(
             *(log_start, local_log_start, log_end, high_watermark, durable_end),
             sealed=segments,

@@ -31,7 +31,7 @@ class FileShares(NamedTuple):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files of this process and its children to the hard limit. Returns it."""
+    """Raises the soft limit of open files of this process and its children to the hard limit. Returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -44,7 +44,7 @@ def raise_file_limit() -> int:
 
 
 def file_shares(files_max: int, settings: NodeSettings, ports: int = 1) -> FileShares:
-    """Return the shares by the settings, lowered to what the limit allows. `connections` is per port."""
+    """Returns the shares by the settings, lowered to what the limit allows. `connections` is per port."""
     if files_max == resource.RLIM_INFINITY:
         return FileShares(settings.log_files_max, settings.connections_max)
     others = min(OTHERS_MAX, max(OTHERS_MIN, files_max // OTHERS_SHARE))

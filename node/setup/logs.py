@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, *, requests: bool = False) -> None:
-    """Set up logging. `requests` adds a line for each request, at any level."""
+    """Sets up logging. `requests` adds a line for each request, at any level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.raiseExceptions = False  # a line for which a full disk has no room is lost, without a traceback behind it

@@ -36,7 +36,7 @@ class ReloadRejected(EngineError):
 
 
 def read_tokens_at_start(settings: NodeSettings) -> str | None:
-    """Read the tokens file at a start; None if authentication is disabled. Blocks. Raises StartRefused."""
+    """Reads the tokens file at a start; None if authentication is disabled. Blocks. Raises StartRefused."""
     if not settings.tokens_file:
         return None
     try:
@@ -111,12 +111,12 @@ class FileReloader:
 
 
 def use_tokens(node: Node, text: str | None) -> None:
-    """Check every request against these tokens from now on."""
+    """Checks every request against these tokens from now on."""
     node.access.tokens = None if text is None else parse_tokens(text)
 
 
 def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
-    """Return the reloader for a node in one process."""
+    """Returns the reloader for a node in one process."""
 
     async def use(text: str) -> None:
         use_tokens(node, text)
@@ -125,7 +125,7 @@ def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) ->
 
 
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
-    """Return a shard's handlers for what its supervisor has seen: changed files, and that all processes serve."""
+    """Returns a shard's handlers for what its supervisor has seen: changed files, and that all processes serve."""
 
     async def tokens(text: str, _: bytes) -> tuple[None, bytes]:
         use_tokens(node, text)

@@ -37,7 +37,7 @@ def load_settings(
     config_file: str | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> NodeSettings:
-    """Load the settings of a start. `warn` gets a line for each former name.
+    """Loads the settings of a start. `warn` gets a line for each former name.
 
     Raises StartRefused, which names the wrong value and its source.
     """
@@ -56,17 +56,17 @@ def load_settings(
 
 
 def ignored_variables(environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the variables with our prefix that no setting, no command and no library of ours reads, by the reason.
+    """Returns the variables with our prefix that no setting, no command and no library of ours reads, by the reason.
 
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
+    known_names = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
     ignored: dict[str, list[str]] = {}
     for name in sorted(filter(lambda name: name.startswith(ENVIRONMENT_PREFIX), environment)):
         if _KUBERNETES_PORT.match(environment[name]):
             ignored.setdefault("Kubernetes sets it for a Service of that name", []).append(name)
-        elif name not in known:
+        elif name not in known_names:
             ignored.setdefault("there is no such setting", []).append(name)
     return ignored
 
@@ -92,14 +92,14 @@ def _checked_from(source: str, given: Mapping[str, object], warn: Callable[[str]
 
 
 def _unit_hint(error: InvalidConfig) -> str:
-    """Return the other form of a duration or a size; empty for any other setting."""
+    """Returns the other form of a duration or a size; empty for any other setting."""
     name = str(error.members.get("setting"))
     kind = kind_of(name)
     return f", or {MEANING[kind]}" if kind is not None and name in NODE_RULES else ""
 
 
 def _with_present_names(source: str, given: Mapping[str, object], warn: Callable[[str], None]) -> dict[str, object]:
-    """Replace former names, with a warning. Raises StartRefused if a source has both names of a setting."""
+    """Replaces former names, with a warning. Raises StartRefused if a source has both names of a setting."""
     for former in given.keys() & RENAMED.keys():
         if RENAMED[former] in given:
             raise StartRefused(f"{source}: {former} is a former name of {RENAMED[former]}, and both are given")
@@ -108,7 +108,7 @@ def _with_present_names(source: str, given: Mapping[str, object], warn: Callable
 
 
 def _data_dirs_of_one_source(source: str, given: dict[str, object]) -> dict[str, object]:
-    """Check that a source has only one of `data_dir` and `data_dirs`. The first source with either decides both."""
+    """Checks that a source has only one of `data_dir` and `data_dirs`. The first source with either decides both."""
     if "data_dir" in given and "data_dirs" in given:
         raise StartRefused(f"{source}: both data_dir and data_dirs are given", hint="give one of them")
     if "data_dir" in given:
@@ -127,7 +127,7 @@ def _from_word(name: str, word: str) -> object:
     if isinstance(default, int):
         return int(word) if _NUMBER.fullmatch(word) else word
     if isinstance(default, tuple):
-        return [one.strip() for one in word.split(",")]
+        return [item.strip() for item in word.split(",")]
     return word
 
 
@@ -186,7 +186,7 @@ def _check_relations(settings: NodeSettings) -> None:
 
 
 def _check_cluster(settings: NodeSettings) -> None:
-    """Check the settings that only several nodes need. Raises StartRefused."""
+    """Checks the settings that only several nodes need. Raises StartRefused."""
     if not settings.coordination or settings.is_embedded:
         if settings.default_replication_factor > 1:
             text = f"default_replication_factor is {settings.default_replication_factor}, and the node is standalone"
@@ -239,7 +239,7 @@ def node_tls(settings: NodeSettings, cluster_id: str) -> NodeTls:
 
 
 def check_certificate(cert: str, key: str) -> None:
-    """Load the certificate as the listener does later. Rejects an encrypted key instead of prompting for its password.
+    """Loads the certificate as the listener does later. Rejects an encrypted key instead of prompting for its password.
 
     Blocks. Raises StartRefused.
     """

@@ -45,7 +45,7 @@ defaults.
 
 
 def settings_page() -> str:
-    """Return the whole page."""
+    """Returns the whole page."""
     return "\n".join([_HEAD, *_node_rows(NODE_RULES.values()), "", _TOPICS, *_topic_rows(TOPIC_RULES.values()), ""])
 
 
@@ -83,7 +83,7 @@ def _bounds(rule: Rule) -> str:
 
 
 def _format(rule: Rule, value: object) -> str:
-    """Return the value as it is given, with a readable unit if that differs."""
+    """Returns the value as it is given, with a readable unit if that differs."""
     if value is None:
         return "`null`"
     if isinstance(value, bool):

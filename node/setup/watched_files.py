@@ -36,7 +36,7 @@ class WatchedFiles:
         return f"WatchedFiles({', '.join(self._paths)})"
 
     def check_now(self) -> None:
-        """Call back with the files as they are, changed or not."""
+        """Calls back with the files as they are, changed or not."""
         self._is_check_requested.set()
 
     async def watch(self, every_s: float) -> None:
@@ -63,13 +63,13 @@ class WatchedFiles:
 
 
 def stamp_of(paths: Sequence[str]) -> Stamp:
-    """Return a value that differs when the file has changed; None if it cannot be read."""
+    """Returns a value that differs when the file has changed; None if it cannot be read."""
     return tuple(map(_stamp_of_one, paths))
 
 
 def _stamp_of_one(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

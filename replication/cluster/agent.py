@@ -29,7 +29,7 @@ from replication.cluster.membership import (
     check_same_cluster,
     close_session,
     join,
-    until_lost,
+    wait_lost,
 )
 from replication.cluster.operations import Operations
 from replication.cluster.store_calls import Coalescer, Heartbeat
@@ -177,7 +177,7 @@ class ClusterAgent:
         self._keeping = keep_running(self._keep_session, "keeping a session")
 
     async def stop(self) -> None:
-        """End the session, so that the partitions fail over at once."""
+        """Ends the session, so that the partitions fail over at once."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -203,7 +203,7 @@ class ClusterAgent:
             return
 
     def reregister(self) -> None:
-        """Register with a new broker epoch, because a process of this node died and lost its leader state.
+        """Registers with a new broker epoch, because a process of this node died and lost its leader state.
 
         It opens its partitions again; all processes report the partitions on failed disks again (ReplicaHost).
         """
@@ -212,24 +212,24 @@ class ClusterAgent:
             self._updating.start(close_session(self._active.session), "ending the session")
 
     def distrust(self, topic_id: str, number: int) -> None:
-        """Register as one whose log of this partition is not trusted: it lacks records that were committed."""
+        """Registers as one whose log of this partition is not trusted: it lacks records that were committed."""
         self.own.log_from[partition_name(topic_id, number)] = 0
         self.reregister()
 
     # Calls of the shards.
 
-    async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
-        """Return the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
+    async def read_confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
+        """Returns the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
-        """Write partition states; returns an outcome for each. After OutcomeUnknown, later states show the outcome."""
+        """Writes partition states; returns an outcome for each. After OutcomeUnknown, later states show the outcome."""
         if self._active is None:
             return [OutcomeUnknown() for _ in proposals]
         return await self._active.watch.blocks.write(proposals)
 
     def partition_offline(self, topic_id: str, number: int) -> None:
-        """Report that this node's disk has failed a partition, so that another replica is elected."""
+        """Reports that this node's disk has failed a partition, so that another replica is elected."""
         self._offline |= {partition_name(topic_id, number)}
         self._updating.start(self._update_offline(), "reporting offline partitions")
 
@@ -249,7 +249,7 @@ class ClusterAgent:
         return topic, is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicEntry:
-        """Change settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
+        """Changes settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
         topic = await self._now.topics.alter(name, overrides, partitions)
         await self.wait_in_view(lambda: self.view.has(topic))
         return topic
@@ -286,11 +286,11 @@ class ClusterAgent:
         was created again begin at 0, so a late request of an earlier session may hit the new key. No other event
         reports this. Views older than the own registration are skipped.
         """
-        found = view.nodes.get(self.own.node_id)
+        node = view.nodes.get(self.own.node_id)
         if self.member is None:
             return
-        is_as_new = found is not None and found.broker_epoch >= self.member.broker_epoch
-        if found is not None and is_as_new and found.nonce == active.membership.nonce:
+        is_as_new = node is not None and node.broker_epoch >= self.member.broker_epoch
+        if node is not None and is_as_new and node.nonce == active.membership.nonce:
             active.has_seen_own = True
         elif active.has_seen_own or is_as_new:
             log.error(
@@ -320,7 +320,7 @@ class ClusterAgent:
             self.listener.on_secrets(identity.secrets)
 
     def on_broken(self, error: Exception) -> None:
-        """End this session: the store has data that this version does not understand and must not act on."""
+        """Ends this session: the store has data that this version does not understand and must not act on."""
         log.error("the coordination store cannot be read", extra={"reason": str(error) or repr(error)})
         self.reregister()
 
@@ -359,7 +359,7 @@ class ClusterAgent:
         """Replaces a lost session by a new one, until this process is fenced."""
         while not self._is_fenced:
             if self._active is not None:
-                await until_lost(self._active.session)
+                await wait_lost(self._active.session)
                 await self._end_session(self._active)
             failures = 0
             while self._active is None and not self._is_fenced:
@@ -370,7 +370,7 @@ class ClusterAgent:
     async def _end_session(self, active: _ActiveSession) -> None:
         log.warning("the session with the coordination store has ended; this node registers again")
         self._active, self.member = None, None
-        self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
+        self._epochs = {key: versioned.state.leader_epoch for key, versioned in self.view.states.items()}
         try:
             self.listener.on_session_lost()
         finally:

@@ -77,7 +77,7 @@ class ControllerCandidate:
         return None if self._core is None else self._core.controller_epoch
 
     async def run(self) -> None:
-        """Run for controller again and again until the session is lost."""
+        """Runs for controller again and again until the session is lost."""
         while True:
             try:
                 await self._latch.release()  # held by an earlier session or a commit whose answer was lost
@@ -105,23 +105,25 @@ class ControllerCandidate:
             self._queue_writes(self._core.on_nodes(self._view.registrations))
 
     def on_topics(self, changed: Iterable[TopicEntry], deleted: Iterable[TopicEntry]) -> None:
-        """Check the topics' partitions again: other settings may require other states."""
+        """Checks the topics' partitions again: other settings may require other states."""
         if self._core is None:
             return
         for topic in deleted:
             for number in range(topic.partitions):
                 self._core.on_deleted(partition_name(topic.topic_id, number))
         for topic in changed:
-            self.on_states([(topic.topic_id, number, found) for number, found in self._view.partitions_of(topic)])
+            self.on_states(
+                [(topic.topic_id, number, versioned) for number, versioned in self._view.partitions_of(topic)]
+            )
 
     def on_states(self, changed: Iterable[StateChange]) -> None:
-        for topic_id, number, found in changed:
-            self._evaluate(topic_id, number, found)
+        for topic_id, number, versioned in changed:
+            self._evaluate(topic_id, number, versioned)
 
-    def _evaluate(self, topic_id: str, number: int, found: VersionedState) -> None:
+    def _evaluate(self, topic_id: str, number: int, versioned: VersionedState) -> None:
         topic = self._view.topic_by_id(topic_id)
         if self._core is not None and topic is not None:
-            self._queue_writes(self._core.on_partition(partition_name(topic_id, number), found, topic.rules))
+            self._queue_writes(self._core.on_partition(partition_name(topic_id, number), versioned, topic.rules))
 
     def _queue_writes(self, writes: list[Write]) -> None:
         if writes:
@@ -173,9 +175,9 @@ class ControllerCandidate:
                     self._evaluate(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
                 case Rejected(None):
                     self._core.on_deleted(write.partition)
-                case Rejected(found) if found is not None:
+                case Rejected(newer) if newer is not None:
                     self._core.on_rejected(write.partition)
-                    self._evaluate(proposal.topic_id, proposal.number, found)
+                    self._evaluate(proposal.topic_id, proposal.number, newer)
                 case OutcomeUnknown():
                     raise SessionLost("the session ended during a write")
 
@@ -187,22 +189,22 @@ class ControllerCandidate:
             log.warning("unclean election: committed records may be lost", extra=fields)
 
     def _is_unbalanced(self) -> bool:
-        states = (found.state for found in self._view.states.values())
+        states = (versioned.state for versioned in self._view.states.values())
         return is_unbalanced(states, self._view.nodes, self._rebalancing.imbalance_percent)
 
     # Orphans.
 
     async def _sweep(self) -> None:
         """Deletes partition states without a topic, and expired tombstones."""
-        strangers = {one for one in self._blocks.topic_ids() if self._view.topic_by_id(one) is None}
+        strangers = {topic_id for topic_id in self._blocks.topic_ids() if self._view.topic_by_id(topic_id) is None}
         for topic_id in sorted(strangers & self._orphans):  # already orphaned at the last sweep
             for block, version in self._blocks.versions_of(topic_id).items():
                 await self._session.commit(self._latch.fence(), Delete(block_key(block), version))
         self._orphans = strangers
         for topic_id in await self._session.children(DELETED):
-            found = await self._session.get(deleted_key(topic_id))
-            if found is not None and self._is_old(deleted_key(topic_id), found.value):
-                await self._session.commit(self._latch.fence(), Delete(deleted_key(topic_id), found.version))
+            tombstone = await self._session.get(deleted_key(topic_id))
+            if tombstone is not None and self._is_old(deleted_key(topic_id), tombstone.value):
+                await self._session.commit(self._latch.fence(), Delete(deleted_key(topic_id), tombstone.version))
 
     def _is_old(self, key: str, value: bytes) -> bool:
         return self._clock.now_ms() - deleted_ms_from_bytes(key, value) > TOMBSTONE_MS

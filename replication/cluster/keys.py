@@ -47,7 +47,7 @@ def starts_key(node_id: int) -> str:
 
 
 def block_of(topic_id: str, number: int) -> str:
-    """Return the name, below /states, of the block with this partition's state."""
+    """Returns the name, below /states, of the block with this partition's state."""
     return f"{topic_id}.{number // BLOCK_PARTITIONS}"
 
 
@@ -60,7 +60,7 @@ def topic_id_of(block: str) -> str:
 
 
 def partition_name(topic_id: str, number: int) -> str:
-    """Return the partition's name in the cores, `topic id/number`."""
+    """Returns the partition's name in the cores, `topic id/number`."""
     return f"{topic_id}/{number}"
 
 

@@ -95,12 +95,12 @@ class OwnNode:
 class Membership:
     """The registration of one session."""
 
-    def __init__(self, session: Session, own: OwnNode, new_id: Callable[[], str], wait_s: float) -> None:
+    def __init__(self, session: Session, own_node: OwnNode, new_id: Callable[[], str], wait_s: float) -> None:
         self._session = session
-        self._own = own
+        self._own_node = own_node
         self._new_id = new_id
         self._wait_s = wait_s
-        self._key = node_key(own.node_id)
+        self._key = node_key(own_node.node_id)
         self._is_leaving = False
         self._offline: frozenset[str] = frozenset()
         self._nonce = ""
@@ -114,30 +114,35 @@ class Membership:
         return self._nonce
 
     async def register(self, is_leaving: bool, offline: frozenset[str]) -> Member:
-        """Register the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
+        """Registers the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
         self._is_leaving, self._offline = is_leaving, offline
         self._nonce = self._new_id()
-        own = self._own
+        own_node = self._own_node
         while True:
             counted = await self._count_start()
-            operations = [*counted, *await self._replaced(), Create(self._key, self._value(), is_ephemeral=True)]
+            operations = [*counted, *await self._replace_stale(), Create(self._key, self._value(), is_ephemeral=True)]
             with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
                 await self._session.commit(*operations)
-            found = await self._session.get(self._key)
-            if found is not None and node_from_bytes(self._key, found.value, found.created).nonce == self._nonce:
-                await self._save_registration_state(own.registration_state.registered(found.created))
-                if own.starts is not None:
-                    await own.starts.registered(found.created)
-                own.log_from.update({name: epoch or found.created for name, epoch in own.log_from.items()})
-                own.has_registered = True
-                return Member(own.node_id, found.created)
+            registration = await self._session.get(self._key)
+            if (
+                registration is not None
+                and node_from_bytes(self._key, registration.value, registration.created).nonce == self._nonce
+            ):
+                await self._save_registration_state(own_node.registration_state.registered(registration.created))
+                if own_node.starts is not None:
+                    await own_node.starts.note_registered(registration.created)
+                own_node.log_from.update(
+                    {name: epoch or registration.created for name, epoch in own_node.log_from.items()}
+                )
+                own_node.has_registered = True
+                return Member(own_node.node_id, registration.created)
 
     async def advance(self) -> None:
-        """Count once more, so that every copy of the disks made until now is known to be old.
+        """Counts once more, so that every copy of the disks made until now is known to be old.
 
         Raises Fenced, SessionLost, CommitUnknown, OSError of the disk.
         """
-        while self._own.starts is not None:
+        while self._own_node.starts is not None:
             try:
                 if operations := await self._count_start():
                     await self._session.commit(*operations)
@@ -146,8 +151,8 @@ class Membership:
                 continue
 
     async def advance_forever(self) -> None:
-        """Advance until the session ends. Raises Fenced."""
-        while self._own.starts is not None:
+        """Advances until the session ends. Raises Fenced."""
+        while self._own_node.starts is not None:
             await asyncio.sleep(ADVANCE_S)
             try:
                 await self.advance()
@@ -158,65 +163,71 @@ class Membership:
 
     async def _count_start(self) -> list[Operation]:
         """Count on the disks; return what the store must be given. Condemns directories that are older copies."""
-        starts, key = self._own.starts, starts_key(self._own.node_id)
+        starts, key = self._own_node.starts, starts_key(self._own_node.node_id)
         if starts is None:
             return []
-        found = await self._session.get(key)
-        stored = None if found is None else starts_from_bytes(key, found.value)
+        counter = await self._session.get(key)
+        stored = None if counter is None else starts_from_bytes(key, counter.value)
         await self._check_rebuilt(starts, stored)
         older = starts.older(stored)
         if older:
             await self._condemn(starts, stored, older)
-            found = await self._session.get(key)  # it may have waited
-            stored = None if found is None else starts_from_bytes(key, found.value)
-        own = self._own
-        own.log_from = starts.log_from(own.partitions_in) | own.log_from
-        own.intact_from = starts.intact_from(
-            {one: has - own.unopened for one, has in own.partitions_in.items()}, stored
+            counter = await self._session.get(key)  # it may have waited
+            stored = None if counter is None else starts_from_bytes(key, counter.value)
+        own_node = self._own_node
+        own_node.log_from = starts.log_from(own_node.partitions_in) | own_node.log_from
+        own_node.intact_from = starts.intact_from(
+            {directory_id: has - own_node.unopened for directory_id, has in own_node.partitions_in.items()}, stored
         )
         counted = await starts.count(stored, self._new_id())
         if counted == stored:
             return []
         value = starts_to_bytes(counted)
-        return [Create(key, value) if found is None else Put(key, value, found.version)]
+        return [Create(key, value) if counter is None else Put(key, value, counter.version)]
 
     async def _check_rebuilt(self, starts: StartCounters, stored: StoredStarts | None) -> None:
-        """Take over what a rebuild of the store judged: broker epochs of the earlier store mean nothing here.
+        """Takes over what a rebuild of the store judged: broker epochs of the earlier store mean nothing here.
 
         A directory that the rebuild did not see is refused: its replicas would count as moved. Raises StartRefused.
         """
-        own, found = self._own, await self._session.get(CLUSTER)
-        if found is None or not identity_from_bytes(CLUSTER, found.value).is_rebuilt or own.has_registered:
+        own_node, cluster = self._own_node, await self._session.get(CLUSTER)
+        if cluster is None or not identity_from_bytes(CLUSTER, cluster.value).is_rebuilt or own_node.has_registered:
             return
-        state = own.registration_state
+        state = own_node.registration_state
         is_known = stored is not None and (starts.first == stored.first or starts.first in stored.counters)
         if not is_known and state.disk_from is not None:
             raise StartRefused(
-                f"the coordination store was rebuilt without the data directory of node {own.node_id}",
+                f"the coordination store was rebuilt without the data directory of node {own_node.node_id}",
                 hint="keep it elsewhere and start with an empty one; or empty the store and rebuild it with this one",
             )
         if stored is not None and stored.is_rebuilt and starts.first not in starts.older(stored):
-            since = found.created
+            since = cluster.created
             survives_from = None if state.survives_from is None else since
             await self._save_registration_state(replace(state, disk_from=since, survives_from=survives_from))
             starts.trust_all()
 
     async def _condemn(self, starts: StartCounters, stored: StoredStarts | None, older: set[str]) -> None:
         """Trust older directories since the next registration only, once no process with a newer copy is registered."""
-        own = self._own
-        if own.has_registered:
+        own_node = self._own_node
+        if own_node.has_registered:
             raise Fenced(
-                f"another process runs as node {own.node_id} with a copy of this node's data directory",
+                f"another process runs as node {own_node.node_id} with a copy of this node's data directory",
                 hint="stop it, or remove one of the copies; a copy counts as a new disk once it starts alone",
             )
         if starts.first in older:
             await self._wait_until_expired()
-            await self._save_registration_state(replace(own.registration_state, disk_from=None, survives_from=None))
-        for one in sorted(older):
-            if not starts.counters[one].number and (stored is None or one not in stored.counters):
+            await self._save_registration_state(
+                replace(own_node.registration_state, disk_from=None, survives_from=None)
+            )
+        for directory_id in sorted(older):
+            if not starts.counters[directory_id].number and (stored is None or directory_id not in stored.counters):
                 continue  # a new disk
-            known = None if stored is None else stored.counters.get(one)
-            extra = {"directory_id": one, "start": starts.counters[one].number, "newest": known and known.number}
+            counter = None if stored is None else stored.counters.get(directory_id)
+            extra = {
+                "directory_id": directory_id,
+                "start": starts.counters[directory_id].number,
+                "newest": counter and counter.number,
+            }
             log.error(
                 "a data directory is older than the coordination store knows: a copy was put back, or its disk was "
                 "rolled back; its partitions leave all in-sync sets and follow",
@@ -225,78 +236,78 @@ class Membership:
         starts.set_known_from(older)
 
     async def update(self, *, is_leaving: bool | None = None, offline: frozenset[str] | None = None) -> None:
-        """Change fields of the registration, which keeps its broker epoch. Raises SessionLost."""
+        """Changes fields of the registration, which keeps its broker epoch. Raises SessionLost."""
         self._is_leaving = self._is_leaving if is_leaving is None else is_leaving
         self._offline = self._offline if offline is None else offline
         while True:
-            found = await self._session.get(self._key)
-            if found is None or found.value == self._value():
+            registration = await self._session.get(self._key)
+            if registration is None or registration.value == self._value():
                 return  # without a registration the session is over, too
             try:
-                await self._session.commit(Put(self._key, self._value(), found.version))
+                await self._session.commit(Put(self._key, self._value(), registration.version))
             except (Conflict, CommitUnknown):
                 continue
 
-    async def _replaced(self) -> list[Operation]:
+    async def _replace_stale(self) -> list[Operation]:
         """Deletes the stale registration of this node. Waits for one of another process to expire, which may be dead.
 
         A process at another address may be alive, and have a copy of this directory.
         """
-        own, found = self._own, await self._session.get(self._key)
-        if found is None:
+        own_node, registration = self._own_node, await self._session.get(self._key)
+        if registration is None:
             return []
-        other = node_from_bytes(self._key, found.value, found.created)
-        is_copy = other.directory_id == own.registration_state.directory_id
-        if is_copy and (own.has_registered or own.starts is None or other.url == own.url):
-            return [Delete(self._key, found.version)]
+        other = node_from_bytes(self._key, registration.value, registration.created)
+        is_copy = other.directory_id == own_node.registration_state.directory_id
+        if is_copy and (own_node.has_registered or own_node.starts is None or other.url == own_node.url):
+            return [Delete(self._key, registration.version)]
         await self._wait_until_expired()
         return []
 
     async def _wait_until_expired(self) -> None:
-        """Wait for the end of this node's registration by another process. Raises StartRefused if it does not end."""
-        deadline, own = asyncio.get_running_loop().time() + self._wait_s, self._own
-        while (found := await self._session.get(self._key)) is not None:
+        """Waits for the end of this node's registration by another process. Raises StartRefused if it does not end."""
+        deadline, own_node = asyncio.get_running_loop().time() + self._wait_s, self._own_node
+        while (registration := await self._session.get(self._key)) is not None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._session.wait_for_change(self._key, found)
+                    await self._session.wait_for_change(self._key, registration)
             except TimeoutError:
                 break
         else:
             return
-        other = node_from_bytes(self._key, found.value, found.created)
+        other = node_from_bytes(self._key, registration.value, registration.created)
         at = other.url or "an unknown address"
-        if other.directory_id != own.registration_state.directory_id:
+        if other.directory_id != own_node.registration_state.directory_id:
             hint = "give each node of a cluster its own --node-id"
-            raise StartRefused(f"node id {own.node_id} is taken by the node at {at}", hint=hint)
+            raise StartRefused(f"node id {own_node.node_id} is taken by the node at {at}", hint=hint)
         raise StartRefused(
-            f"node {own.node_id} runs at {at} with a newer copy of this data directory",
+            f"node {own_node.node_id} runs at {at} with a newer copy of this data directory",
             hint="never start two nodes from copies of one directory; give a further node an empty --data-dir and its "
             "own --node-id",
         )
 
     async def _save_registration_state(self, now: RegistrationState) -> None:
         """Writes only changes: the disk may be full, and a reconnect changes nothing."""
-        if now != self._own.registration_state:
-            await self._own.save_registration_state(now)
-            self._own.registration_state = now
+        if now != self._own_node.registration_state:
+            await self._own_node.save_registration_state(now)
+            self._own_node.registration_state = now
 
     def _value(self) -> bytes:
-        own, state, log_from = self._own, self._own.registration_state, self._own.log_from
-        intact_from = own.intact_from if len(own.intact_from) <= LISTED_MAX else {}
+        own_node, state, log_from = self._own_node, self._own_node.registration_state, self._own_node.log_from
+        intact_from = own_node.intact_from if len(own_node.intact_from) <= LISTED_MAX else {}
         disk_from, survives_from = state.disk_from, state.survives_from
         if len(log_from) > LISTED_MAX:
             disk_from = survives_from = None
             log_from = intact_from = {}
         return node_to_bytes(
             NodeInfo(
-                own.node_id,
+                own_node.node_id,
                 0,
-                own.url,
-                own.shard_urls,
-                own.internal_urls,
-                own.rack,
-                own.version,
-                own.registration_state.directory_id,
+                own_node.url,
+                own_node.shard_urls,
+                own_node.internal_urls,
+                own_node.rack,
+                own_node.version,
+                own_node.registration_state.directory_id,
                 survives_from or 0,
                 disk_from or 0,
                 self._is_leaving,
@@ -304,13 +315,13 @@ class Membership:
                 self._nonce,
                 log_from,
                 intact_from,
-                own.tls,
+                own_node.tls,
             )
         )
 
 
-async def until_lost(session: Session) -> None:
-    """Wait for the end of a session."""
+async def wait_lost(session: Session) -> None:
+    """Waits for the end of a session."""
     state = session.state
     while state is not State.LOST:
         state = await session.wait_for_state(state)
@@ -328,10 +339,10 @@ IMPORT_S = 300.0  # an import takes seconds once the shards have opened, and per
 
 
 async def join(session: Session, new_id: Callable[[], str], wanted_id: str, directory_id: str) -> ClusterIdentity:
-    """Return the cluster's identity, creating the cluster if this node is the first. Raises StartRefused."""
-    while (found := await session.get(CLUSTER)) is None or is_claimed(found):
-        if found is not None:
-            await _wait_for_import(session, found)
+    """Returns the cluster's identity, creating the cluster if this node is the first. Raises StartRefused."""
+    while (cluster := await session.get(CLUSTER)) is None or is_claimed(cluster):
+        if cluster is not None:
+            await _wait_for_import(session, cluster)
             continue
         if directory_id:
             raise StartRefused(
@@ -343,7 +354,7 @@ async def join(session: Session, new_id: Callable[[], str], wanted_id: str, dire
             await session.commit(Create(CLUSTER, identity_to_bytes(made)))
         except (Conflict, CommitUnknown):
             continue  # the next read shows the outcome
-    identity = identity_from_bytes(CLUSTER, found.value)
+    identity = identity_from_bytes(CLUSTER, cluster.value)
     if wanted_id not in ("", identity.cluster_id):
         raise StartRefused(
             f"the coordination store belongs to cluster {identity.cluster_id}, not {wanted_id}",
@@ -352,13 +363,13 @@ async def join(session: Session, new_id: Callable[[], str], wanted_id: str, dire
     return identity
 
 
-def is_claimed(found: Versioned) -> bool:
-    return identity_from_bytes(CLUSTER, found.value).is_claimed
+def is_claimed(cluster: Versioned) -> bool:
+    return identity_from_bytes(CLUSTER, cluster.value).is_claimed
 
 
-async def _wait_for_import(session: Session, found: Versioned) -> None:
+async def _wait_for_import(session: Session, cluster: Versioned) -> None:
     """Raises StartRefused."""
-    identity = identity_from_bytes(CLUSTER, found.value)
+    identity = identity_from_bytes(CLUSTER, cluster.value)
     what = "rebuild of" if identity.is_rebuilt else "import of a standalone node into"
     hint = f"start that node, which continues the import; if it no longer exists, delete {CLUSTER} in ZooKeeper"
     if identity.is_rebuilt:
@@ -366,19 +377,19 @@ async def _wait_for_import(session: Session, found: Versioned) -> None:
     log.warning(f"waiting for the {what} this cluster", extra={"cluster_id": identity.cluster_id})
     try:
         async with asyncio.timeout(IMPORT_S):
-            await session.wait_for_change(CLUSTER, found)
+            await session.wait_for_change(CLUSTER, cluster)
     except TimeoutError:
         raise StartRefused(f"the {what} cluster {identity.cluster_id} was not finished", hint=hint) from None
 
 
-async def check_same_cluster(session: Session, known: ClusterIdentity | None) -> ClusterIdentity:
+async def check_same_cluster(session: Session, expected: ClusterIdentity | None) -> ClusterIdentity:
     """Check in a new session that the store still has the joined cluster. Returns its identity. Raises StartRefused."""
-    found = await session.get(CLUSTER)
-    identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
+    cluster = await session.get(CLUSTER)
+    identity = None if cluster is None else identity_from_bytes(CLUSTER, cluster.value)
     if identity is None:
         raise StartRefused("the coordination store has no cluster any more", hint=HINT_EMPTY)
-    if known is not None and not identity.has_secret_of(known):
-        text = f"the coordination store has another cluster than this node joined, {known.cluster_id}"
+    if expected is not None and not identity.has_secret_of(expected):
+        text = f"the coordination store has another cluster than this node joined, {expected.cluster_id}"
         raise StartRefused(text, hint="if it was rebuilt, restart the node; else correct --coordination")
     return identity
 
@@ -389,11 +400,11 @@ def check_not_older(view: ClusterView, local_epochs: Mapping[PartitionKey, int])
     `local_epochs` has the greatest leader epoch in the log of each partition on this node's disks.
     """
     for (topic_id, number), epoch in local_epochs.items():
-        found = view.states.get((topic_id, number))
+        versioned = view.states.get((topic_id, number))
         topic = view.topic_by_id(topic_id)
-        if found is not None and topic is not None and found.state.leader_epoch < epoch:
+        if versioned is not None and topic is not None and versioned.state.leader_epoch < epoch:
             raise StartRefused(
-                f"the coordination store has leader epoch {found.state.leader_epoch} of {topic.name}/{number}, and "
+                f"the coordination store has leader epoch {versioned.state.leader_epoch} of {topic.name}/{number}, and "
                 f"this node's log is of epoch {epoch}: the store was restored from old data",
                 hint="restore the newest data of the store, or correct --coordination",
             )

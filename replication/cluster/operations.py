@@ -51,8 +51,8 @@ class Operations:
         Raises UnknownTopic, UnknownPartition, InvalidConfig.
         """
         topic = self._topic(topic_name)
-        wanted = {self._key(topic, number): tuple(nodes) for number, nodes in targets.items()}
-        for nodes in wanted.values():
+        replicas = {self._key(topic, number): tuple(nodes) for number, nodes in targets.items()}
+        for nodes in replicas.values():
             if len(nodes) != topic.replication_factor:
                 raise InvalidConfig(
                     f"{list(nodes)} are {len(nodes)} replicas, and topic {topic_name!r} has replication_factor "
@@ -60,7 +60,7 @@ class Operations:
                     hint="change replication_factor for more or fewer",
                     setting="replicas",
                 )
-        await self._move(wanted)
+        await self._move(replicas)
 
     async def cancel_reassignment(self, topic_name: str, number: int) -> None:
         """Revert a reassignment to the replicas from before; no-op without one.
@@ -85,7 +85,9 @@ class Operations:
         racks = self._racks()
         if replication_factor > len(racks):
             raise too_few_nodes(self._view, replication_factor, len(racks))
-        states = {partition_name(topic.topic_id, n): found.state for n, found in self._view.partitions_of(topic)}
+        states = {
+            partition_name(topic.topic_id, n): versioned.state for n, versioned in self._view.partitions_of(topic)
+        }
         targets = _within(lambda: resized(states, replication_factor, racks, lambda _: 0), "replication_factor")
         changed = await self._topics.set_replication_factor(topic_name, replication_factor)
         await self._wait_in_view(lambda: self._view.topics.get(topic_name) == changed)
@@ -101,11 +103,11 @@ class Operations:
             self._check_other_nodes(node_id)
         key = drained_key(node_id)
         while True:
-            found = await self._session.get(key)
-            if (found is not None) == is_drained:
+            mark = await self._session.get(key)
+            if (mark is not None) == is_drained:
                 return await self._wait_in_view(lambda: (node_id in self._view.drained) == is_drained)
             try:
-                await self._session.commit(Create(key, b"{}") if found is None else Delete(key, found.version))
+                await self._session.commit(Create(key, b"{}") if mark is None else Delete(key, mark.version))
             except (Conflict, CommitUnknown):
                 continue
 
@@ -125,7 +127,7 @@ class Operations:
         return len(targets)
 
     async def plan_balance(self, bytes_of: Bytes) -> list[Move]:
-        """Return few moves that even out the bytes per node. Runs in a thread: many partitions take a while."""
+        """Returns few moves that even out the bytes per node. Runs in a thread: many partitions take a while."""
         return await asyncio.to_thread(balanced, self._named_states(), self._racks(), bytes_of)
 
     async def apply(self, moves: Iterable[Move]) -> None:
@@ -148,13 +150,13 @@ class Operations:
         return {n: node.rack for n, node in self._view.nodes.items() if n not in self._view.drained}
 
     def _named_states(self) -> dict[str, PartitionState]:
-        return {partition_name(*key): found.state for key, found in self._view.states.items()}
+        return {partition_name(*key): versioned.state for key, versioned in self._view.states.items()}
 
     def _check_node(self, node_id: int) -> None:
-        is_used = any(node_id in found.state.replicas for found in self._view.states.values())
+        is_used = any(node_id in versioned.state.replicas for versioned in self._view.states.values())
         if node_id not in self._view.nodes and node_id not in self._view.drained and not is_used:
-            known = sorted(self._view.nodes)
-            raise InvalidConfig(f"no node has the id {node_id}", hint=f"there are {known}", setting="node_id")
+            node_ids = sorted(self._view.nodes)
+            raise InvalidConfig(f"no node has the id {node_id}", hint=f"there are {node_ids}", setting="node_id")
 
     def _check_other_nodes(self, node_id: int) -> None:
         if not self._racks().keys() - {node_id}:
@@ -163,16 +165,16 @@ class Operations:
 
     async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
         """Idempotent: a target that is already in progress changes nothing."""
-        known = self._view.nodes.keys()
+        node_ids = self._view.nodes.keys()
 
         def to(target: tuple[int, ...]) -> Changed:
-            return lambda state: with_reassignment(state, target, {*known, *state.replicas})
+            return lambda state: with_reassignment(state, target, {*node_ids, *state.replicas})
 
         for (topic_id, number), target in targets.items():
             try:
                 to(target)(self._view.states[topic_id, number].state)
             except UnknownNodes as error:
-                hint = f"the known nodes are {sorted(known)}"
+                hint = f"the known nodes are {sorted(node_ids)}"
                 raise InvalidConfig(f"partition {number}: {error}", hint=hint, setting="replicas") from None
         await self._change({key: to(target) for key, target in targets.items()})
 
@@ -181,9 +183,9 @@ class Operations:
         left = {key: (change, self._view.states[key]) for key, change in changes.items()}
         while left:
             proposals = [
-                Proposal(*key, found.partition_epoch, changed)
-                for key, (change, found) in left.items()
-                if (changed := change(found.state)) != found.state
+                Proposal(*key, versioned.partition_epoch, changed)
+                for key, (change, versioned) in left.items()
+                if (changed := change(versioned.state)) != versioned.state
             ]
             outcomes = await self._blocks.write(proposals)
             again: dict[PartitionKey, tuple[Changed, VersionedState]] = {}
@@ -192,8 +194,8 @@ class Operations:
                 match outcome:
                     case Confirmed() | Rejected(None):
                         pass  # done, or deleted
-                    case Rejected(found) if found is not None:
-                        again[key] = (changes[key], found)
+                    case Rejected(newer) if newer is not None:
+                        again[key] = (changes[key], newer)
                     case OutcomeUnknown():
                         raise SessionLost(
                             "the session ended during the operation; repeat the command",

@@ -82,14 +82,14 @@ class StateBlocks:
         return block_of(topic_id, number) in self._blocks
 
     def versions_of(self, topic_id: str) -> dict[str, int]:
-        """Return the blocks of a topic with their versions."""
+        """Returns the blocks of a topic with their versions."""
         return {name: block.seen.version for name, block in self._blocks.items() if topic_id_of(name) == topic_id}
 
     def topic_ids(self) -> set[str]:
         return {topic_id_of(name) for name in self._blocks}
 
     def apply(self, read: Iterable[tuple[str, Versioned | None]]) -> None:
-        """Apply blocks as they were read. Raises Corrupt."""
+        """Applies blocks as they were read. Raises Corrupt."""
         changed_states: list[StateChange] = []
         for name, seen in read:
             changed_states += self._apply(name, seen)
@@ -97,26 +97,26 @@ class StateBlocks:
             self._on_changed(changed_states)
 
     async def write(self, proposals: Sequence[Proposal], fence: Check | None = None) -> list[Outcome]:
-        """Write states; returns an outcome for each, in order. Raises ControllerFenced if the fence is broken,
+        """Writes states; returns an outcome for each, in order. Raises ControllerFenced if the fence is broken,
         EngineError.
         """
         loop = asyncio.get_running_loop()
-        wanted = [_QueuedWrite(proposal, fence, loop.create_future()) for proposal in proposals]
-        self._waiting += wanted
+        writes = [_QueuedWrite(proposal, fence, loop.create_future()) for proposal in proposals]
+        self._waiting += writes
         if self._writing is None or self._writing.done():
             self._writing = in_background(self._write_all(), "writing partition states", self._fail_queued)
-        outcomes = await asyncio.gather(*(one.outcome for one in wanted), return_exceptions=True)
-        failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
+        outcomes = await asyncio.gather(*(write.outcome for write in writes), return_exceptions=True)
+        failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if failed is not None:
             raise failed
-        return [one for one in outcomes if not isinstance(one, BaseException)]
+        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
     async def read(self, name: str) -> None:
-        """Read a block from the store again. Raises SessionLost."""
+        """Reads a block from the store again. Raises SessionLost."""
         self.apply([(name, await self._session.get(block_key(name)))])
 
     async def confirm(self, names: Sequence[str]) -> dict[str, Mapping[int, VersionedState]]:
-        """Return the states of blocks as the store has them at some time after this call, without deleted blocks.
+        """Returns the states of blocks as the store has them at some time after this call, without deleted blocks.
 
         A commit that only checks versions: a ZooKeeper server may answer a read with an old state, while commits are
         totally ordered. Raises SessionLost, CommitUnknown, and Conflict if the states keep changing.
@@ -131,11 +131,13 @@ class StateBlocks:
             for name in names:
                 if name not in self._blocks:
                     await self.read(name)
-            known = {name: self._blocks[name] for name in names if name in self._blocks}
+            blocks = {name: self._blocks[name] for name in names if name in self._blocks}
             try:
-                if known:
-                    await self._session.commit(*(Check(block_key(n), one.seen.version) for n, one in known.items()))
-                return {name: block.states for name, block in known.items()}
+                if blocks:
+                    await self._session.commit(
+                        *(Check(block_key(n), block.seen.version) for n, block in blocks.items())
+                    )
+                return {name: block.states for name, block in blocks.items()}
             except Conflict:
                 await asyncio.sleep(pause_s)
                 for name in names:
@@ -143,21 +145,21 @@ class StateBlocks:
         raise Conflict("the states of partitions change too often to be confirmed", hint="try again")
 
     def _apply(self, name: str, seen: Versioned | None) -> list[StateChange]:
-        known = self._blocks.get(name)
+        block = self._blocks.get(name)
         if seen is None:
             self._blocks.pop(name, None)
             return []
-        if known is not None and (known.seen.created, known.seen.version) >= (seen.created, seen.version):
+        if block is not None and (block.seen.created, block.seen.version) >= (seen.created, seen.version):
             return []
         states = block_from_bytes(block_key(name), seen.value)
         return self._store_block(name, _Block(seen, states))
 
     def _store_block(self, name: str, block: _Block) -> list[StateChange]:
-        known = self._blocks.get(name)
-        before = {} if known is None else known.states
+        old_block = self._blocks.get(name)
+        before = {} if old_block is None else old_block.states
         self._blocks[name] = block
         topic_id = topic_id_of(name)
-        return [(topic_id, n, found) for n, found in sorted(block.states.items()) if before.get(n) != found]
+        return [(topic_id, n, versioned) for n, versioned in sorted(block.states.items()) if before.get(n) != versioned]
 
     async def _write_all(self) -> None:
         await asyncio.sleep(GATHER_S)
@@ -167,20 +169,20 @@ class StateBlocks:
             try:
                 is_first_try = await self._write(batch)
             except SessionLost:
-                for one in batch:
-                    one.resolve(OutcomeUnknown())
+                for write in batch:
+                    write.resolve(OutcomeUnknown())
                 self._fail_queued()
             except ControllerFenced as error:
-                for one in batch:
-                    one.fail(error)
+                for write in batch:
+                    write.fail(error)
             except Exception as error:  # each writer reports it
-                for one in batch:
-                    one.fail(error)
+                for write in batch:
+                    write.fail(error)
 
     def _fail_queued(self) -> None:
         """Settles all queued writes as unknown; the next session reads the states."""
-        for one in self._waiting:
-            one.resolve(OutcomeUnknown())
+        for write in self._waiting:
+            write.resolve(OutcomeUnknown())
         self._waiting = []
 
     def _next_batch(self, is_first_try: bool) -> tuple[list[_QueuedWrite], list[_QueuedWrite]]:
@@ -191,18 +193,18 @@ class StateBlocks:
         taken: set[str] = set()
         changed: set[tuple[str, int]] = set()
         size = 0
-        for one in self._waiting:
-            name, key = one.block, (one.proposal.topic_id, one.proposal.number)
-            known = self._blocks.get(name)
-            cost = 0 if name in taken or known is None else len(known.seen.value) + 1000
+        for write in self._waiting:
+            name, key = write.block, (write.proposal.topic_id, write.proposal.number)
+            block = self._blocks.get(name)
+            cost = 0 if name in taken or block is None else len(block.seen.value) + 1000
             fits = name in taken or not taken or (is_first_try and size + cost <= COMMIT_BYTES_MAX)
-            if one.fence == fence and fits and key not in changed:
-                batch.append(one)
+            if write.fence == fence and fits and key not in changed:
+                batch.append(write)
                 taken.add(name)
                 changed.add(key)
                 size += cost
             else:
-                rest.append(one)
+                rest.append(write)
         return batch, rest
 
     async def _write(self, batch: list[_QueuedWrite]) -> bool:
@@ -212,7 +214,7 @@ class StateBlocks:
         if not due:
             return True
         blocks = {name: self._blocks[name] for name in due}
-        after = {name: {**blocks[name].states, **self._states(wanted)} for name, wanted in due.items()}
+        after = {name: {**blocks[name].states, **self._states(writes)} for name, writes in due.items()}
         values = {name: block_to_bytes(states) for name, states in after.items()}
         puts = [Put(block_key(name), values[name], block.seen.version) for name, block in blocks.items()]
         try:
@@ -228,52 +230,53 @@ class StateBlocks:
                 changed_states += self._store_block(name, _Block(seen, after[name]))
         if changed_states:
             self._on_changed(changed_states)
-        for wanted in due.values():
-            for one in wanted:
-                one.resolve(Confirmed(one.proposal.partition_epoch + 1))
+        for writes in due.values():
+            for write in writes:
+                write.resolve(Confirmed(write.proposal.partition_epoch + 1))
         return True
 
     async def _due(self, batch: list[_QueuedWrite]) -> dict[str, list[_QueuedWrite]]:
         """Groups the writes to try by block, and settles the others."""
         due: dict[str, list[_QueuedWrite]] = {}
-        for name in {one.block for one in batch if self._is_behind(one)}:
+        for name in {write.block for write in batch if self._is_behind(write)}:
             await self.read(name)
-        for one in batch:
-            outcome = self._outcome_of(one)
+        for write in batch:
+            outcome = self._outcome_of(write)
             if outcome is None:
-                due.setdefault(one.block, []).append(one)
+                due.setdefault(write.block, []).append(write)
             else:
-                one.resolve(outcome)
+                write.resolve(outcome)
         return due
 
-    def _is_behind(self, one: _QueuedWrite) -> bool:
-        found = self._found(one)
-        return found is None or found.partition_epoch < one.proposal.partition_epoch
+    def _is_behind(self, write: _QueuedWrite) -> bool:
+        versioned = self._found(write)
+        return versioned is None or versioned.partition_epoch < write.proposal.partition_epoch
 
-    def _outcome_of(self, one: _QueuedWrite) -> Outcome | None:
+    def _outcome_of(self, write: _QueuedWrite) -> Outcome | None:
         """1. The expected epoch: None. 2. Already there: an earlier commit whose answer was lost. 3. Refused."""
-        found = self._found(one)
-        if found is not None and found.partition_epoch == one.proposal.partition_epoch:
+        versioned = self._found(write)
+        if versioned is not None and versioned.partition_epoch == write.proposal.partition_epoch:
             return None
-        if found == VersionedState(one.proposal.state, one.proposal.partition_epoch + 1):
-            return Confirmed(one.proposal.partition_epoch + 1)
-        return Rejected(found)
+        if versioned == VersionedState(write.proposal.state, write.proposal.partition_epoch + 1):
+            return Confirmed(write.proposal.partition_epoch + 1)
+        return Rejected(versioned)
 
-    def _found(self, one: _QueuedWrite) -> VersionedState | None:
-        block = self._blocks.get(one.block)
-        return None if block is None else block.states.get(one.proposal.number)
+    def _found(self, write: _QueuedWrite) -> VersionedState | None:
+        block = self._blocks.get(write.block)
+        return None if block is None else block.states.get(write.proposal.number)
 
-    def _states(self, wanted: Iterable[_QueuedWrite]) -> dict[int, VersionedState]:
+    def _states(self, writes: Iterable[_QueuedWrite]) -> dict[int, VersionedState]:
         return {
-            one.proposal.number: VersionedState(one.proposal.state, one.proposal.partition_epoch + 1) for one in wanted
+            write.proposal.number: VersionedState(write.proposal.state, write.proposal.partition_epoch + 1)
+            for write in writes
         }
 
     async def _reread(self, due: dict[str, list[_QueuedWrite]], fence: Check | None) -> None:
         """After a conflict or a lost answer: reads the blocks and queues the writes again."""
         if fence is not None:
-            found = await self._session.get(fence.key)
-            if found is None or found.version != fence.version:
+            fence_value = await self._session.get(fence.key)
+            if fence_value is None or fence_value.version != fence.version:
                 raise ControllerFenced(f"{fence.key} has another version")
         for name in due:
             await self.read(name)
-        self._waiting = [one for wanted in due.values() for one in wanted] + self._waiting
+        self._waiting = [write for writes in due.values() for write in writes] + self._waiting

@@ -28,10 +28,10 @@ class Blocks(Protocol):
     """The source of blocks: the store itself, or the process that has its session."""
 
     async def take(self) -> range:
-        """Take a block that is allocated to no other holder, durably."""
+        """Takes a block that is allocated to no other holder, durably."""
 
     async def end(self) -> int:
-        """Return the end of the last block that any holder has taken."""
+        """Returns the end of the last block that any holder has taken."""
 
 
 class StoredBlocks:
@@ -49,11 +49,11 @@ class StoredBlocks:
 
     async def take(self) -> range:
         while True:
-            found = await self._session.get(KEY)
-            first = self._end_of(found)
+            stored = await self._session.get(KEY)
+            first = self._end_of(stored)
             value = str(first + BLOCK_IDS).encode()
             try:
-                await self._session.commit(Create(KEY, value) if found is None else Put(KEY, value, found.version))
+                await self._session.commit(Create(KEY, value) if stored is None else Put(KEY, value, stored.version))
             except Conflict:
                 continue  # another process took it: try the next one
             return range(first, first + BLOCK_IDS)
@@ -61,8 +61,8 @@ class StoredBlocks:
     async def end(self) -> int:
         return self._end_of(await self._session.get(KEY))
 
-    def _end_of(self, found: Versioned | None) -> int:
-        end = 0 if found is None else int(found.value)
+    def _end_of(self, stored: Versioned | None) -> int:
+        end = 0 if stored is None else int(stored.value)
         if end >= self.floor:
             return end
         words = {
@@ -77,8 +77,8 @@ class StoredBlocks:
 
 
 def floor_of(partitions: Iterable[Partition]) -> int:
-    """Return the id after the greatest producer id in these logs."""
-    return 1 + max((max(one.validator.producers.ids(), default=-1) for one in partitions), default=-1)
+    """Returns the id after the greatest producer id in these logs."""
+    return 1 + max((max(partition.validator.producers.ids(), default=-1) for partition in partitions), default=-1)
 
 
 class ProducerIds:

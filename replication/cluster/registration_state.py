@@ -40,27 +40,27 @@ class RegistrationState:
 def load_registration_state(
     disk: Disk, data_directory: str, last_shutdown: LastShutdown, new_id: Callable[[], str] | None = None
 ) -> RegistrationState:
-    """Load the state for the next registration. Raises OSError.
+    """Loads the state for the next registration. Raises OSError.
 
     Durably resets `survives_from` after a power loss, and sets `directory_id` from `new_id` if it has none.
     """
-    found = read_registration_state(disk, data_directory)
-    now = replace(found, survives_from=None) if last_shutdown is LastShutdown.POWER_LOSS else found
+    state = read_registration_state(disk, data_directory)
+    now = replace(state, survives_from=None) if last_shutdown is LastShutdown.POWER_LOSS else state
     if new_id is not None and not now.directory_id:
         now = replace(now, directory_id=new_id())
-    if now != found:
+    if now != state:
         save_registration_state(disk, data_directory, now)
     return now
 
 
 def save_registration_state(disk: Disk, data_directory: str, state: RegistrationState) -> None:
-    """Replace the file durably. Raises OSError."""
+    """Replaces the file durably. Raises OSError."""
     row = f"{_word(state.disk_from)} {_word(state.survives_from)} {state.directory_id or '-'}"
     write_without_room(disk, os.path.join(data_directory, paths.REGISTRATION_STATE), rows_as_text(_HEADER, [row]))
 
 
 def read_registration_state(disk: Disk, data_directory: str) -> RegistrationState:
-    """Read the file; empty if the directory was never in a cluster or the file is damaged. Raises OSError."""
+    """Reads the file; empty if the directory was never in a cluster or the file is damaged. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.REGISTRATION_STATE)))
     try:
         disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")

@@ -48,13 +48,13 @@ async def can_import(session: Session, cluster_id: str, was_standalone: bool, di
     `disk_from` is the broker epoch of the claim if writing it was the last step in the directory. A directory that has
     been in another cluster since may not continue.
     """
-    found = await session.get(CLUSTER)
-    if found is None:
+    cluster = await session.get(CLUSTER)
+    if cluster is None:
         return was_standalone
-    identity = identity_from_bytes(CLUSTER, found.value)
+    identity = identity_from_bytes(CLUSTER, cluster.value)
     if not identity.is_claimed or identity.cluster_id != cluster_id or identity.is_rebuilt:
         return False
-    return was_standalone or disk_from == found.created
+    return was_standalone or disk_from == cluster.created
 
 
 class StandaloneImport:
@@ -71,7 +71,7 @@ class StandaloneImport:
 
     async def claim(self, new_id: Callable[[], str]) -> ClusterIdentity:
         """Create the cluster, or find the claim of this directory. Raises StartRefused."""
-        while (found := await self._session.get(CLUSTER)) is None:
+        while (cluster := await self._session.get(CLUSTER)) is None:
             if await self._session.children(TOPICS):
                 raise StartRefused(
                     "the coordination store has topics and no cluster",
@@ -79,8 +79,8 @@ class StandaloneImport:
                 )
             made = ClusterIdentity(self._cluster_id, new_id() + new_id(), True, self._is_rebuilt)
             await self._try([Create(CLUSTER, identity_to_bytes(made))])
-        self._seen = found
-        identity = identity_from_bytes(CLUSTER, found.value)
+        self._seen = cluster
+        identity = identity_from_bytes(CLUSTER, cluster.value)
         if not identity.is_claimed or identity.cluster_id != self._cluster_id:
             raise StartRefused(
                 f"the coordination store is that of cluster {identity.cluster_id}, and the data directory belongs to "
@@ -106,71 +106,71 @@ class StandaloneImport:
         """Write all partitions with this node as their replica and no leader: the first election starts the epoch after
         `epochs`. Up to the replication factor of a topic, `others` are replicas that still have to copy the log.
         """
-        own = Member(node_id, self.broker_epoch)
-        wanted: dict[str, bytes] = {}
+        member = Member(node_id, self.broker_epoch)
+        values: dict[str, bytes] = {}
         for topic in topics:
             blocks: dict[str, dict[int, VersionedState]] = {}
             count = min(topic.replication_factor, 1 + len(others))
             for number in range(topic.partitions):
                 epoch = max(1, epochs.get((topic.topic_id, number), 0))
                 target = _replicas(node_id, others, count, number)
-                state = with_reassignment(PartitionState((node_id,), None, epoch, (own,)), target, target)
+                state = with_reassignment(PartitionState((node_id,), None, epoch, (member,)), target, target)
                 blocks.setdefault(block_of(topic.topic_id, number), {})[number] = VersionedState(state, 0)
-            wanted |= {block_key(block): block_to_bytes(states) for block, states in blocks.items()}
-            wanted[topic_key(topic.name)] = topic_to_bytes(_entry(topic, count))
+            values |= {block_key(block): block_to_bytes(states) for block, states in blocks.items()}
+            values[topic_key(topic.name)] = topic_to_bytes(_entry(topic, count))
         if producer_ids_end:
-            wanted[producer_ids.KEY] = str(producer_ids_end).encode()
-        await self.write_keys(wanted)
+            values[producer_ids.KEY] = str(producer_ids_end).encode()
+        await self.write_keys(values)
 
-    async def write_keys(self, wanted: dict[str, bytes], parents: Sequence[str] = (TOPICS, STATES)) -> None:
-        """Write all keys; those below `parents` that an interrupted attempt left are changed or removed."""
+    async def write_keys(self, values: dict[str, bytes], parents: Sequence[str] = (TOPICS, STATES)) -> None:
+        """Writes all keys; those below `parents` that an interrupted attempt left are changed or removed."""
         for parent in parents:
             for name in await self._session.children(parent):
-                await self._update(f"{parent}/{name}", wanted)
-        await self._create(wanted)
+                await self._update(f"{parent}/{name}", values)
+        await self._create(values)
 
     async def finish(self) -> None:
-        """Remove the mark: from now on it is a normal cluster. Raises StartRefused if the store has lost it."""
+        """Removes the mark: from now on it is a normal cluster. Raises StartRefused if the store has lost it."""
         while True:
-            found = await self._session.get(CLUSTER)
-            if found is None:
+            cluster = await self._session.get(CLUSTER)
+            if cluster is None:
                 raise StartRefused(
                     "the coordination store has lost the cluster",
                     hint="check whether it was wiped, then restart the node",
                 )
-            identity = identity_from_bytes(CLUSTER, found.value)
+            identity = identity_from_bytes(CLUSTER, cluster.value)
             if not identity.is_claimed:
                 return
             value = identity_to_bytes(replace(identity, is_claimed=False))
-            await self._try([Put(CLUSTER, value, found.version)])
+            await self._try([Put(CLUSTER, value, cluster.version)])
 
-    async def _update(self, key: str, wanted: dict[str, bytes]) -> None:
+    async def _update(self, key: str, values: dict[str, bytes]) -> None:
         """Changes an existing key to a value."""
-        value = wanted.pop(key, None)
-        while (found := await self._session.get(key)) is not None and found.value != value:
-            change = Delete(key, found.version) if value is None else Put(key, value, found.version)
+        value = values.pop(key, None)
+        while (stored := await self._session.get(key)) is not None and stored.value != value:
+            change = Delete(key, stored.version) if value is None else Put(key, value, stored.version)
             await self._try([change])
 
-    async def _create(self, wanted: dict[str, bytes]) -> None:
+    async def _create(self, values: dict[str, bytes]) -> None:
         """Creates many keys per commit; existing ones one by one."""
-        while wanted:
+        while values:
             batch: list[Operation] = []
             size = 0
-            for key, value in wanted.items():
+            for key, value in values.items():
                 size += len(value)
                 if batch and (size > COMMIT_BYTES_MAX or len(batch) == KEYS_PER_COMMIT):
                     break
                 batch.append(Create(key, value))
             if await self._try(batch):
                 for operation in batch:
-                    del wanted[operation.key]
+                    del values[operation.key]
             else:
                 for operation in batch:
-                    await self._update_or_create(operation.key, wanted.pop(operation.key))
+                    await self._update_or_create(operation.key, values.pop(operation.key))
 
     async def _update_or_create(self, key: str, value: bytes) -> None:
-        while (found := await self._session.get(key)) is None or found.value != value:
-            await self._try([Create(key, value) if found is None else Put(key, value, found.version)])
+        while (stored := await self._session.get(key)) is None or stored.value != value:
+            await self._try([Create(key, value) if stored is None else Put(key, value, stored.version)])
 
     async def _try(self, operations: list[Operation]) -> bool:
         """True if the commit certainly happened; otherwise the next read shows it."""

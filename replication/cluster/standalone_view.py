@@ -26,8 +26,8 @@ class StandaloneView(ClusterView):
         super().__init__()
         self.controller = node_id
         self.has_others = len(shard_urls) > 1
-        own = NodeInfo(node_id, _BROKER_EPOCH, "", tuple(shard_urls), internal_urls=("",) * len(shard_urls))
-        self.put_nodes({node_id: own})
+        node = NodeInfo(node_id, _BROKER_EPOCH, "", tuple(shard_urls), internal_urls=("",) * len(shard_urls))
+        self.put_nodes({node_id: node})
         self._leader = Member(node_id, _BROKER_EPOCH)
         self._endpoints = [ReplicaEndpoint(node_id, shard, "", url) for shard, url in enumerate(shard_urls)]
 

@@ -57,7 +57,7 @@ class StartCounter:
         return stored is not None and not self.is_older_than(stored)
 
     def counted(self, stored: StartCounter | None, nonce: str) -> StartCounter:
-        """Count from the store's number, except below the own one: then the store was restored from old data.
+        """Counts from the store's number, except below the own one: then the store was restored from old data.
 
         Remembers the starts that have tried the same number: the last request of a killed process may arrive late.
         """
@@ -95,25 +95,34 @@ class StartCounters:
         return f"StartCounters({self.first}, {self.counters})"
 
     def older(self, stored: StoredStarts | None) -> set[str]:
-        """Return the directories that are older than the store knows them, or a former disk of this node."""
+        """Returns the directories that are older than the store knows them, or a former disk of this node."""
         if stored is None:
             return set()
-        older = {one for one, own in self.counters.items() if own.is_older_than(stored.counters.get(one))}
+        older = {
+            directory_id
+            for directory_id, counter in self.counters.items()
+            if counter.is_older_than(stored.counters.get(directory_id))
+        }
         return older | ({self.first} if stored.first != self.first else set())
 
     def set_known_from(self, directory_ids: set[str]) -> None:
-        """Set that these directories are trusted from the next registration on; durable with the next count."""
-        for one in directory_ids:
-            self.counters[one] = replace(self.counters[one], known_from=None)
+        """Sets that these directories are trusted from the next registration on; durable with the next count."""
+        for directory_id in directory_ids:
+            self.counters[directory_id] = replace(self.counters[directory_id], known_from=None)
 
     def log_from(self, partitions_in: Mapping[str, Collection[str]]) -> dict[str, int]:
-        """Return the partitions of condemned further directories; those of the first are not in `partitions_in`."""
+        """Returns the partitions of condemned further directories; those of the first are not in `partitions_in`."""
         return _listed(
-            partitions_in, {one: own.known_from or 0 for one, own in self.counters.items() if own.known_from != 0}
+            partitions_in,
+            {
+                directory_id: counter.known_from or 0
+                for directory_id, counter in self.counters.items()
+                if counter.known_from != 0
+            },
         )
 
     def intact_from(self, partitions_in: Mapping[str, Collection[str]], stored: StoredStarts | None) -> dict[str, int]:
-        """Return the partitions that a condemned first directory says nothing about, and since when they are trusted.
+        """Returns the partitions that a condemned first directory says nothing about, and since when they are trusted.
 
         They are opened in a further directory whose counter is that of the store. All others count as of the first one:
         its old list of topics may lack some.
@@ -121,37 +130,50 @@ class StartCounters:
         if stored is None or self.counters[self.first].known_from == 0:
             return {}
         intact = {
-            one: own.known_from
-            for one, own in self.counters.items()
-            if one != self.first and own.known_from is not None and own.is_proven_by(stored.counters.get(one))
+            directory_id: counter.known_from
+            for directory_id, counter in self.counters.items()
+            if directory_id != self.first
+            and counter.known_from is not None
+            and counter.is_proven_by(stored.counters.get(directory_id))
         }
         return _listed(partitions_in, intact)
 
     def trust_all(self) -> None:
-        """Forget since when directories are trusted: a rebuild of the store has judged their logs."""
-        self.counters = {one: replace(own, known_from=0) for one, own in self.counters.items()}
+        """Forgets since when directories are trusted: a rebuild of the store has judged their logs."""
+        self.counters = {
+            directory_id: replace(counter, known_from=0) for directory_id, counter in self.counters.items()
+        }
 
     async def count(self, stored: StoredStarts | None, nonce: str) -> StoredStarts:
-        """Count on the disks. Returns what the store must have next. Raises OSError.
+        """Counts on the disks. Returns what the store must have next. Raises OSError.
 
         Without a free byte and a spare file nothing is counted: that is safe as long as nothing has to be condemned.
         """
-        known = {} if stored is None else stored.counters
-        counted = {one: own.counted(known.get(one), nonce) for one, own in self.counters.items()}
+        stored_counters = {} if stored is None else stored.counters
+        counted = {
+            directory_id: counter.counted(stored_counters.get(directory_id), nonce)
+            for directory_id, counter in self.counters.items()
+        }
         try:
             await self._save(counted)
             self.counters = counted
         except OSError as error:
-            is_condemned = self.older(stored) or any(own.known_from is None for own in self.counters.values())
+            is_condemned = self.older(stored) or any(counter.known_from is None for counter in self.counters.values())
             if error.errno not in NO_SPACE or is_condemned:
                 raise
-        present = {one: StartCounter(own.number, own.nonces[:1]) for one, own in self.counters.items() if own.number}
-        return StoredStarts(self.first, {**known, **present})
+        present = {
+            directory_id: StartCounter(counter.number, counter.nonces[:1])
+            for directory_id, counter in self.counters.items()
+            if counter.number
+        }
+        return StoredStarts(self.first, {**stored_counters, **present})
 
-    async def registered(self, broker_epoch: int) -> None:
-        """Write down since when a condemned directory is trusted. Raises OSError."""
+    async def note_registered(self, broker_epoch: int) -> None:
+        """Writes down since when a condemned directory is trusted. Raises OSError."""
         changed = {
-            one: replace(own, known_from=broker_epoch) for one, own in self.counters.items() if own.known_from is None
+            directory_id: replace(counter, known_from=broker_epoch)
+            for directory_id, counter in self.counters.items()
+            if counter.known_from is None
         }
         if changed:
             await self._save(changed)
@@ -159,11 +181,11 @@ class StartCounters:
 
 
 def _listed(partitions_in: Mapping[str, Collection[str]], since: Mapping[str, int]) -> dict[str, int]:
-    return {name: epoch for one, epoch in since.items() for name in partitions_in.get(one, ())}
+    return {name: epoch for directory_id, epoch in since.items() for name in partitions_in.get(directory_id, ())}
 
 
 def starts_to_bytes(starts: StoredStarts) -> bytes:
-    rows = {one: [counter.number, *counter.nonces] for one, counter in starts.counters.items()}
+    rows = {directory_id: [counter.number, *counter.nonces] for directory_id, counter in starts.counters.items()}
     rebuilt = {"rebuilt": True} if starts.is_rebuilt else {}
     return orjson.dumps({"first": starts.first, "counters": rows, **rebuilt})
 
@@ -173,14 +195,14 @@ def starts_from_bytes(key: str, value: bytes) -> StoredStarts:
     try:
         plain = orjson.loads(value)
         rows = plain["counters"].items()
-        counters = {one: StartCounter(int(row[0]), (str(row[1]),)) for one, row in rows}
+        counters = {directory_id: StartCounter(int(row[0]), (str(row[1]),)) for directory_id, row in rows}
         return StoredStarts(str(plain["first"]), counters, plain.get("rebuilt", False) is True)
     except (orjson.JSONDecodeError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise Corrupt(f"the coordination store's {key} cannot be decoded: {error!r}") from error
 
 
 def load_start_counter(disk: Disk, data_directory: str) -> StartCounter:
-    """Read the file of a directory; a missing or damaged one has counted nothing. Raises OSError."""
+    """Reads the file of a directory; a missing or damaged one has counted nothing. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.START_COUNTER)))
     try:
         number, known_from, *nonces = rows[0] if rows else ("0", "0")
@@ -190,7 +212,7 @@ def load_start_counter(disk: Disk, data_directory: str) -> StartCounter:
 
 
 def save_start_counter(disk: Disk, data_directory: str, counter: StartCounter) -> None:
-    """Replace the file durably. Raises OSError."""
+    """Replaces the file durably. Raises OSError."""
     known_from = "-" if counter.known_from is None else str(counter.known_from)
     row = " ".join((str(counter.number), known_from, *counter.nonces))
     write_without_room(disk, os.path.join(data_directory, paths.START_COUNTER), rows_as_text(_HEADER, [row]))

@@ -39,9 +39,9 @@ class StoreTimeout(EngineError):
 async def with_store_timeout(
     session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
 ) -> Result:
-    """Return the work's result. Raises StoreTimeout if it was not started or changes nothing, else CommitUnknown."""
+    """Returns the work's result. Raises StoreTimeout if it was not started or changes nothing, else CommitUnknown."""
     silence = start_task(_silence(session, silent_s))
-    connected = start_task(_until_not_suspended(session))
+    connected = start_task(_wait_resumed(session))
     working: asyncio.Future[Result] | None = None
     try:
         await asyncio.wait([connected, silence], return_when=asyncio.FIRST_COMPLETED)
@@ -61,7 +61,7 @@ async def with_store_timeout(
     raise CommitUnknown(f"{text}; the outcome is unknown", hint="check ZooKeeper, read the current state, then retry")
 
 
-async def _until_not_suspended(session: Session) -> None:
+async def _wait_resumed(session: Session) -> None:
     while session.state is State.SUSPENDED:
         await session.wait_for_state(State.SUSPENDED)
 
@@ -78,7 +78,7 @@ async def _silence(session: Session, silent_s: float) -> None:
             await asyncio.Event().wait()
         try:
             async with asyncio.timeout(silent_s):
-                await _until_not_suspended(session)
+                await _wait_resumed(session)
         except TimeoutError:
             return
 
@@ -106,7 +106,7 @@ class Coalescer(Generic[K, V]):
         return f"Coalescer(waiting={len(self._waiting)})"
 
     async def answer(self, key: K) -> V | None:
-        """Return the answer for this key, None if there is none. Raises the error of the question, or StoreTimeout if
+        """Returns the answer for this key, None if there is none. Raises the error of the question, or StoreTimeout if
         it is cancelled.
         """
         future = self._waiting.get(key)
@@ -165,7 +165,7 @@ class Heartbeat:
         return f"Heartbeat(at={self.at})"
 
     async def run(self) -> None:
-        """Send heartbeats until the session is lost."""
+        """Sends heartbeats until the session is lost."""
         with suppress(SessionLost):
             while True:
                 sent_at = self._clock.boottime()
@@ -191,7 +191,7 @@ class SilenceWatch:
         return f"SilenceWatch(at={self._at}, is_silent={self._is_silent})"
 
     def on_contact(self, at: float) -> None:
-        """Note that the store has answered a request sent at this time, perhaps long ago.
+        """Notes that the store has answered a request sent at this time, perhaps long ago.
 
         A silence ends with the answer to a request from after its warning. The late answer to an earlier one is as old
         as a silence after a moment, and would warn twice.

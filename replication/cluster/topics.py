@@ -55,9 +55,9 @@ class ClusterTopics:
         return f"ClusterTopics({self._view})"
 
     async def find(self, name: str) -> TopicEntry | None:
-        """Read a topic from the store; the view may be behind it."""
-        found = await self._session.get_latest(topic_key(name))
-        return None if found is None else topic_from_bytes(topic_key(name), found.value)
+        """Reads a topic from the store; the view may be behind it."""
+        stored = await self._session.get_latest(topic_key(name))
+        return None if stored is None else topic_from_bytes(topic_key(name), stored.value)
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, config: Wish
@@ -77,25 +77,25 @@ class ClusterTopics:
         ]
         with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
             await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
-        found = await self.find(name)
-        if found is None:
+        topic_stored = await self.find(name)
+        if topic_stored is None:
             raise CommitUnknown(f"topic {name!r} may have been created", hint="describe the topic, then retry")
-        if found.topic_id != topic.topic_id:
-            _check_same(found, partitions, replication_factor, config)
-        return found, found.topic_id == topic.topic_id
+        if topic_stored.topic_id != topic.topic_id:
+            _check_same(topic_stored, partitions, replication_factor, config)
+        return topic_stored, topic_stored.topic_id == topic.topic_id
 
     async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
-        """Change the given settings, and grow to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
+        """Changes the given settings, and grows to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             merged = {**topic.config, **overrides}
             _check_settings(name, merged, topic.replication_factor)
-            wanted = grown_partitions(name, topic.partitions, partitions)
-            changed = replace(topic, config=merged, partitions=wanted)
+            partition_count = grown_partitions(name, topic.partitions, partitions)
+            changed = replace(topic, config=merged, partitions=partition_count)
             if changed == topic:
                 return topic
-            added = await self._added(topic, changed) if wanted > topic.partitions else []
+            added = await self._operations_to_add(topic, changed) if partition_count > topic.partitions else []
             try:
                 await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version))
                 return changed
@@ -103,9 +103,9 @@ class ClusterTopics:
                 continue
 
     async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
-        """Change the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
+        """Changes the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             changed = replace(topic, replication_factor=replication_factor)
             _check_settings(name, changed.config, replication_factor)
@@ -118,9 +118,9 @@ class ClusterTopics:
                 continue
 
     async def delete(self, name: str) -> TopicEntry:
-        """Delete a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
+        """Deletes a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
         while True:
-            seen = await self._seen(name)
+            seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             check_deletable(name, topic.config)
             tombstone = tombstone_to_bytes(name, self._clock.now_ms())
@@ -140,7 +140,7 @@ class ClusterTopics:
         """True if a topic has a tombstone. Without one, the files of an unknown topic are kept."""
         return await self._session.get(deleted_key(topic_id)) is not None
 
-    async def _seen(self, name: str) -> Versioned:
+    async def _read_topic(self, name: str) -> Versioned:
         seen = await self._session.get(topic_key(name))
         if seen is None:
             raise UnknownTopic(f"no topic is called {name!r}", topic=name)
@@ -152,7 +152,7 @@ class ClusterTopics:
         nodes = {n: node.rack for n, node in view.nodes.items() if n not in view.drained}
         if topic.replication_factor > len(nodes):
             raise too_few_nodes(view, topic.replication_factor, len(nodes))
-        existing = (found.state for found in view.states.values())
+        existing = (versioned.state for versioned in view.states.values())
         replicas = assigned_replicas(nodes, topic.partitions - first, topic.replication_factor, existing)
         blocks: dict[str, dict[int, VersionedState]] = {}
         for number, chosen in enumerate(replicas, first):
@@ -160,7 +160,7 @@ class ClusterTopics:
             blocks.setdefault(block_of(topic.topic_id, number), {})[number] = VersionedState(state, 0)
         return blocks
 
-    async def _added(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
+    async def _operations_to_add(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
         """The commits for the states of new partitions. States of an interrupted attempt are replaced."""
         operations: list[Operation] = []
         for block, states in self._first_states(grown, topic.partitions).items():
@@ -169,9 +169,9 @@ class ClusterTopics:
                 operations.append(Create(block_key(block), block_to_bytes(states)))
                 continue
             there = block_from_bytes(block_key(block), seen.value)
-            kept = {number: found for number, found in there.items() if number < topic.partitions}
+            settled = {number: versioned for number, versioned in there.items() if number < topic.partitions}
             newer = {n: replace(s, partition_epoch=_after(there.get(n))) for n, s in states.items()}
-            operations.append(Put(block_key(block), block_to_bytes({**kept, **newer}), seen.version))
+            operations.append(Put(block_key(block), block_to_bytes({**settled, **newer}), seen.version))
         return operations
 
     async def _commit_last(self, blocks: list[Operation], topic: Operation) -> None:
@@ -198,12 +198,12 @@ class ClusterTopics:
                 continue
 
 
-def _after(found: VersionedState | None) -> int:
-    return 0 if found is None else found.partition_epoch + 1
+def _after(versioned: VersionedState | None) -> int:
+    return 0 if versioned is None else versioned.partition_epoch + 1
 
 
 def _bytes_of(operations: list[Operation]) -> int:
-    return sum(len(one.value) + 1000 for one in operations if isinstance(one, Create | Put))
+    return sum(len(operation.value) + 1000 for operation in operations if isinstance(operation, Create | Put))
 
 
 def _check_settings(name: str, config: Wish, replication_factor: int) -> None:

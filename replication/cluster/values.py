@@ -189,10 +189,10 @@ class TopicFields(TypedDict):
 # Partition states: in a block, and between processes.
 
 
-def state_to_plain(found: VersionedState) -> list[Any]:
-    state = found.state
+def state_to_plain(versioned: VersionedState) -> list[Any]:
+    state = versioned.state
     return [
-        found.partition_epoch,
+        versioned.partition_epoch,
         list(state.replicas),
         None if state.leader is None else list(state.leader),
         state.leader_epoch,
@@ -206,7 +206,7 @@ def state_to_plain(found: VersionedState) -> list[Any]:
 
 
 def state_from_plain(plain: list[Any]) -> VersionedState:
-    """Decode a state. Fields that a newer version appends are ignored, and lost when this version writes the state
+    """Decodes a state. Fields that a newer version appends are ignored, and lost when this version writes the state
     back.
     """
     epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *more = plain
@@ -214,8 +214,8 @@ def state_from_plain(plain: list[Any]) -> VersionedState:
         tuple(replicas),
         None if leader is None else Member(*leader),
         leader_epoch,
-        tuple(Member(*one) for one in in_sync),
-        tuple(Member(*one) for one in eligible),
+        tuple(Member(*member) for member in in_sync),
+        tuple(Member(*member) for member in eligible),
         tuple(adding),
         tuple(removing),
         unclean,
@@ -225,7 +225,7 @@ def state_from_plain(plain: list[Any]) -> VersionedState:
 
 
 def states_to_plain(states: list[tuple[str, int, VersionedState]]) -> list[Any]:
-    return [[topic_id, number, *state_to_plain(found)] for topic_id, number, found in states]
+    return [[topic_id, number, *state_to_plain(versioned)] for topic_id, number, versioned in states]
 
 
 def states_from_plain(plain: list[Any]) -> list[tuple[str, int, VersionedState]]:
@@ -238,7 +238,7 @@ def block_to_bytes(states: Mapping[int, VersionedState]) -> bytes:
 
 def block_from_bytes(key: str, value: bytes) -> dict[int, VersionedState]:
     def decoded(plain: Any) -> dict[int, VersionedState]:
-        return {int(number): state_from_plain(one) for number, one in plain.items()}
+        return {int(number): state_from_plain(state) for number, state in plain.items()}
 
     return _decoded(key, value, decoded)
 
@@ -273,14 +273,14 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
 
 
 def node_from_plain(plain: NodeFields) -> NodeInfo:
-    """Decode a node. Ignores fields of a newer version; an older one may lack those that have a default."""
+    """Decodes a node. Ignores fields of a newer version; an older one may lack those that have a default."""
     lists = {"shard_urls": tuple(plain["shard_urls"]), "internal_urls": tuple(plain["internal_urls"])}
-    known: dict[str, Any] = {name: one for name, one in plain.items() if name in NodeInfo.__dataclass_fields__}
-    return NodeInfo(**{**known, **lists, "offline": frozenset(plain["offline"])})
+    fields: dict[str, Any] = {name: value for name, value in plain.items() if name in NodeInfo.__dataclass_fields__}
+    return NodeInfo(**{**fields, **lists, "offline": frozenset(plain["offline"])})
 
 
 def node_to_bytes(node: NodeInfo) -> bytes:
-    """Encode a registration, without the node id and the broker epoch, which the key has."""
+    """Encodes a registration, without the node id and the broker epoch, which the key has."""
     return orjson.dumps(_registration_to_plain(node))
 
 
@@ -332,7 +332,7 @@ def identity_to_bytes(identity: ClusterIdentity) -> bytes:
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
-    """Decode the cluster's identity. Raises Corrupt if a newer version wrote it."""
+    """Decodes the cluster's identity. Raises Corrupt if a newer version wrote it."""
 
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
@@ -367,27 +367,27 @@ def proposal_to_plain(proposal: Proposal) -> list[Any]:
 
 def proposal_from_plain(plain: list[Any]) -> Proposal:
     topic_id, number, *rest = plain
-    found = state_from_plain(rest)
-    return Proposal(topic_id, number, found.partition_epoch, found.state)
+    versioned = state_from_plain(rest)
+    return Proposal(topic_id, number, versioned.partition_epoch, versioned.state)
 
 
 def outcome_to_plain(outcome: Outcome) -> list[Any]:
     match outcome:
         case Confirmed(epoch):
             return ["confirmed", epoch]
-        case Rejected(found):
-            return ["refused", None if found is None else state_to_plain(found)]
+        case Rejected(newer):
+            return ["refused", None if newer is None else state_to_plain(newer)]
         case OutcomeUnknown():
             return ["unsure"]
 
 
 def outcome_from_plain(plain: list[Any]) -> Outcome:
-    """Decode an outcome. Raises ValueError."""
+    """Decodes an outcome. Raises ValueError."""
     match plain:
         case ["confirmed", epoch]:
             return Confirmed(epoch)
-        case ["refused", found]:
-            return Rejected(None if found is None else state_from_plain(found))
+        case ["refused", newer]:
+            return Rejected(None if newer is None else state_from_plain(newer))
         case ["unsure"]:
             return OutcomeUnknown()
     raise ValueError(f"{plain!r} is not the outcome of a proposal")

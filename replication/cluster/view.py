@@ -63,13 +63,13 @@ class ClusterListener(Protocol):
     def on_registered(self, member: Member) -> None: ...
 
     def on_session_lost(self) -> None:
-        """Stop leading everything; a new registration follows."""
+        """Stops leading everything; a new registration follows."""
 
     def on_fenced(self, error: StartRefused) -> None:
-        """End this process: one with a newer copy of its data directory has registered as this node."""
+        """Ends this process: one with a newer copy of its data directory has registered as this node."""
 
     def on_contact(self, at: float) -> None:
-        """Note that the store has answered a request sent at this time of Clock.boottime."""
+        """Notes that the store has answered a request sent at this time of Clock.boottime."""
 
     def on_secrets(self, secrets: tuple[str, ...]) -> None:
         """Accept these secrets of the cluster, and send the first one."""
@@ -77,7 +77,7 @@ class ClusterListener(Protocol):
     def on_nodes(self, view: ClusterView) -> None: ...
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
-        """Handle changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
+        """Handles changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
         confirms it.
         """
 
@@ -104,11 +104,11 @@ class ClusterView:
         return f"ClusterView(nodes={sorted(self.nodes)}, topics={len(self.topics)}, partitions={len(self.states)})"
 
     def hint_of_more(self, hint: str) -> str:
-        """Return the hint for problems that more nodes would solve."""
+        """Returns the hint for problems that more nodes would solve."""
         return SINGLE_NODE_HINT if self.is_single_node else hint
 
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
-        """Replace the registered nodes. A drained node counts as leaving: it is not elected."""
+        """Replaces the registered nodes. A drained node counts as leaving: it is not elected."""
         self.nodes = dict(nodes)
         self.seen_nodes |= self.nodes.keys()
         self.drained = frozenset(drained)
@@ -135,27 +135,27 @@ class ClusterView:
         return self._by_id.get(topic_id)
 
     def put_states(self, changed: Iterable[StateChange]) -> list[StateChange]:
-        """Apply states. Returns those that are newer than the known ones."""
+        """Applies states. Returns those that are newer than the known ones."""
         newer = []
-        for topic_id, number, found in changed:
-            known = self.states.get((topic_id, number))
-            if known is None or known.partition_epoch < found.partition_epoch:
-                self.elections += known is not None and known.state.leader_epoch < found.state.leader_epoch
-                self.states[topic_id, number] = found
-                newer.append((topic_id, number, found))
+        for topic_id, number, versioned in changed:
+            old = self.states.get((topic_id, number))
+            if old is None or old.partition_epoch < versioned.partition_epoch:
+                self.elections += old is not None and old.state.leader_epoch < versioned.state.leader_epoch
+                self.states[topic_id, number] = versioned
+                newer.append((topic_id, number, versioned))
         return newer
 
     def partitions_of(self, topic: TopicEntry) -> Iterator[tuple[int, VersionedState]]:
-        """Yield the partitions with a known state."""
+        """Yields the partitions with a known state."""
         for number in range(topic.partitions):
-            found = self.states.get((topic.topic_id, number))
-            if found is not None:
-                yield number, found
+            versioned = self.states.get((topic.topic_id, number))
+            if versioned is not None:
+                yield number, versioned
 
     def leader(self, topic_id: str, number: int) -> Member | None:
-        """Return the leader if its node is still registered in the broker epoch of its election."""
-        found = self.states.get((topic_id, number))
-        leader = None if found is None else found.state.leader
+        """Returns the leader if its node is still registered in the broker epoch of its election."""
+        versioned = self.states.get((topic_id, number))
+        leader = None if versioned is None else versioned.state.leader
         node = None if leader is None else self.nodes.get(leader.node_id)
         return leader if leader is not None and node is not None and node.broker_epoch == leader.broker_epoch else None
 
@@ -164,11 +164,11 @@ class ClusterView:
         return None if leader is None else self.endpoint_on(leader.node_id, topic_id, number)
 
     def missing_topic(self, name: str) -> EngineError:
-        """Return the error of a call for a topic, by its id, that this node does not have."""
+        """Returns the error of a call for a topic, by its id, that this node does not have."""
         return NotLeader(f"this node does not know the topic {name!r} of that id (any more, or yet)")
 
     def endpoint_on(self, node_id: int, topic_id: str, number: int) -> ReplicaEndpoint | None:
-        """Return where a node serves a partition; None if the node is not registered."""
+        """Returns where a node serves a partition; None if the node is not registered."""
         node = self.nodes.get(node_id)
         if node is None or not node.internal_urls:
             return None
@@ -178,14 +178,14 @@ class ClusterView:
 
     def has(self, topic: TopicEntry) -> bool:
         """True if the view has this version of the topic and the states of all its partitions."""
-        known = self.topic_by_id(topic.topic_id)
+        entry = self.topic_by_id(topic.topic_id)
         has_all = (topic.topic_id, topic.partitions - 1) in self.states
-        return known is not None and has_all and known.config == topic.config
+        return entry is not None and has_all and entry.config == topic.config
 
     def has_transferable_leadership(self, node_id: int) -> bool:
         """True if the node leads a partition that another in-sync replica, on a node that stays, could lead."""
-        staying = {n for n, found in self.registrations.items() if not found.is_leaving and n != node_id}
-        states = (found.state for found in self.states.values())
+        staying = {n for n, registration in self.registrations.items() if not registration.is_leaving and n != node_id}
+        states = (versioned.state for versioned in self.states.values())
         return any(
             state.leader is not None
             and state.leader.node_id == node_id
@@ -194,12 +194,12 @@ class ClusterView:
         )
 
     def hosted_on(self, node_id: int, topic: TopicEntry) -> tuple[int, ...]:
-        """Return the partitions of a topic with a replica on a node."""
-        return tuple(number for number, found in self.partitions_of(topic) if node_id in found.state.replicas)
+        """Returns the partitions of a topic with a replica on a node."""
+        return tuple(number for number, versioned in self.partitions_of(topic) if node_id in versioned.state.replicas)
 
     def absent_nodes(self) -> list[int]:
-        """Return nodes that may come back: seen before or with replicas, and neither registered nor drained."""
-        holding = {node_id for found in self.states.values() for node_id in found.state.replicas}
+        """Returns nodes that may come back: seen before or with replicas, and neither registered nor drained."""
+        holding = {node_id for versioned in self.states.values() for node_id in versioned.state.replicas}
         return sorted((self.seen_nodes | holding) - self.nodes.keys() - self.drained)
 
     # Between processes.
@@ -208,7 +208,7 @@ class ClusterView:
         return {
             "nodes": self.nodes_to_plain(),
             "topics": [topic_to_plain(topic) for topic in self.topics.values()],
-            "states": states_to_plain([(*key, found) for key, found in self.states.items()]),
+            "states": states_to_plain([(*key, versioned) for key, versioned in self.states.items()]),
         }
 
     def nodes_to_plain(self) -> NodesFields:
@@ -219,13 +219,13 @@ class ClusterView:
         }
 
     def put_plain_nodes(self, plain: NodesFields) -> None:
-        nodes = (node_from_plain(one) for one in plain["nodes"])
+        nodes = (node_from_plain(node) for node in plain["nodes"])
         self.put_nodes({node.node_id: node for node in nodes}, plain["drained"])
         self.controller = plain["controller"]
 
 
 def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
-    """Return NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
+    """Returns NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
     nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
     text = f"replication_factor is {replication_factor}, and {nodes} can hold a replica"
     if replication_factor <= there + len(absent):
@@ -247,17 +247,17 @@ class Reassignment(NamedTuple):
 
 
 def reassignments(view: ClusterView) -> list[Reassignment]:
-    """Return the reassignments in progress."""
+    """Returns the reassignments in progress."""
     return [
-        _reassignment(topic, number, found)
+        _reassignment(topic, number, versioned)
         for topic in view.topics.values()
-        for number, found in view.partitions_of(topic)
-        if found.state.adding or found.state.removing
+        for number, versioned in view.partitions_of(topic)
+        if versioned.state.adding or versioned.state.removing
     ]
 
 
-def _reassignment(topic: TopicEntry, number: int, found: VersionedState) -> Reassignment:
-    state = found.state
+def _reassignment(topic: TopicEntry, number: int, versioned: VersionedState) -> Reassignment:
+    state = versioned.state
     target = tuple(node for node in state.replicas if node not in state.removing)
     in_sync = tuple(member.node_id for member in state.in_sync)
     return Reassignment(topic.name, number, target, state.adding, state.removing, in_sync)

@@ -59,17 +59,17 @@ class Mirror:
         return f"Mirror({self._parent}, keys={len(self._watching)})"
 
     async def load(self) -> None:
-        """Read all keys. Raises SessionLost."""
+        """Reads all keys. Raises SessionLost."""
         self._names = await self._session.children(self._parent)
         for begin in range(0, len(self._names), READS_AT_ONCE):
             names = self._names[begin : begin + READS_AT_ONCE]
-            found = await asyncio.gather(*(self._session.get(f"{self._parent}/{name}") for name in names))
-            self.changed |= dict(zip(names, found, strict=True))
+            values = await asyncio.gather(*(self._session.get(f"{self._parent}/{name}") for name in names))
+            self.changed |= dict(zip(names, values, strict=True))
         for name in self._names:
             self._watch(name, self.changed[name])
 
     async def follow(self) -> None:
-        """Follow created and deleted keys until the session is lost."""
+        """Follows created and deleted keys until the session is lost."""
         while True:
             names = await self._session.wait_for_children(self._parent, self._names)
             for name in sorted(set(self._names) - set(names)):
@@ -113,15 +113,15 @@ class ClusterWatch:
         self, session: Session, view: ClusterView, listener: ViewListener, on_broken: Callable[[Exception], None]
     ):
         self.view = view
-        self.blocks = StateBlocks(session, self._states_changed)
+        self.blocks = StateBlocks(session, self._apply_states)
         self._session = session
         self._listener = listener
         self._on_broken = on_broken
-        self._nodes = Mirror(session, NODES, self._flush_soon, self._failed)
-        self._drained = Mirror(session, DRAINED, self._flush_soon, self._failed)
-        self._controller = Mirror(session, CONTROLLER, self._flush_soon, self._failed)
-        self._topics = Mirror(session, TOPICS, self._flush_soon, self._failed)
-        self._states = Mirror(session, STATES, self._flush_soon, self._failed)
+        self._nodes = Mirror(session, NODES, self._flush_soon, self._on_failed)
+        self._drained = Mirror(session, DRAINED, self._flush_soon, self._on_failed)
+        self._controller = Mirror(session, CONTROLLER, self._flush_soon, self._on_failed)
+        self._topics = Mirror(session, TOPICS, self._flush_soon, self._on_failed)
+        self._states = Mirror(session, STATES, self._flush_soon, self._on_failed)
         self._known_nodes: dict[int, NodeInfo] = {}
         self._known_drained: set[int] = set()
         self._tombstones: set[str] = set()  # ids of topics that were certainly deleted
@@ -144,7 +144,7 @@ class ClusterWatch:
         self._apply_changes()
 
     def begin(self) -> None:
-        """Report what `load` found, and every change from then on."""
+        """Reports what `load` found, and every change from then on."""
         deferred, self._deferred = self._deferred or [], None
         for report in deferred:
             report()
@@ -164,15 +164,15 @@ class ClusterWatch:
         return self._nodes, self._drained, self._controller, self._topics, self._states
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        async def until_lost() -> None:
+        async def run() -> None:
             try:
                 await work
             except SessionLost:
                 return  # the agent handles the lost session
 
-        self._background.start(until_lost(), "following the coordination store", self._failed)
+        self._background.start(run(), "following the coordination store", self._on_failed)
 
-    def _failed(self) -> None:
+    def _on_failed(self) -> None:
         """Later changes would be missed: a new session reads everything again."""
         self._on_broken(EngineError("a watch of the coordination store ended"))
 
@@ -227,7 +227,7 @@ class ClusterWatch:
         if unproven := self._gone_topics(changes):
             self._topics.changed = changes  # all wait, for one read
             self._finding_tombstones = True
-            self._background.start(self._prove_deleted(unproven), "reading tombstones", self._failed)
+            self._background.start(self._prove_deleted(unproven), "reading tombstones", self._on_failed)
             return
         for name, seen in changes.items():
             old = self.view.topics.get(name)
@@ -242,7 +242,7 @@ class ClusterWatch:
             self._report(lambda: self._listener.on_topics(changed, deleted))
         if changed:
             early, self._early = self._early, []
-            self._states_changed(early)
+            self._apply_states(early)
 
     def _gone_topics(self, changes: Changes) -> list[TopicEntry]:
         """The topics of the view that these changes would remove, and whose tombstone was not seen yet."""
@@ -272,7 +272,7 @@ class ClusterWatch:
         self._finding_tombstones = False
         self._flush_soon()
 
-    def _states_changed(self, changed: list[StateChange]) -> None:
+    def _apply_states(self, changed: list[StateChange]) -> None:
         """Applies states of known partitions. Others belong to a topic that is being created or deleted."""
         known = []
         for change in changed:

@@ -30,7 +30,7 @@ class TooFewNodes(ValueError):
 def assigned_replicas(
     racks: Mapping[int, str], partitions: int, replication_factor: int, existing: Iterable[PartitionState] = ()
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition, the preferred leader first. Raises TooFewNodes."""
+    """Returns the replicas of each partition, the preferred leader first. Raises TooFewNodes."""
     if replication_factor > len(racks):
         raise TooFewNodes(f"replication_factor {replication_factor} is above the number of nodes, {len(racks)}")
     leaders: Counter[int] = Counter()
@@ -38,13 +38,13 @@ def assigned_replicas(
     for state in existing:
         leaders[state.replicas[0]] += 1
         replicas.update(state.replicas)
-    found = []
+    assignment = []
     for _ in range(partitions):
         chosen = _chosen(racks, replication_factor, leaders, replicas)
         leaders[chosen[0]] += 1
         replicas.update(chosen)
-        found.append(chosen)
-    return found
+        assignment.append(chosen)
+    return assignment
 
 
 def _chosen(
@@ -70,47 +70,49 @@ class Move(NamedTuple):
 
 
 def loads(states: States, racks: Racks, bytes_of: Bytes) -> dict[int, int]:
-    """Return the bytes that each node holds. Each partition adds 1, so that empty ones are spread too."""
-    found = dict.fromkeys(racks, 0)
+    """Returns the bytes that each node holds. Each partition adds 1, so that empty ones are spread too."""
+    loads = dict.fromkeys(racks, 0)
     for partition, state in states.items():
         for node in state.replicas:
-            if node in found and node not in state.removing:
-                found[node] += bytes_of(partition) + 1
-    return found
+            if node in loads and node not in state.removing:
+                loads[node] += bytes_of(partition) + 1
+    return loads
 
 
 def resized(states: States, replication_factor: int, racks: Racks, bytes_of: Bytes) -> dict[str, tuple[int, ...]]:
-    """Return the replicas of each partition with another replication factor. Raises TooFewNodes."""
+    """Returns the replicas of each partition with another replication factor. Raises TooFewNodes."""
     held = loads(states, racks, bytes_of)
     targets = {}
     for partition, state in states.items():
-        wanted = _target(state)
-        while len(wanted) > replication_factor:
-            wanted = _without_one(wanted, state)
-        while len(wanted) < replication_factor:
-            node = _least_loaded(wanted, racks, held)
+        target = _target(state)
+        while len(target) > replication_factor:
+            target = _without_one(target, state)
+        while len(target) < replication_factor:
+            node = _least_loaded(target, racks, held)
             held[node] += bytes_of(partition) + 1
-            wanted = (*wanted, node)
-        targets[partition] = wanted
+            target = (*target, node)
+        targets[partition] = target
     return targets
 
 
 def evacuated(states: States, node: int, racks: Racks, bytes_of: Bytes) -> dict[str, tuple[int, ...]]:
-    """Return the new replicas of the partitions on a node, with that node replaced. Raises TooFewNodes."""
-    others = {one: rack for one, rack in racks.items() if one != node}
+    """Returns the new replicas of the partitions on a node, with that node replaced. Raises TooFewNodes."""
+    others = {node_id: rack for node_id, rack in racks.items() if node_id != node}
     held = loads(states, others, bytes_of)
     targets = {}
     for partition, state in states.items():
-        wanted = _target(state)
-        if node in wanted:
-            chosen = _least_loaded(tuple(one for one in wanted if one != node), others, held, also_not=wanted)
+        target = _target(state)
+        if node in target:
+            chosen = _least_loaded(
+                tuple(replica for replica in target if replica != node), others, held, also_not=target
+            )
             held[chosen] += bytes_of(partition) + 1
-            targets[partition] = tuple(chosen if one == node else one for one in wanted)
+            targets[partition] = tuple(chosen if replica == node else replica for replica in target)
     return targets
 
 
 def balanced(states: States, racks: Racks, bytes_of: Bytes) -> list[Move]:
-    """Return moves that bring every node near the mean load, largest gaps first."""
+    """Returns moves that bring every node near the mean load, largest gaps first."""
     settled = {p: state.replicas for p, state in states.items() if not state.adding and not state.removing}
     held = loads(states, racks, bytes_of)
     moves: list[Move] = []
@@ -146,7 +148,7 @@ def _next_move(
             ]
             gain, best = max(fitting, default=((0, 0), ""))
             if 2 * gain[0] > tolerated:
-                target = tuple(destination if one == source else one for one in replicas[best])
+                target = tuple(destination if replica == source else replica for replica in replicas[best])
                 return Move(best, source, destination, bytes_of(best), target)
     return None
 
@@ -160,8 +162,8 @@ def _may_move(nodes: tuple[int, ...], source: int, destination: int, racks: Rack
     """True if the move keeps the number of racks. A node that is not registered counts as a rack of its own."""
     if source not in nodes or destination in nodes:
         return False
-    after = (destination if one == source else one for one in nodes)
-    return len({racks.get(one, one) for one in after}) >= len({racks.get(one, one) for one in nodes})
+    after = (destination if node == source else node for node in nodes)
+    return len({racks.get(node, node) for node in after}) >= len({racks.get(node, node) for node in nodes})
 
 
 def _target(state: PartitionState) -> tuple[int, ...]:
@@ -170,9 +172,9 @@ def _target(state: PartitionState) -> tuple[int, ...]:
 
 
 def _without_one(replicas: tuple[int, ...], state: PartitionState) -> tuple[int, ...]:
-    """Remove one replica: 1. one that is not in sync, 2. one that is not the leader, 3. the last one."""
+    """Removes one replica: 1. one that is not in sync, 2. one that is not the leader, 3. the last one."""
     leader = None if state.leader is None else state.leader.node_id
-    last = {node: place for place, node in enumerate(replicas)}
+    last = {node: position for position, node in enumerate(replicas)}
     gone = min(replicas, key=lambda node: (state.is_in_sync(node), node == leader, -last[node]))
     return tuple(node for node in replicas if node != gone)
 

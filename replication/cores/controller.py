@@ -46,46 +46,48 @@ class Controller:
         )
 
     def on_nodes(self, nodes: Registrations) -> list[Write]:
-        """Take the registered nodes. Every partition is checked again: one pass over small values."""
+        """Takes the registered nodes. Every partition is checked again: one pass over small values."""
         self._nodes = nodes
         return [write for partition in self._partitions for write in self._evaluate(partition)]
 
-    def on_partition(self, partition: str, found: VersionedState, rules: TopicRules) -> list[Write]:
-        """Take a state from the store. Ignores one that is older than the known state."""
-        known = self._partitions.get(partition)
-        if known is not None and found.partition_epoch < known.found.partition_epoch:
+    def on_partition(self, partition: str, versioned: VersionedState, rules: TopicRules) -> list[Write]:
+        """Takes a state from the store. Ignores one that is older than the known state."""
+        current = self._partitions.get(partition)
+        if current is not None and versioned.partition_epoch < current.found.partition_epoch:
             return []
-        is_writing = known is not None and known.is_writing and found.partition_epoch == known.found.partition_epoch
-        self._partitions[partition] = _Partition(found, rules, is_writing)
+        is_writing = (
+            current is not None and current.is_writing and versioned.partition_epoch == current.found.partition_epoch
+        )
+        self._partitions[partition] = _Partition(versioned, rules, is_writing)
         return self._evaluate(partition)
 
     def on_deleted(self, partition: str) -> None:
         self._partitions.pop(partition, None)
 
     def on_rejected(self, partition: str) -> None:
-        """Note that a write lost the compare-and-set. The driver reads; on_partition continues."""
+        """Notes that a write lost the compare-and-set. The driver reads; on_partition continues."""
         if partition in self._partitions:
             self._partitions[partition].is_writing = False
 
     def moves_to_preferred(self) -> list[Write]:
-        """Return the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
+        """Returns the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
         return self._changes(with_preferred_leader)
 
     def _evaluate(self, partition: str) -> list[Write]:
         return self._change(partition, reconciled)
 
-    def _changes(self, wanted: _Wanted) -> list[Write]:
-        return [write for partition in self._partitions for write in self._change(partition, wanted)]
+    def _changes(self, change: _Wanted) -> list[Write]:
+        return [write for partition in self._partitions for write in self._change(partition, change)]
 
-    def _change(self, partition: str, wanted: _Wanted) -> list[Write]:
-        known = self._partitions[partition]
-        if known.is_writing:
+    def _change(self, partition: str, change: _Wanted) -> list[Write]:
+        current = self._partitions[partition]
+        if current.is_writing:
             return []
-        state = wanted(partition, known.found.state, known.rules, self._nodes)
-        if state == known.found.state:
+        state = change(partition, current.found.state, current.rules, self._nodes)
+        if state == current.found.state:
             return []
-        known.is_writing = True
-        return [Write(partition, state, known.found.partition_epoch, self.controller_epoch)]
+        current.is_writing = True
+        return [Write(partition, state, current.found.partition_epoch, self.controller_epoch)]
 
 
 _Wanted = Callable[[str, PartitionState, TopicRules, Registrations], PartitionState]

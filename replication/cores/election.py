@@ -34,11 +34,11 @@ IsLive = Callable[[int], bool]
 def reconciled(
     partition: str, state: PartitionState, rules: TopicRules, registrations: Registrations
 ) -> PartitionState:
-    """Return the state that should be; an equal value if nothing changes."""
+    """Returns the state that should be; an equal value if nothing changes."""
 
     def is_live(node: int) -> bool:
-        found = registrations.get(node)
-        return found is not None and partition not in found.offline
+        registration = registrations.get(node)
+        return registration is not None and partition not in registration.offline
 
     intact = [member for member in state.in_sync if is_log_intact(partition, member, registrations, rules)]
     eligible = [member for member in state.eligible if is_log_intact(partition, member, registrations, rules)]
@@ -73,15 +73,15 @@ def reconciled(
 def with_preferred_leader(
     partition: str, state: PartitionState, rules: TopicRules, registrations: Registrations
 ) -> PartitionState:
-    """Return the state led by its first replica, if that one is in sync and its node stays; else the same state."""
+    """Returns the state led by its first replica, if that one is in sync and its node stays; else the same state."""
     preferred = state.replicas[0]
-    found = registrations.get(preferred)
+    registration = registrations.get(preferred)
     is_led_by_it = state.leader is not None and state.leader.node_id == preferred
-    if found is None or is_led_by_it or found.is_leaving or partition in found.offline:
+    if registration is None or is_led_by_it or registration.is_leaving or partition in registration.offline:
         return state
     if not any(m.node_id == preferred and is_log_intact(partition, m, registrations, rules) for m in state.in_sync):
         return state
-    return replace(state, leader=Member(preferred, found.broker_epoch), leader_epoch=state.leader_epoch + 1)
+    return replace(state, leader=Member(preferred, registration.broker_epoch), leader_epoch=state.leader_epoch + 1)
 
 
 def _replicas(state: PartitionState, in_sync: set[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -98,8 +98,8 @@ def _eligible(
     """The eligible leader replicas of KIP-966: members that left in_sync while the high watermark cannot advance."""
     if len(in_sync) >= minimum:
         return []
-    kept = {member.node_id: member for member in candidates if member.node_id in replicas}
-    return [member for node, member in kept.items() if node not in node_ids(in_sync)]
+    eligible = {member.node_id: member for member in candidates if member.node_id in replicas}
+    return [member for node, member in eligible.items() if node not in node_ids(in_sync)]
 
 
 def _may_stay(leader: Member | None, in_sync: list[Member], registrations: Registrations) -> bool:

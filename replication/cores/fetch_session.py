@@ -33,7 +33,7 @@ class FetchSession:
         return session == self.session and epoch == self.epoch + 1
 
     def on_fetch(self, epoch: int, fetches: Iterable[tuple[str, FollowerFetch]], forgotten: Iterable[str]) -> None:
-        """Take the changed partitions of a fetch. All of them become ready, since the log may be ahead of them."""
+        """Takes the changed partitions of a fetch. All of them become ready, since the log may be ahead of them."""
         self.epoch = epoch
         for key in forgotten:
             self._drop(key)
@@ -43,14 +43,14 @@ class FetchSession:
             self.ready[key] = None
 
     def acknowledge(self, key: str, *, is_acknowledged: bool) -> None:
-        """Record whether a leader core has counted the fetch of this partition."""
+        """Records whether a leader core has counted the fetch of this partition."""
         if is_acknowledged:
             self.unacknowledged.discard(key)
         else:
             self.unacknowledged.add(key)
 
     def on_change(self, key: str) -> bool:
-        """Mark a partition ready whose log or positions have changed. Returns whether the follower waits for it."""
+        """Marks a partition ready whose log or positions have changed. Returns whether the follower waits for it."""
         if key not in self.partitions:
             return False
         self.ready[key] = None
@@ -64,11 +64,11 @@ class FetchSession:
         return answer.log_start > log_start or answer.compacted_by_all > compacted
 
     def mark_unchanged(self, key: str) -> None:
-        """Remove a partition from `ready`; the follower goes on waiting for it."""
+        """Removes a partition from `ready`; the follower goes on waiting for it."""
         self.ready.pop(key, None)
 
-    def sent_positions(self, key: str, answer: Send) -> None:
-        """Record that an answer has the positions without batches. The partition stays asked.
+    def record_positions(self, key: str, answer: Send) -> None:
+        """Records that an answer has the positions without batches. The partition stays asked.
 
         It stays ready too: more may have been appended while other partitions of the same answer were read.
         """
@@ -76,7 +76,7 @@ class FetchSession:
         self._sent[key] = answer.log_start, answer.compacted_by_all
 
     def on_answer(self, key: str, answer: object) -> None:
-        """Drop a partition that was answered with batches or an error; the follower fetches it again."""
+        """Drops a partition that was answered with batches or an error; the follower fetches it again."""
         if isinstance(answer, Send):
             self._sent[key] = answer.log_start, answer.compacted_by_all
         self._drop(key)

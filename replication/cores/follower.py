@@ -90,7 +90,7 @@ FollowerEffect = Truncate | ResetLog | Append | RefreshState | Backoff | KeepCom
 def next_fetch(
     node_id: int, broker_epoch: int, position: FollowerPosition, ahead: BatchesEnd | None = None
 ) -> FollowerFetch:
-    """Build the next fetch. `ahead` is where the answer ends that is being written."""
+    """Builds the next fetch. `ahead` is where the answer ends that is being written."""
     return FollowerFetch(
         node_id,
         broker_epoch,
@@ -109,7 +109,7 @@ def last_epoch(position: FollowerPosition) -> int | None:
 
 
 def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAnswer) -> FollowerEffect | None:
-    """Return the effect of an answer; None if the position has changed since its fetch.
+    """Returns the effect of an answer; None if the position has changed since its fetch.
 
     The last epoch is compared too: a log may be truncated and grow back to the same end with other records. The same
     holds for a fetch ahead: once its end and epoch are in the log, all records before are the leader's. An error or
@@ -134,22 +134,22 @@ def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAns
 
 
 def truncation_point(position: FollowerPosition, epoch: int, end_offset: int) -> int:
-    """Return the offset to truncate to when this epoch ends there in the leader's log (KIP-279).
+    """Returns the offset to truncate to when this epoch ends there in the leader's log (KIP-279).
 
     1. The epoch is known here: the earlier of the two ends. 2. It is unknown: the end of the nearest lower epoch, about
     which the next fetch asks. 3. No lower epoch is known: the start of the log.
     """
-    own = end_offset_for(position.epochs, epoch, position.log_end)
-    if own is None:
+    own_end = end_offset_for(position.epochs, epoch, position.log_end)
+    if own_end is None:
         return min(end_offset, position.log_end)
-    if own.epoch != epoch:
-        return min(own.end_offset, position.log_end)
-    return min(own.end_offset, end_offset, position.log_end)
+    if own_end.epoch != epoch:
+        return min(own_end.end_offset, position.log_end)
+    return min(own_end.end_offset, end_offset, position.log_end)
 
 
-def follower_watermark(own: int, leaders: int, log_end: int) -> int:
-    """Return the follower's high watermark: the leader's, capped at the own log end, never going back."""
-    return max(own, min(leaders, log_end))
+def follower_watermark(own_watermark: int, leaders: int, log_end: int) -> int:
+    """Returns the follower's high watermark: the leader's, capped at the own log end, never going back."""
+    return max(own_watermark, min(leaders, log_end))
 
 
 def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEffect:

@@ -20,18 +20,18 @@ from replication.cores.partition_state import (
 
 
 def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: TopicRules) -> PartitionState:
-    """Return the state with another in-sync set. Members that leave stay eligible below min_in_sync (KIP-966)."""
+    """Returns the state with another in-sync set. Members that leave stay eligible below min_in_sync (KIP-966)."""
     minimum = rules.min_in_sync(state.counted_replicas)
     eligible: tuple[Member, ...] = ()
     if len(in_sync) < minimum:
         ids = node_ids(in_sync)
-        known = {member.node_id: member for member in (*state.eligible, *state.in_sync)}
-        eligible = sorted_members(member for node, member in known.items() if node not in ids)
+        members = {member.node_id: member for member in (*state.eligible, *state.in_sync)}
+        eligible = sorted_members(member for node, member in members.items() if node not in ids)
     return replace(state, in_sync=sorted_members(in_sync), eligible=eligible)
 
 
 def maximal(committed: tuple[Member, ...], proposed: tuple[Member, ...]) -> set[int]:
-    """Return every node that may be in the set in the store."""
+    """Returns every node that may be in the set in the store."""
     return node_ids(committed) | node_ids(proposed)
 
 
@@ -60,24 +60,24 @@ class InSyncSet:
         assert self.proposed is None, "one change at a time"
         self.proposed = state
 
-    def confirmed(self, partition_epoch: int) -> None:
-        """Take the proposal as committed, unless a newer state arrived first."""
+    def confirm(self, partition_epoch: int) -> None:
+        """Takes the proposal as committed, unless a newer state arrived first."""
         if self.proposed is not None and partition_epoch > self.committed.partition_epoch:
             self.committed = VersionedState(self.proposed, partition_epoch)
             self.proposed = None
 
-    def apply(self, found: VersionedState) -> bool:
-        """Apply a state from the store. A newer one ends the proposal, whether it was committed or lost.
+    def apply(self, versioned: VersionedState) -> bool:
+        """Applies a state from the store. A newer one ends the proposal, whether it was committed or lost.
 
         Returns whether the state was newer.
         """
-        if found.partition_epoch <= self.committed.partition_epoch:
+        if versioned.partition_epoch <= self.committed.partition_epoch:
             return False
-        self.committed, self.proposed = found, None
+        self.committed, self.proposed = versioned, None
         return True
 
     def reject_proposal(self) -> None:
-        """Drop a proposal that certainly never reached the store: a later read returned the committed state.
+        """Drops a proposal that certainly never reached the store: a later read returned the committed state.
 
         Not for a rejected compare-and-set: then the store has a newer state, which `apply` takes.
         """

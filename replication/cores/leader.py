@@ -78,7 +78,7 @@ class LogBounds(NamedTuple):
 
 
 def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> FetchError | None:
-    """Return an error unless both sides have the same leader epoch."""
+    """Returns an error unless both sides have the same leader epoch."""
     if fetch.leader_epoch < leader_epoch:
         return FetchError.FENCED_LEADER_EPOCH
     return FetchError.UNKNOWN_LEADER_EPOCH if fetch.leader_epoch > leader_epoch else None
@@ -87,7 +87,7 @@ def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> FetchError | None:
 def position_verdict(
     epochs: Sequence[EpochStart], bounds: LogBounds, fetch: FollowerFetch
 ) -> OutOfRange | Diverging | None:
-    """Return None if the follower's log is a prefix of this one, else what it has to do.
+    """Returns None if the follower's log is a prefix of this one, else what it has to do.
 
     1. Its end is below the first local record: no records to compare or send. 2. Its last epoch is older than all
     epochs that this log knows, and this log starts in the middle: the point of divergence is unknown. 3. Its last epoch
@@ -128,7 +128,7 @@ class Leader:
     def __init__(
         self,
         own: Member,
-        found: VersionedState,
+        versioned: VersionedState,
         rules: TopicRules,
         *,
         partition: str,
@@ -141,7 +141,7 @@ class Leader:
         epochs: Sequence[EpochStart],
         now: float,
     ) -> None:
-        state = found.state
+        state = versioned.state
         assert state.leader is not None
         assert state.leader.node_id == own.node_id
         assert epochs[-1].epoch == state.leader_epoch, "the epoch is begun, durably, before it is led"
@@ -158,7 +158,7 @@ class Leader:
         self.high_watermark = max(watermark, local_log_start)  # records leave this disk only once committed
         self.compacted_end = self.compacted_by_all = 0
         self._lag_s_max = lag_s_max
-        self._set = InSyncSet(found)
+        self._set = InSyncSet(versioned)
         self._nodes: Registrations = {}
         self._progress: dict[int, Progress] = {}
         self._follow_replicas(now)
@@ -177,7 +177,8 @@ class Leader:
             in_sync=tuple(sorted(m.node_id for m in self.state.in_sync)),
             proposed=tuple(sorted(m.node_id for m in proposed.in_sync)) if proposed else None,
             lags=tuple(
-                (node, self.log_end - max(known.end, self.log_start)) for node, known in sorted(self._progress.items())
+                (node, self.log_end - max(progress.end, self.log_start))
+                for node, progress in sorted(self._progress.items())
             ),
         )
 
@@ -203,36 +204,36 @@ class Leader:
         return self.high_watermark if self.high_watermark >= self.epoch_start else None
 
     def ack_verdict(self, end: int) -> AckVerdict:
-        """Return the verdict for an acks=all produce whose records end here."""
+        """Returns the verdict for an acks=all produce whose records end here."""
         return ack_verdict(end, self.high_watermark, self._set.size, self.min_in_sync)
 
     # Events. The caller carries out the returned effects in order.
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Return the answer to a fetch, for instance one that was held. Acknowledges nothing."""
+        """Returns the answer to a fetch, for instance one that was held. Acknowledges nothing."""
         refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
         return refusal or Send(fetch.wanted, self.high_watermark, self.log_start, self.compacted_by_all)
 
     def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
-        """Answer a fetch. Only a fetch that passes every check acknowledges records."""
+        """Answers a fetch. Only a fetch that passes every check acknowledges records."""
         answer = self.answer_to(fetch)
         if not isinstance(answer, Send):
             if self._lacks_committed_of(fetch, answer):
                 return FetchError.NOT_LEADER, [StepDown(fetch.node_id, fetch.high_watermark)]
             return answer, []
         end = self._end_of(fetch.log_end, fetch.durable_end)
-        known = self._progress[fetch.node_id]
-        known.fetched(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
-        if known.compacted_end != fetch.compacted_end:
-            known.compacted_end = fetch.compacted_end
+        progress = self._progress[fetch.node_id]
+        progress.record_fetch(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
+        if progress.compacted_end != fetch.compacted_end:
+            progress.compacted_end = fetch.compacted_end
             self.on_compacted(self.compacted_end)
         effects = self._advance(now) + self._grow(fetch.node_id)
         return Send(fetch.wanted, self.high_watermark, self.log_start, self.compacted_by_all), effects
 
     def on_written(self, log_end: int, now: float) -> list[LeaderEffect]:
         assert log_end >= self.log_end
-        for known in self._progress.values():
-            known.leader_moves_on(self.log_end, now)
+        for progress in self._progress.values():
+            progress.leader_moves_on(self.log_end, now)
         self.log_end = log_end
         return self._advance(now)
 
@@ -242,7 +243,7 @@ class Leader:
         return self._advance(now)
 
     def on_log_start(self, log_start: int, local_log_start: int) -> None:
-        """Raise the log start or the local log start. Followers receive it with their next answer."""
+        """Raises the log start or the local log start. Followers receive it with their next answer."""
         assert self.log_start <= log_start <= local_log_start <= self.high_watermark
         self.log_start, self.local_log_start = log_start, local_log_start
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
@@ -253,7 +254,7 @@ class Leader:
         It never goes back: a replica that begins again copies what a compacted leader has.
         """
         self.compacted_end = end
-        least = min([end, *(known.compacted_end for known in self._progress.values())])
+        least = min([end, *(progress.compacted_end for progress in self._progress.values())])
         self.compacted_by_all = max(self.compacted_by_all, least)
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
@@ -265,24 +266,24 @@ class Leader:
         return effects + self._grow_at_rest(now)
 
     def on_nodes(self, nodes: Registrations) -> None:
-        """Take the registered nodes. Fetches of an earlier broker epoch are rejected from now on."""
+        """Takes the registered nodes. Fetches of an earlier broker epoch are rejected from now on."""
         self._nodes = nodes
 
-    def on_state(self, found: VersionedState, now: float) -> list[LeaderEffect]:
-        """Apply a state of this leader epoch from the store: the controller's, or the own proposal."""
-        assert found.state.leader_epoch == self.leader_epoch
-        if not self._set.apply(found):
+    def on_state(self, versioned: VersionedState, now: float) -> list[LeaderEffect]:
+        """Applies a state of this leader epoch from the store: the controller's, or the own proposal."""
+        assert versioned.state.leader_epoch == self.leader_epoch
+        if not self._set.apply(versioned):
             return []
         self._follow_replicas(now)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
-        """Take the proposal as committed."""
-        self._set.confirmed(partition_epoch)
+        """Takes the proposal as committed."""
+        self._set.confirm(partition_epoch)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_proposal_rejected(self) -> None:
-        """Drop the proposal: it is not in the store and will not be (InSyncSet.reject_proposal)."""
+        """Drops the proposal: it is not in the store and will not be (InSyncSet.reject_proposal)."""
         self._set.reject_proposal()
 
     # Rules.
@@ -292,11 +293,11 @@ class Leader:
 
     def _replica_verdict(self, fetch: FollowerFetch) -> FetchError | None:
         """KIP-903: records that an earlier broker epoch fetched may be gone from the node's disk."""
-        known = self._progress.get(fetch.node_id)
-        if known is None:
+        progress = self._progress.get(fetch.node_id)
+        if progress is None:
             return FetchError.UNKNOWN_REPLICA
         node = self._nodes.get(fetch.node_id)
-        is_stale = fetch.broker_epoch < max(known.broker_epoch, node.broker_epoch if node else 0)
+        is_stale = fetch.broker_epoch < max(progress.broker_epoch, node.broker_epoch if node else 0)
         return FetchError.NOT_LEADER if is_stale else None
 
     def _position_verdict(self, fetch: FollowerFetch) -> OutOfRange | Diverging | None:
@@ -318,33 +319,33 @@ class Leader:
         """A replica's end by the topic's durability."""
         return durable_end if self.rules.is_fsync_demanded else log_end
 
-    def _may_join(self, known: Progress) -> bool:
-        return may_join(known.end, self.high_watermark, self.epoch_start)
+    def _may_join(self, progress: Progress) -> bool:
+        return may_join(progress.end, self.high_watermark, self.epoch_start)
 
     def _grow(self, node_id: int) -> list[LeaderEffect]:
         """Propose a follower for the in-sync set, if it has all records and the store would accept it."""
-        known = self._progress[node_id]
-        if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(known):
+        progress = self._progress[node_id]
+        if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(progress):
             return []
-        if not self._is_eligible_member(node_id, known):
+        if not self._is_eligible_member(node_id, progress):
             return []
-        return [self._proposal((*self.state.in_sync, Member(node_id, known.broker_epoch)))]
+        return [self._proposal((*self.state.in_sync, Member(node_id, progress.broker_epoch)))]
 
     def _grow_at_rest(self, now: float) -> list[LeaderEffect]:
         """Propose a follower that has stopped fetching because the partition is idle, once another change no longer
         blocks it.
         """
-        for node_id, known in sorted(self._progress.items()):
-            if self._is_joining(node_id, known, now) and (effects := self._grow(node_id)):
+        for node_id, progress in sorted(self._progress.items()):
+            if self._is_joining(node_id, progress, now) and (effects := self._grow(node_id)):
                 return effects
         return []
 
-    def _is_eligible_member(self, node_id: int, known: Progress) -> bool:
+    def _is_eligible_member(self, node_id: int, progress: Progress) -> bool:
         """True if the node that fetched is registered in the same broker epoch, stays, and has the partition online."""
         node = self._nodes.get(node_id)
         if node is None or node.is_leaving or self.partition in node.offline:
             return False
-        return node.broker_epoch == known.broker_epoch
+        return node.broker_epoch == progress.broker_epoch
 
     def _proposal(self, in_sync: tuple[Member, ...]) -> Propose:
         proposed = with_in_sync(self.state, in_sync, self.rules)
@@ -379,15 +380,19 @@ class Leader:
         them.
         """
         counted = self._set.maximal
-        return {node for node, known in self._progress.items() if node in counted or self._is_joining(node, known, now)}
+        return {
+            node
+            for node, progress in self._progress.items()
+            if node in counted or self._is_joining(node, progress, now)
+        }
 
-    def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
-        is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)
-        return is_near and self._is_eligible_member(node_id, known)
+    def _is_joining(self, node_id: int, progress: Progress, now: float) -> bool:
+        is_near = self._may_join(progress) and progress.is_caught_up(self.log_end, now, self._lag_s_max)
+        return is_near and self._is_eligible_member(node_id, progress)
 
     def _keeps_up(self, member: Member, now: float) -> bool:
-        known = self._progress.get(member.node_id)
-        return known is not None and known.is_caught_up(self.log_end, now, self._lag_s_max)
+        progress = self._progress.get(member.node_id)
+        return progress is not None and progress.is_caught_up(self.log_end, now, self._lag_s_max)
 
     def _follow_replicas(self, now: float) -> None:
         """Track the replicas of the state. In-sync members count as caught up now; others are unknown."""

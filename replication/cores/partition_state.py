@@ -40,7 +40,7 @@ class TopicRules:
         return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
 
     def min_in_sync(self, replicas: int) -> int:
-        """Return the minimum for acks=all, capped at the number of replicas."""
+        """Returns the minimum for acks=all, capped at the number of replicas."""
         return min(self.min_insync_replicas, replicas)
 
 
@@ -118,16 +118,16 @@ def sorted_members(members: Iterable[Member]) -> tuple[Member, ...]:
 
 def is_log_intact(partition: str, member: Member, registrations: Registrations, rules: TopicRules) -> bool:
     """True if a member still has every record that was committed while it was one. True for a node that is away."""
-    found = registrations.get(member.node_id)
-    if found is None:
+    registration = registrations.get(member.node_id)
+    if registration is None:
         return True
-    disk_from = min(found.disk_from, found.intact_from.get(partition, found.disk_from))
-    trusted_from = disk_from if rules.is_fsync_demanded else found.survives_from
-    return max(trusted_from, found.log_from.get(partition, 0)) <= member.broker_epoch
+    disk_from = min(registration.disk_from, registration.intact_from.get(partition, registration.disk_from))
+    trusted_from = disk_from if rules.is_fsync_demanded else registration.survives_from
+    return max(trusted_from, registration.log_from.get(partition, 0)) <= member.broker_epoch
 
 
 def initial_state(replicas: tuple[int, ...], registrations: Registrations) -> PartitionState:
-    """Return the state of a new partition: every log is empty, so all live replicas are in sync."""
+    """Returns the state of a new partition: every log is empty, so all live replicas are in sync."""
     alive = [Member(node, registrations[node].broker_epoch) for node in replicas if node in registrations]
     assert alive, "a partition is given to nodes that are there"
     return PartitionState(replicas, leader=alive[0], leader_epoch=1, in_sync=sorted_members(alive))

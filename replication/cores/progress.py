@@ -27,38 +27,38 @@ class Progress:
     _mark_end: int = 0
     _mark_at: float | None = None
 
-    def fetched(self, broker_epoch: int, log_end: int, end: int, leader_end: int, now: float) -> None:
-        """Record a fetch of the current leader epoch that passed every check.
+    def record_fetch(self, broker_epoch: int, log_end: int, end: int, leader_end: int, now: float) -> None:
+        """Records a fetch of the current leader epoch that passed every check.
 
         1. At the leader's end: caught up now. 2. At the end that the leader had some fetches ago: caught up then.
         """
         self.broker_epoch, self.log_end, self.end = broker_epoch, log_end, end
         if end >= leader_end:
-            self._caught_up(now)
+            self._note_caught_up(now)
             self._mark_at = None
             return
         if self._mark_at is not None and end >= self._mark_end:
-            self._caught_up(self._mark_at)
+            self._note_caught_up(self._mark_at)
             self._mark_at = None
         if self._mark_at is None:
             self._mark_end, self._mark_at = leader_end, now
 
     def leader_moves_on(self, leader_end: int, now: float) -> None:
-        """Record that the leader is about to append: a follower at its end is caught up until now, even after an idle
+        """Records that the leader is about to append: a follower at its end is caught up until now, even after an idle
         time.
         """
         if self.end >= leader_end:
-            self._caught_up(now)
+            self._note_caught_up(now)
 
     def is_caught_up(self, leader_end: int, now: float, lag_s_max: float) -> bool:
         return self.end >= leader_end or now - self.caught_up_at <= lag_s_max
 
-    def _caught_up(self, at: float) -> None:
+    def _note_caught_up(self, at: float) -> None:
         self.caught_up_at = max(self.caught_up_at, at)
 
 
 def high_watermark(current: int, own_end: int, other_ends: Iterable[int], in_sync: int, min_in_sync: int) -> int:
-    """Return the least of the ends, never going back; unchanged below min_in_sync."""
+    """Returns the least of the ends, never going back; unchanged below min_in_sync."""
     if in_sync < min_in_sync:
         return current
     return max(current, min([own_end, *other_ends]))
@@ -71,7 +71,7 @@ class AckVerdict(Enum):
 
 
 def ack_verdict(end: int, watermark: int, in_sync: int, min_in_sync: int) -> AckVerdict:
-    """Return the verdict for a produce with acks=all whose records end here, while its leader leads."""
+    """Returns the verdict for a produce with acks=all whose records end here, while its leader leads."""
     if watermark < end:
         return AckVerdict.WAITING
     return AckVerdict.COMMITTED if in_sync >= min_in_sync else AckVerdict.TOO_FEW_AFTER_APPEND

@@ -17,9 +17,9 @@ class UnknownNodes(ValueError):
     """The target has unregistered or repeated nodes. Choose others."""
 
 
-def with_reassignment(state: PartitionState, target: tuple[int, ...], known: Collection[int]) -> PartitionState:
-    """Return the state with a reassignment to `target` in progress, replacing one that was. Raises UnknownNodes."""
-    strangers = [node for node in target if node not in known]
+def with_reassignment(state: PartitionState, target: tuple[int, ...], node_ids: Collection[int]) -> PartitionState:
+    """Returns the state with a reassignment to `target` in progress, replacing one that was. Raises UnknownNodes."""
+    strangers = [node for node in target if node not in node_ids]
     if strangers or not target or len(set(target)) != len(target):
         wrong = f"unknown {strangers}" if strangers else "each at most once, and at least one"
         raise UnknownNodes(f"replicas {list(target)}: {wrong}")
@@ -30,7 +30,7 @@ def with_reassignment(state: PartitionState, target: tuple[int, ...], known: Col
 
 
 def cancelled(state: PartitionState) -> PartitionState:
-    """Return the state with the replicas from before; a leader that was new is removed too."""
+    """Returns the state with the replicas from before; a leader that was new is removed too."""
     replicas = tuple(node for node in state.replicas if node not in state.adding)
     in_sync = tuple(member for member in state.in_sync if member.node_id in replicas)
     if not in_sync:

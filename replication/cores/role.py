@@ -37,11 +37,11 @@ class Leave:
 Role = Lead | Follow | Wait | Leave
 
 
-def role_of(own: Member, state: PartitionState) -> Role:
-    if own.node_id not in state.replicas:
+def role_of(member: Member, state: PartitionState) -> Role:
+    if member.node_id not in state.replicas:
         return Leave()
     if state.leader is None:
         return Wait(state.leader_epoch)
-    if state.leader.node_id != own.node_id:
+    if state.leader.node_id != member.node_id:
         return Follow(state.leader.node_id, state.leader_epoch)
-    return Lead(state.leader_epoch) if state.leader == own else Wait(state.leader_epoch)
+    return Lead(state.leader_epoch) if state.leader == member else Wait(state.leader_epoch)

@@ -53,7 +53,7 @@ class Session:
         return f"Session({self.state.value}, contact_at={self._contact_at})"
 
     def on(self, event: SessionEvent, now: float) -> SessionState:
-        """Apply an event. ANSWERED carries the time at which the answered question was sent."""
+        """Applies an event. ANSWERED carries the time at which the answered question was sent."""
         self.state = TRANSITIONS[self.state, event]
         if event is SessionEvent.ANSWERED:
             self._contact_at = max(self._contact_at, now)
@@ -64,7 +64,7 @@ class Session:
         return self._has_contact_within(self._timeout_s * _DOUBT_SHARE, now)
 
     def age_s(self, now: float) -> float:
-        """Return how long ago the store answered, which is the age of the view; infinite without an answer."""
+        """Returns how long ago the store answered, which is the age of the view; infinite without an answer."""
         return max(0.0, now - self._contact_at)
 
     def has_contact(self, now: float) -> bool:

@@ -19,7 +19,7 @@ class TokenBucket:
         return f"TokenBucket({self.bytes_per_second}/s, left={self._left:.0f})"
 
     def left(self, now: float) -> int | None:
-        """Return how many bytes may be taken now; None if unlimited."""
+        """Returns how many bytes may be taken now; None if unlimited."""
         if not self.bytes_per_second:
             return None
         self._left = min(self.bytes_per_second, self._left + (now - self._at) * self.bytes_per_second)
@@ -30,5 +30,5 @@ class TokenBucket:
         self._left -= size_bytes
 
     def wait_s(self) -> float:
-        """Return the seconds until the bucket is above zero, as of the last call of `left`."""
+        """Returns the seconds until the bucket is above zero, as of the last call of `left`."""
         return max(0.0, 1 - self._left) / self.bytes_per_second if self.bytes_per_second else 0.0

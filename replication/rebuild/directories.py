@@ -29,10 +29,10 @@ FIRST = ""
 
 
 def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
-    """Read all directories of one node, in any order. Raises StartRefused if one is in use or not of this node."""
+    """Reads all directories of one node, in any order. Raises StartRefused if one is in use or not of this node."""
     with ExitStack() as held:
         for path in data_dirs:
-            held.enter_context(_locked(disk, path))
+            held.enter_context(_lock(disk, path))
         metas = {path: read_meta(disk, path) for path in data_dirs}
         firsts = [path for path, meta in metas.items() if "directory_id" not in meta]
         if len(firsts) != 1:
@@ -51,11 +51,22 @@ def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
         if len(ids) != len(metas):
             raise StartRefused(f"two of {', '.join(data_dirs)} are copies of one directory", hint="give the newest")
         directories = LogDirectories(
-            _opened(disk, firsts[0], identity, FIRST),
-            [_opened(disk, path, identity, one) for one, path in ids.items() if one != FIRST],
+            _open_directory(disk, firsts[0], identity, FIRST),
+            [
+                _open_directory(disk, path, identity, directory_id)
+                for directory_id, path in ids.items()
+                if directory_id != FIRST
+            ],
         )
-        counters = {one or registered.directory_id: load_start_counter(disk, path) for one, path in ids.items()}
-        starts = {one: StartInventory(number=c.number, nonce=c.nonces[0]) for one, c in counters.items() if c.number}
+        counters = {
+            directory_id or registered.directory_id: load_start_counter(disk, path)
+            for directory_id, path in ids.items()
+        }
+        starts = {
+            directory_id: StartInventory(number=c.number, nonce=c.nonces[0])
+            for directory_id, c in counters.items()
+            if c.number
+        }
         absent = [str(row["path"]) for row in first.get("further", ()) if str(row["directory_id"]) not in ids]
         topics, unreadable = _read_topics(disk, directories)
         return NodeInventory(
@@ -70,14 +81,14 @@ def read_inventory(disk: Disk, data_dirs: Sequence[str]) -> NodeInventory:
 
 
 def node_of(disk: Disk, path: str) -> int:
-    """Return the id of the node that a directory is of. Raises StartRefused."""
+    """Returns the id of the node that a directory is of. Raises StartRefused."""
     if disk.stat(os.path.join(path, paths.META)) is None:
         raise StartRefused(f"{path} is not the data directory of a node", hint="check the path, and mount its disk")
     return int(read_meta(disk, path)["node_id"])
 
 
 @contextmanager
-def _locked(disk: Disk, path: str) -> Iterator[None]:
+def _lock(disk: Disk, path: str) -> Iterator[None]:
     node_of(disk, path)
     try:
         handle = disk.lock(os.path.join(path, paths.LOCK))
@@ -92,13 +103,13 @@ def _locked(disk: Disk, path: str) -> Iterator[None]:
         disk.close(handle)
 
 
-def _opened(disk: Disk, path: str, identity: Identity, directory_id: str) -> DataDirectory:
+def _open_directory(disk: Disk, path: str, identity: Identity, directory_id: str) -> DataDirectory:
     return DataDirectory(disk, path, identity, last_shutdown=LastShutdown.CLEAN, directory_id=directory_id)
 
 
 def _read_topics(disk: Disk, directories: LogDirectories) -> tuple[list[TopicInventory], list[str]]:
     checkpoints, watermarks = directories.load_checkpoints(), directories.load_high_watermarks()
-    found: list[TopicInventory] = []
+    topics: list[TopicInventory] = []
     unreadable: list[str] = []
     root = paths.topics_dir(directories.first.path)
     for name in filter(paths.is_stored_topic_name, disk.listdir(root)):
@@ -113,7 +124,7 @@ def _read_topics(disk: Disk, directories: LogDirectories) -> tuple[list[TopicInv
                 partition = partition_name(topic_id, number)
                 checkpoint = checkpoints.get(partition, Checkpoint())
                 logs[number] = _log(directories, record, number, checkpoint, watermarks.get(partition, 0))
-            found.append(
+            topics.append(
                 TopicInventory(
                     name=name,
                     topic_id=topic_id,
@@ -126,7 +137,7 @@ def _read_topics(disk: Disk, directories: LogDirectories) -> tuple[list[TopicInv
                     changed_ms=0 if stat is None else stat.modified_ms,
                 )
             )
-    return found, unreadable
+    return topics, unreadable
 
 
 def _record(disk: Disk, file: str) -> TopicRecord | None:
@@ -139,7 +150,7 @@ def _record(disk: Disk, file: str) -> TopicRecord | None:
 def _log(
     directories: LogDirectories, record: TopicRecord, number: int, checkpoint: Checkpoint, watermark: int
 ) -> LogInventory:
-    located = directories.located(record, number)
+    located = directories.locate(record, number)
     path = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
     if located.error is not None:
         return LogInventory(high_watermark=watermark, problem=located.error.detail)
@@ -147,7 +158,7 @@ def _log(
 
 
 def read_log(disk: Disk, path: str, checkpoint: Checkpoint, watermark: int) -> LogInventory:
-    """Read the log in the directory of a partition. An error of the disk is its problem."""
+    """Reads the log in the directory of a partition. An error of the disk is its problem."""
     try:
         if disk.stat(path) is None:
             return LogInventory(high_watermark=watermark, problem=f"{path} is missing")
@@ -155,11 +166,11 @@ def read_log(disk: Disk, path: str, checkpoint: Checkpoint, watermark: int) -> L
         state = read_latest(disk, path, extent.log_end)
     except (OSError, Corrupt) as error:
         return LogInventory(high_watermark=watermark, problem=str(error))
-    ids = [] if state is None else [one for one, _ in state.producers]
+    ids = [] if state is None else [producer_id for producer_id, _ in state.producers]
     if state is not None and state.forgotten_id_max < ID_MAX:
         ids.append(state.forgotten_id_max)
     return LogInventory(
-        epochs=tuple((one.epoch, one.start_offset) for one in extent.epochs),
+        epochs=tuple((epoch.epoch, epoch.start_offset) for epoch in extent.epochs),
         log_start=checkpoint.log_start,
         log_end=extent.log_end,
         high_watermark=watermark,

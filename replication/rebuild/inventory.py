@@ -27,7 +27,7 @@ class LogInventory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> list[EpochStart]:
-        return [EpochStart(*one) for one in self.epochs]
+        return [EpochStart(*epoch) for epoch in self.epochs]
 
 
 class TopicInventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +69,12 @@ def encode_inventory(inventory: NodeInventory) -> bytes:
 
 
 def decode_inventory(data: bytes, name: str) -> NodeInventory:
-    """Decode a file. Raises Corrupt."""
+    """Decodes a file. Raises Corrupt."""
     hint = "write it with penstock coordination inventory of this version"
     try:
-        found = msgspec.json.decode(data, type=NodeInventory)
+        inventory = msgspec.json.decode(data, type=NodeInventory)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"{name} is not an inventory of a node: {error}", hint=hint) from error
-    if found.format != FORMAT:
-        raise Corrupt(f"{name} has format {found.format}, this version knows {FORMAT}", hint=hint)
-    return found
+    if inventory.format != FORMAT:
+        raise Corrupt(f"{name} has format {inventory.format}, this version knows {FORMAT}", hint=hint)
+    return inventory

@@ -89,7 +89,7 @@ class Plan:
 def plan_rebuild(nodes: Sequence[NodeInventory], choices: Choices) -> Plan:
     """Decide. Raises StartRefused for inventories that are not of one cluster."""
     _check_one_cluster(nodes)
-    planning = _Planning(sorted(nodes, key=lambda one: one.node_id), choices)
+    planning = _Planning(sorted(nodes, key=lambda node: node.node_id), choices)
     topics = tuple(planning.topics())
     unknown = {*choices.accepted, *choices.left_out} - planning.names
     if unknown:
@@ -115,13 +115,13 @@ def _check_one_cluster(nodes: Sequence[NodeInventory]) -> None:
             f"the directories are of clusters {' and '.join(clusters)}", hint="give those of one cluster"
         )
     ids = [node.node_id for node in nodes]
-    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+    if twice := sorted({node_id for node_id in ids if ids.count(node_id) > 1}):
         text = f"there are {ids.count(twice[0])} inventories of node {twice[0]}"
         raise StartRefused(text, hint="give the newest; all --data-dir of one node belong into one inventory")
 
 
 def _starts(node: NodeInventory) -> StoredStarts:
-    counters = {one: StartCounter(start.number, (start.nonce,)) for one, start in node.starts.items()}
+    counters = {directory_id: StartCounter(start.number, (start.nonce,)) for directory_id, start in node.starts.items()}
     return StoredStarts(node.directory_id, counters, is_rebuilt=True)
 
 
@@ -151,7 +151,7 @@ class _Planning:
 
     def topics(self) -> Iterator[PlannedTopic]:
         current = self._current_ids()
-        for topic_id, having in sorted(self._by_id.items(), key=lambda one: next(iter(one[1].values())).name):
+        for topic_id, having in sorted(self._by_id.items(), key=lambda item: next(iter(item[1].values())).name):
             name = next(iter(having.values())).name
             if topic_id in self._choices.markers:
                 self.deleted[topic_id] = name
@@ -165,7 +165,7 @@ class _Planning:
                 yield self._topic(having, is_known)
 
     def _current_ids(self) -> dict[str, str]:
-        """Return for each name the topic that most nodes know, and then the newest."""
+        """Returns for each name the topic that most nodes know, and then the newest."""
         current: dict[str, tuple[int, int, str]] = {}
         for topic_id, having in self._by_id.items():
             if topic_id not in self._choices.markers:
@@ -214,7 +214,9 @@ class _Planning:
             return topic.replication_factor, topic.config
 
         copies = list(having.values())
-        agreeing = {node: [settings(one) for one in copies].count(settings(copy)) for node, copy in having.items()}
+        agreeing = {
+            node: [settings(copy_there) for copy_there in copies].count(settings(copy)) for node, copy in having.items()
+        }
         chosen = max(having, key=lambda node: (having[node].partitions, agreeing[node], having[node].changed_ms))
         if other := [node for node, copy in having.items() if settings(copy) != settings(having[chosen])]:
             text = (
@@ -227,8 +229,8 @@ class _Planning:
         all_logs = {node: topic.logs[number] for node, topic in having.items() if number in topic.logs}
         logs = {node: log for node, log in all_logs.items() if not log.problem}
         absent = max(0, entry.replication_factor - len(logs))
-        known = max((log.starts[-1].epoch for log in logs.values() if log.epochs), default=0)
-        epoch = max(known + EPOCHS_SKIPPED, self._least_epoch)
+        newest_epoch = max((log.starts[-1].epoch for log in logs.values() if log.epochs), default=0)
+        epoch = max(newest_epoch + EPOCHS_SKIPPED, self._least_epoch)
         hosts = sorted(all_logs) or [node.node_id for node in self._nodes][: entry.replication_factor]
         replicas = [hosts[(number + at) % len(hosts)] for at in range(len(hosts))]
         added = [node for node in self._choices.absent if node not in hosts]
@@ -254,31 +256,31 @@ class _Planning:
 
 
 def _reasons(entry: TopicEntry, planned: Iterable[PlannedPartition]) -> Iterator[str]:
-    """Yield why acknowledged records may be missing: one line for all partitions of a kind."""
+    """Yields why acknowledged records may be missing: one line for all partitions of a kind."""
     minimum = entry.rules.min_in_sync(entry.replication_factor)
     planned = list(planned)
-    if absent := [one for one in planned if one.absent >= minimum]:
-        most = max(one.absent for one in absent)
+    if absent := [partition for partition in planned if partition.absent >= minimum]:
+        most = max(partition.absent for partition in absent)
         yield (
             f"up to {most} of {entry.replication_factor} replicas of partition {_numbers(absent)} are absent, and "
             f"min_insync_replicas is {minimum}: acknowledged records may be only there"
         )
-    if lost := [one for one in planned if one.lost]:
-        count = sum(one.lost for one in lost)
+    if lost := [partition for partition in planned if partition.lost]:
+        count = sum(partition.lost for partition in lost)
         yield f"{count} committed records of partition {_numbers(lost)} are not in the newest log"
 
 
 def common_end(leader: LogInventory, other: LogInventory) -> int:
-    """Return the offset up to which two logs have the same records, as a follower finds it (KIP-101)."""
+    """Returns the offset up to which two logs have the same records, as a follower finds it (KIP-101)."""
     mine = truncated_from_end(other.starts, other.log_end)
     theirs = truncated_from_end(leader.starts, leader.log_end)
     if not mine or not theirs:
         return min(leader.log_end, other.log_end)
-    for epoch in reversed([one.epoch for one in mine]):
-        own = end_offset_for(mine, epoch, other.log_end)
-        found = end_offset_for(theirs, epoch, leader.log_end)
-        if own is not None and found is not None and found.epoch == own.epoch:
-            return min(own.end_offset, found.end_offset)
+    for epoch in reversed([start.epoch for start in mine]):
+        own_end = end_offset_for(mine, epoch, other.log_end)
+        leader_end = end_offset_for(theirs, epoch, leader.log_end)
+        if own_end is not None and leader_end is not None and leader_end.epoch == own_end.epoch:
+            return min(own_end.end_offset, leader_end.end_offset)
     return min(leader.log_start, other.log_start)
 
 
@@ -287,12 +289,12 @@ def _last_epoch(log: LogInventory) -> int:
 
 
 def _known(logs: Mapping[int, LogInventory], end: int) -> int:
-    """Return how many committed records, by the high watermarks of these replicas, are above an offset."""
+    """Returns how many committed records, by the high watermarks of these replicas, are above an offset."""
     return max([0, *(log.high_watermark - end for log in logs.values())])
 
 
 def _numbers(partitions: Sequence[PlannedPartition]) -> str:
-    shown = ", ".join(str(one.number) for one in partitions[:10])
+    shown = ", ".join(str(partition.number) for partition in partitions[:10])
     return shown + (f" and {len(partitions) - 10} more" if len(partitions) > 10 else "")
 
 

@@ -35,14 +35,14 @@ HINT_NOT_EMPTY = "delete everything below the path of --coordination, or give an
 
 
 async def check_empty(session: Session, cluster_id: str) -> None:
-    """Check that a plan of this cluster may be written. Raises StartRefused."""
+    """Checks that a plan of this cluster may be written. Raises StartRefused."""
     if await session.children(NODES):
         raise StartRefused(
             "a node is registered in the coordination store", hint="stop every node of the cluster first"
         )
-    found = await session.get(CLUSTER)
-    if found is not None:
-        identity = identity_from_bytes(CLUSTER, found.value)
+    cluster = await session.get(CLUSTER)
+    if cluster is not None:
+        identity = identity_from_bytes(CLUSTER, cluster.value)
         if (identity.cluster_id, identity.is_claimed, identity.is_rebuilt) != (cluster_id, True, True):
             text = f"the coordination store has cluster {identity.cluster_id}: nothing is written over it"
             raise StartRefused(text, hint=HINT_NOT_EMPTY)
@@ -53,7 +53,7 @@ async def check_empty(session: Session, cluster_id: str) -> None:
 
 
 async def write_plan(session: Session, plan: Plan, new_id: Callable[[], str], now_ms: int) -> None:
-    """Create the cluster with this content. Raises StartRefused, SessionLost."""
+    """Creates the cluster with this content. Raises StartRefused, SessionLost."""
     assert not plan.questions
     await check_empty(session, plan.cluster_id)
     importing = StandaloneImport(session, plan.cluster_id, is_rebuilt=True)
@@ -71,9 +71,9 @@ def _keys(plan: Plan, broker_epoch: int, now_ms: int) -> dict[str, bytes]:
     keys |= {deleted_key(topic_id): tombstone_to_bytes(name, now_ms) for topic_id, name in plan.deleted.items()}
     for topic in plan.topics:
         blocks: dict[str, dict[int, VersionedState]] = {}
-        for one in topic.partitions:
-            block = blocks.setdefault(block_of(topic.entry.topic_id, one.number), {})
-            block[one.number] = VersionedState(_state(one, broker_epoch), 0)
+        for partition in topic.partitions:
+            block = blocks.setdefault(block_of(topic.entry.topic_id, partition.number), {})
+            block[partition.number] = VersionedState(_state(partition, broker_epoch), 0)
         keys |= {block_key(block): block_to_bytes(states) for block, states in blocks.items()}
     return keys | {topic_key(topic.entry.name): topic_to_bytes(topic.entry) for topic in plan.topics}
 

@@ -17,7 +17,7 @@ from replication.errors import (
 
 
 def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:
-    """Return the error of a replica that does not lead: another node leads, this one does not yet, or none does."""
+    """Returns the error of a replica that does not lead: another node leads, this one does not yet, or none does."""
     if isinstance(role, Follow):
         return NotLeader(f"{name}: node {role.leader} leads", leader=role.leader)
     if isinstance(role, Lead) or not is_known:
@@ -50,7 +50,7 @@ def too_few_after_append(name: str, core: Leader) -> EngineError:
 
 
 def check_acknowledged(name: str, core: Leader, end: int) -> None:
-    """Check that enough replicas are left to acknowledge. Raises NotEnoughReplicasAfterAppend."""
+    """Checks that enough replicas are left to acknowledge. Raises NotEnoughReplicasAfterAppend."""
     if core.ack_verdict(end) is AckVerdict.TOO_FEW_AFTER_APPEND:
         raise too_few_after_append(name, core)
 

@@ -46,14 +46,14 @@ class AppendingReplica:
         return None
 
     def check_append(self, acks: Acks) -> None:
-        """Check whether an append would be accepted now. Raises SpoolFull."""
+        """Checks whether an append would be accepted now. Raises SpoolFull."""
         if self._spool.is_full:
             self._spool.check(self.partition)
 
     def append(
         self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
     ) -> asyncio.Future[Appended]:
-        """Queue a batch now, so that calls keep their order. The future returns its positions once it is written.
+        """Queues a batch now, so that calls keep their order. The future returns its positions once it is written.
 
         Raises the errors of `check_append`, and the error of an offline partition, with nothing queued.
         """
@@ -64,13 +64,13 @@ class AppendingReplica:
     def produce(
         self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
     ) -> Pending[AppendOutcome | None]:
-        """Queue a batch now, as `produce_all` does."""
+        """Queues a batch now, as `produce_all` does."""
         return self.produce_all([(batch, conditions, None)], acks, timeout_ms)[0]
 
     def produce_all(
         self, batches: Sequence[QueuedBatch], acks: Acks, timeout_ms: int
     ) -> Sequence[Pending[AppendOutcome | None]]:
-        """Queue batches now, in their order. The outcomes come with the acknowledgement; None at once with acks=0.
+        """Queues batches now, in their order. The outcomes come with the acknowledgement; None at once with acks=0.
 
         Raises the errors of `check_append`, and the error of an offline partition, with nothing queued.
         """
@@ -82,7 +82,7 @@ class AppendingReplica:
         return [PendingAppend(self, future, acks, timeout_ms, self.core) for future in written]
 
     def acknowledge(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> PendingAppend:
-        """Begin the wait for the acknowledgement of a batch that `append` has queued."""
+        """Begins the wait for the acknowledgement of a batch that `append` has queued."""
         return PendingAppend(self, written, acks, timeout_ms, self.core)
 
     def _queue_unacknowledged(

@@ -76,7 +76,7 @@ class FetchServer:
                 self._wake(session)
 
     async def fetch(self, body: Buffer) -> list[Buffer]:
-        """Answer one fetch. Returns the pieces of the answer. Raises Invalid."""
+        """Answers one fetch. Returns the pieces of the answer. Raises Invalid."""
         request = decode_request(body)
         self.fetches += 1
         session = self._session_of(request)
@@ -84,22 +84,22 @@ class FetchServer:
             return encode_reply(FetchReply(is_session_known=False))
         self._wake(session)
         session.on_fetch(request.session_epoch, request.fetches(), request.forgotten)
-        for one in request.partitions:
-            self._acknowledge(session, one.key)
+        for partition in request.partitions:
+            self._acknowledge(session, partition.key)
         answer = await self._answer(session, request)
         self.bytes_sent += answer.size_bytes
         return encode_reply(FetchReply(is_session_known=True, responses=answer.responses), answer.batches)
 
     def _session_of(self, request: FetchRequest) -> FetchSession | None:
-        place = (request.node_id, request.shard)
-        known = self._sessions.get(place)
+        follower = (request.node_id, request.shard)
+        session = self._sessions.get(follower)
         if request.is_full:
-            if known is not None:
-                self._wake(known)
+            if session is not None:
+                self._wake(session)
             elif len(self._sessions) >= SESSIONS_MAX:
                 self._wake(self._sessions.pop(next(iter(self._sessions))))
-            known = self._sessions[place] = FetchSession(request.session, request.session_epoch)
-        return known if known is not None and known.follows(request.session, request.session_epoch) else None
+            session = self._sessions[follower] = FetchSession(request.session, request.session_epoch)
+        return session if session is not None and session.follows(request.session, request.session_epoch) else None
 
     def _acknowledge(self, session: FetchSession, key: str) -> None:
         """Pass a fetch to the leader as an acknowledgement. It may arrive before this node has become leader."""
@@ -110,7 +110,7 @@ class FetchServer:
     async def _answer(self, session: FetchSession, request: FetchRequest) -> _Answer:
         deadline = self._loop.time() + request.wait_ms / 1000
         while True:
-            answer = await self._gathered(session, request)
+            answer = await self._gather(session, request)
             if session.epoch != request.session_epoch or session is not self._sessions.get(
                 (request.node_id, request.shard)
             ):
@@ -124,7 +124,7 @@ class FetchServer:
                 session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s)
             )
 
-    async def _gathered(self, session: FetchSession, request: FetchRequest) -> _Answer:
+    async def _gather(self, session: FetchSession, request: FetchRequest) -> _Answer:
         """Gather everything to send now. Does not change the session except for what can be requested again."""
         answer = _Answer()
         keys = list(session.ready)
@@ -145,23 +145,23 @@ class FetchServer:
             return
         if replica is None or not isinstance(verdict, Send):
             answer.ended.append((key, verdict))
-            answer.responses.append(await self._refused(replica, key, fetch, verdict, answer))
+            answer.responses.append(await self._refuse(replica, key, fetch, verdict, answer))
             return
         if replica.has_more(fetch):
-            if found := await self._read(replica, key, fetch, answer, request):
+            if data := await self._read(replica, key, fetch, answer, request):
                 answer.responses.append(
                     as_partition_response(
                         key,
                         verdict,
-                        found.size_bytes,
-                        found.log_end,
-                        found.is_segment_start,
-                        end=found.end,
+                        data.size_bytes,
+                        data.log_end,
+                        data.is_segment_start,
+                        end=data.end,
                     )
                 )
-                answer.batches += found.pieces
-                answer.size_bytes += found.size_bytes
-                answer.is_cut |= found.end.offset < found.log_end
+                answer.batches += data.pieces
+                answer.size_bytes += data.size_bytes
+                answer.is_cut |= data.end.offset < data.log_end
                 answer.ended.append((key, verdict))
                 return
         elif not session.has_changes(key, verdict):
@@ -171,7 +171,7 @@ class FetchServer:
             answer.responses.append(as_partition_response(key, verdict))
             answer.sent.append((key, verdict))
 
-    async def _refused(
+    async def _refuse(
         self, replica: LeaderFetch | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
     ) -> PartitionResponse:
         """Answer with an error. A follower that must begin in the middle of the log also gets the state before that."""
@@ -195,22 +195,22 @@ class FetchServer:
         if room <= 0:
             return None
         try:
-            found = await replica.read_for(fetch, room)
+            data = await replica.read_for(fetch, room)
         except EngineError as error:
             if self._failing.get(key) != str(error):  # a follower retries several times a second
                 self._failing[key] = str(error)
                 log.error("a replica fetch failed", extra={"partition": key, "reason": str(error)})
             return None
         self._failing.pop(key, None)
-        if found is not None and is_catching_up:
-            self._token_bucket.take(found.size_bytes)
-        return found
+        if data is not None and is_catching_up:
+            self._token_bucket.take(data.size_bytes)
+        return data
 
     def _finish(self, session: FetchSession, answer: _Answer) -> _Answer:
         for key, verdict in answer.ended:
             session.on_answer(key, verdict)
         for key, sent in answer.sent:
-            session.sent_positions(key, sent)
+            session.record_positions(key, sent)
         return answer
 
     def _is_in_sync(self, key: str, node_id: int) -> bool:

@@ -54,19 +54,19 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     forgotten: list[str] = []
 
     def fetches(self) -> Iterator[tuple[str, FollowerFetch]]:
-        for one in self.partitions:
+        for partition in self.partitions:
             yield (
-                one.key,
+                partition.key,
                 FollowerFetch(
                     self.node_id,
                     self.broker_epoch,
-                    one.leader_epoch,
-                    one.log_end,
-                    one.durable_end,
-                    one.last_epoch,
-                    one.high_watermark,
-                    one.ahead,
-                    one.compacted_end,
+                    partition.leader_epoch,
+                    partition.log_end,
+                    partition.durable_end,
+                    partition.last_epoch,
+                    partition.high_watermark,
+                    partition.ahead,
+                    partition.compacted_end,
                 ),
             )
 
@@ -91,7 +91,7 @@ class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
     compacted_by_all: int = 0
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Return the answer to a fetch. Raises Invalid for an unknown verdict."""
+        """Returns the answer to a fetch. Raises Invalid for an unknown verdict."""
         if self.verdict == _SEND:
             return Send(fetch.wanted, self.first, self.second, self.compacted_by_all)
         if self.verdict == _OUT_OF_RANGE:
@@ -153,7 +153,7 @@ def encode_request(request: FetchRequest) -> bytes:
 
 
 def decode_request(body: Buffer) -> FetchRequest:
-    """Decode the body of a fetch. Raises Invalid."""
+    """Decodes the body of a fetch. Raises Invalid."""
     try:
         request = _request_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -164,13 +164,13 @@ def decode_request(body: Buffer) -> FetchRequest:
 
 
 def encode_reply(reply: FetchReply, batches: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return the pieces of an answer, in order. Batches are not copied."""
+    """Returns the pieces of an answer, in order. Batches are not copied."""
     header = _encoder.encode(reply)
     return [_LENGTH.pack(len(header)) + header, *batches]
 
 
 def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
-    """Return the header, and the batches of each answered partition in the same order. Raises Invalid."""
+    """Returns the header, and the batches of each answered partition in the same order. Raises Invalid."""
     view = memoryview(body)
     if len(view) < _LENGTH.size:
         raise Invalid(f"{len(view)} bytes are not an answer to a replica fetch")
@@ -180,11 +180,11 @@ def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Invalid(f"this is not an answer to a replica fetch: {error}") from error
     data = []
-    for one in reply.responses:
-        end = at + one.size_bytes
+    for response in reply.responses:
+        end = at + response.size_bytes
         data.append(view[at:end])
-        if one.size_bytes < 0 or len(data[-1]) != one.size_bytes:
-            raise Invalid(f"{one.key}: an answer is cut off within its batches")
+        if response.size_bytes < 0 or len(data[-1]) != response.size_bytes:
+            raise Invalid(f"{response.key}: an answer is cut off within its batches")
         at = end
     if at != len(view):
         raise Invalid(f"{len(view) - at} bytes behind an answer's batches")

@@ -86,13 +86,13 @@ class Fetcher:
     def __init__(
         self,
         exchange: Exchange,
-        own: Callable[[], Member | None],
+        own_member: Callable[[], Member | None],
         shard: int,
         limits: FetchLimits,
         new_session: Callable[[], str],
     ) -> None:
         self._exchange = exchange
-        self._own = own
+        self._own_member = own_member
         self._shard = shard
         self._limits = limits
         self._new_session = new_session
@@ -106,7 +106,7 @@ class Fetcher:
         self._next: asyncio.Future[Buffer] | None = None  # the answer to the round after the one that is held
         self._is_held = self._is_stopping = False
         self._interruption: asyncio.TimerHandle | None = None
-        self._wanted = asyncio.Event()
+        self._fetch_due = asyncio.Event()
         self._task = keep_running(self._run, "fetching from a leader")
         self._can_be_ended = True
         self.rounds = 0
@@ -131,29 +131,29 @@ class Fetcher:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
-    def moved(self, key: str) -> None:
-        """Include the replica in the next round, whenever that is sent: its position may have changed."""
+    def include(self, key: str) -> None:
+        """Includes the replica in the next round, whenever that is sent: its position may have changed."""
         if key in self._followed:
             self._changed[key] = None
 
     def send_again(self, key: str) -> None:
-        """Send the position of a replica, also an unchanged one: the leader has another."""
+        """Sends the position of a replica, also an unchanged one: the leader has another."""
         if key in self._followed:
             self._followed[key].sent = None
             self._send_now(key)
 
     async def stop(self) -> None:
-        """Stop fetching. Appends what was received first, so that a truncation never runs concurrently."""
+        """Stops fetching. Appends what was received first, so that a truncation never runs concurrently."""
         self._is_stopping = True
         if self._can_be_ended:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _send_now(self, key: str) -> None:
-        """Send a round for this partition at once, even if one is held."""
+        """Sends a round for this partition at once, even if one is held."""
         if key in self._followed:
             self._changed[key] = None
-            self._wanted.set()
+            self._fetch_due.set()
             self._interrupt_soon()
 
     def _interrupt_soon(self) -> None:
@@ -162,7 +162,7 @@ class Fetcher:
 
     def _interrupt(self) -> None:
         self._interruption = None
-        if self._is_held and self._next is None and self._own() is not None and not self._is_stopping:
+        if self._is_held and self._next is None and self._own_member() is not None and not self._is_stopping:
             self._next = start_task(self._exchange(self._request()))
 
     async def _run(self) -> None:
@@ -190,9 +190,9 @@ class Fetcher:
 
     async def _fetch_forever(self) -> None:
         while not self._is_stopping:
-            if self._next is None and (not self._followed or self._own() is None):
-                self._wanted.clear()
-                await self._wanted.wait()
+            if self._next is None and (not self._followed or self._own_member() is None):
+                self._fetch_due.clear()
+                await self._fetch_due.wait()
                 continue
             begun: Awaitable[Buffer]
             if self._next is not None:
@@ -208,9 +208,9 @@ class Fetcher:
             self._can_be_ended = True
 
     def _request(self) -> bytes:
-        """Encode the next round. Its changes count as sent: if it does not arrive, the session ends."""
-        own = self._own()
-        assert own is not None
+        """Encodes the next round. Its changes count as sent: if it does not arrive, the session ends."""
+        member = self._own_member()
+        assert member is not None
         is_full = not self._session
         if is_full:
             self._session, self._session_epoch, self._taken = self._new_session(), -1, -1
@@ -219,13 +219,13 @@ class Fetcher:
         self._session_epoch += 1
         partitions = []
         for key in self._changed:
-            one = self._followed[key]
+            followed = self._followed[key]
             if is_full:
-                one.sent, one.ahead, one.is_in_work = None, None, False
-            fetch = self._next_fetch_of(one)
-            one.ahead = None
+                followed.sent, followed.ahead, followed.is_in_work = None, None, False
+            fetch = self._next_fetch_of(followed)
+            followed.ahead = None
             if fetch is not None:
-                one.sent, one.sent_in, one.is_delayed = fetch, self._session_epoch, False
+                followed.sent, followed.sent_in, followed.is_delayed = fetch, self._session_epoch, False
                 partitions.append(as_fetch_partition(key, fetch))
         forgotten = list(self._forgotten)
         self._changed, self._forgotten = {}, {}
@@ -235,8 +235,8 @@ class Fetcher:
                 session=self._session,
                 session_epoch=self._session_epoch,
                 is_full=is_full,
-                node_id=own.node_id,
-                broker_epoch=own.broker_epoch,
+                node_id=member.node_id,
+                broker_epoch=member.broker_epoch,
                 shard=self._shard,
                 bytes_min=1 if self._ahead else self._limits.bytes_min,  # a short wait: the next round acknowledges
                 bytes_max=self._limits.bytes_max,
@@ -246,17 +246,17 @@ class Fetcher:
             )
         )
 
-    def _next_fetch_of(self, one: _FollowedPartition) -> FollowerFetch | None:
-        """Return a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
-        if one.is_in_work and one.ahead is None:
+    def _next_fetch_of(self, followed: _FollowedPartition) -> FollowerFetch | None:
+        """Returns a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
+        if followed.is_in_work and followed.ahead is None:
             return None
-        fetch = one.following.next_fetch(one.ahead)
-        if fetch is None or one.sent is None:
+        fetch = followed.following.next_fetch(followed.ahead)
+        if fetch is None or followed.sent is None:
             return fetch
-        is_same_leadership = fetch.leader_epoch == one.sent.leader_epoch
-        if one.is_prefetched and one.sent_in > self._taken and is_same_leadership and not one.is_delayed:
+        is_same_leadership = fetch.leader_epoch == followed.sent.leader_epoch
+        if followed.is_prefetched and followed.sent_in > self._taken and is_same_leadership and not followed.is_delayed:
             return None
-        return None if _is_same(fetch, one.sent) else fetch
+        return None if _is_same(fetch, followed.sent) else fetch
 
     async def _apply_reply(self, body: Buffer, session_epoch: int) -> None:
         reply, data = decode_reply(body)
@@ -264,13 +264,13 @@ class Fetcher:
             await self._end_session()
             return
         work = [
-            found
-            for one, batches in zip(reply.responses, data, strict=True)
-            if (found := self._counted(one, batches, session_epoch)) is not None
+            counted
+            for response, batches in zip(reply.responses, data, strict=True)
+            if (counted := self._counted(response, batches, session_epoch)) is not None
         ]
         self._taken = session_epoch
         self._requeue_prefetched()
-        if self._next is None and self._own() is not None and not self._is_stopping:
+        if self._next is None and self._own_member() is not None and not self._is_stopping:
             self._prefetch(work)
         if len(work) == 1:
             await self._apply(work[0])
@@ -279,27 +279,29 @@ class Fetcher:
         if self._next is not None and any(self._next_fetch_of(self._followed[key]) for key in self._changed):
             self._interrupt_soon()  # reports the new positions, if the leader holds the round in flight
 
-    def _counted(self, one: PartitionResponse, batches: Buffer, session_epoch: int) -> _Work | None:
-        """Return the answer if it counts, or None.
+    def _counted(self, response: PartitionResponse, batches: Buffer, session_epoch: int) -> _Work | None:
+        """Returns the answer if it counts, or None.
 
         If the partition was requested again meanwhile, the leader will answer that. After an answer that could not be
         written, none can be.
         """
-        followed = self._followed.get(one.key)
+        followed = self._followed.get(response.key)
         if followed is None or followed.sent is None or followed.sent_in > session_epoch:
             return None
-        fetch, answer = followed.sent, one.answer_to(followed.sent)
-        is_over = one.size_bytes > 0 or not isinstance(answer, Send)
+        fetch, answer = followed.sent, response.answer_to(followed.sent)
+        is_over = response.size_bytes > 0 or not isinstance(answer, Send)
         if is_over:
             followed.sent = None
             if followed.is_delayed:
                 return None
         followed.is_in_work = is_over
-        fetched = FetchedData(batches, one.log_end, one.is_segment_start, one.producer_state_offset, one.end)
-        return _Work(one.key, followed, fetch, answer, fetched, is_over)
+        fetched = FetchedData(
+            batches, response.log_end, response.is_segment_start, response.producer_state_offset, response.end
+        )
+        return _Work(response.key, followed, fetch, answer, fetched, is_over)
 
     def _requeue_prefetched(self) -> None:
-        """Queue replicas whose ahead round was held to its end: the leader lacks their positions since then."""
+        """Queues replicas whose ahead round was held to its end: the leader lacks their positions since then."""
         ahead, self._ahead = self._ahead, []
         for key in ahead:
             followed = self._followed.get(key)
@@ -311,13 +313,13 @@ class Fetcher:
                 self._changed[key] = None
 
     def _prefetch(self, work: Sequence[_Work]) -> None:
-        """Send the next round at once if the leader had more than it sent: it travels while this answer is written."""
-        for one in work:
-            if one.is_over and isinstance(one.answer, Send) and (end := one.fetched.end_of_part) is not None:
-                one.followed.ahead = end
-                self._changed[one.key] = None
-                self._ahead.append(one.key)
-        if any(one.followed.ahead is not None for one in work):
+        """Sends the next round at once if the leader had more than it sent: it travels while this answer is written."""
+        for item in work:
+            if item.is_over and isinstance(item.answer, Send) and (end := item.fetched.end_of_part) is not None:
+                item.followed.ahead = end
+                self._changed[item.key] = None
+                self._ahead.append(item.key)
+        if any(item.followed.ahead is not None for item in work):
             self._next = start_task(self._exchange(self._request()))
 
     async def _apply(self, work: _Work) -> None:

@@ -63,8 +63,8 @@ class FollowerDriver:
 
     @property
     def is_in_sync(self) -> bool:
-        own, state = self.replica.host.member, self.replica.state
-        return own is not None and state is not None and state.state.is_in_sync(own.node_id)
+        member, state = self.replica.host.member, self.replica.state
+        return member is not None and state is not None and state.state.is_in_sync(member.node_id)
 
     def _is_offline(self) -> bool:
         return self.replica.partition.offline is not None
@@ -85,17 +85,17 @@ class FollowerDriver:
         )
 
     def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
-        """Return the next fetch; None if the replica must not fetch: it does not follow, or its disk has failed.
+        """Returns the next fetch; None if the replica must not fetch: it does not follow, or its disk has failed.
 
         `ahead`: the end of an answer that has arrived and is not in the log yet.
         """
-        own = self.replica.host.member
-        if own is None or not isinstance(self.replica.role, Follow) or self._is_offline():
+        member = self.replica.host.member
+        if member is None or not isinstance(self.replica.role, Follow) or self._is_offline():
             return None
-        return follower.next_fetch(own.node_id, own.broker_epoch, self.position(), ahead)
+        return follower.next_fetch(member.node_id, member.broker_epoch, self.position(), ahead)
 
     async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, fetched: FetchedData) -> float:
-        """Apply an answer. Returns the pause before the next fetch, in seconds."""
+        """Applies an answer. Returns the pause before the next fetch, in seconds."""
         replica = self.replica
         async with replica.log_work:
             if not isinstance(replica.role, Follow) or self._is_offline():
@@ -161,12 +161,12 @@ class FollowerDriver:
             self._follow_log_start(log_start)
 
     def _follow_log_start(self, offset: int) -> None:
-        """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
+        """Deletes the records below the leader's log start, in the background. A failure is retried after an answer."""
         self._is_deleting = True
-        work = self._deleted_below(offset)
+        work = self._delete_below(offset)
         self._background.start(work, "following the leader's log start", of=self.replica.partition.name)
 
-    async def _deleted_below(self, offset: int) -> None:
+    async def _delete_below(self, offset: int) -> None:
         partition = self.replica.partition
         try:
             await self.replica.shard.follow_log_start(partition, offset)
@@ -191,12 +191,12 @@ class FollowerDriver:
             )
 
     def _producer_state_for(self, offset: int) -> Buffer:
-        """Return the state for a log that begins here. Empty after a truncation below the first local record."""
+        """Returns the state for a log that begins here. Empty after a truncation below the first local record."""
         state_offset, state = self._producer_state
         return state if state_offset == offset else b""
 
     def _keep_committed(self, to: int) -> None:
-        """Note that this replica does not follow, until the partition has another leader."""
+        """Notes that this replica does not follow, until the partition has another leader."""
         replica, role = self.replica, self.replica.role
         replica.kept_from = to
         if self._kept_in != role:

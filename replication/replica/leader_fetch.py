@@ -37,7 +37,7 @@ class LeaderFetch:
         self._caches = caches
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Handle a fetch, which acknowledges the follower's log."""
+        """Handles a fetch, which acknowledges the follower's log."""
         core = self._replica.core
         if core is None:
             return self._without_leading(fetch)
@@ -63,7 +63,7 @@ class LeaderFetch:
         return state is not None and state.state.is_in_sync(node_id)
 
     async def export_producer_state(self, offset: int) -> tuple[int, bytes]:
-        """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
+        """Returns the state for a log that begins with the batch of this offset, and that batch's base offset."""
         return await self._replica.shard.export_producer_state(self._replica.partition, offset)
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> FetchData | None:
@@ -72,14 +72,14 @@ class LeaderFetch:
         core, log = replica.core, replica.partition.log
         if core is None:
             return None
-        found = self._cached(offset, max_bytes) or await self._stored(offset, max_bytes)
-        if found is None or replica.core is not core:
+        batches = self._cached(offset, max_bytes) or await self._read_log(offset, max_bytes)
+        if batches is None or replica.core is not core:
             return None
-        end = BatchesEnd(found.next_offset, epoch_before(log.epochs, found.next_offset))
-        return FetchData(found.pieces, found.size_bytes, core.log_end, log.has_segment_at(offset), end)
+        end = BatchesEnd(batches.next_offset, epoch_before(log.epochs, batches.next_offset))
+        return FetchData(batches.pieces, batches.size_bytes, core.log_end, log.has_segment_at(offset), end)
 
     def end_cache(self) -> None:
-        """End the cache with the leadership, or with another change of role."""
+        """Ends the cache with the leadership, or with another change of role."""
         log = self._replica.partition.log
         if log.batch_cache is not None:
             log.batch_cache.clear()
@@ -93,7 +93,7 @@ class LeaderFetch:
             return None
         return log.batch_cache.read(offset, max_bytes, log.log_end)
 
-    async def _stored(self, offset: int, max_bytes: int) -> CachedBatches | None:
+    async def _read_log(self, offset: int, max_bytes: int) -> CachedBatches | None:
         reader, partition = self._replica.shard.reader, self._replica.partition
         try:
             chunk = reader.read_uncommitted_nowait(partition, offset, max_bytes)
@@ -102,7 +102,7 @@ class LeaderFetch:
         return chunk and CachedBatches([chunk.data], len(chunk.data), chunk.next_offset)
 
     def _without_leading(self, fetch: FollowerFetch) -> FetchError:
-        """Answer without a leadership. A follower that learns of a leadership before its leader does, waits."""
+        """Answers without a leadership. A follower that learns of a leadership before its leader does, waits."""
         replica = self._replica
         is_early = fetch.leader_epoch > replica.role_epoch or replica.role == Lead(fetch.leader_epoch)
         return FetchError.UNKNOWN_LEADER_EPOCH if is_early else FetchError.NOT_LEADER

@@ -47,7 +47,7 @@ class Host(Protocol):
     def has_contact(self) -> bool: ...  # less than the session timeout ago
 
     def now(self) -> float: ...
-    def moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
+    def on_moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
     def on_role_changed(self, replica: Replica) -> None: ...  # begins or stops fetching
     # on_confirmed, on_state or on_outcome_unknown answers
     def propose(self, replica: Replica, change: Propose) -> None: ...
@@ -98,7 +98,7 @@ class Replica(AppendingReplica):
     # For clients.
 
     def check_append(self, acks: Acks) -> None:
-        """Check whether an append would be accepted now.
+        """Checks whether an append would be accepted now.
 
         Raises NotLeader, NoLeader, NotEnoughReplicas, SpoolFull.
         """
@@ -143,7 +143,7 @@ class Replica(AppendingReplica):
         pending.finish()
 
     async def _confirm_rejection(self, pending: PendingAppend) -> None:
-        """End an append with its rejection once the store has confirmed that this replica leads."""
+        """Ends an append with its rejection once the store has confirmed that this replica leads."""
         try:
             await self.confirm_leading()
         except Exception as error:
@@ -151,7 +151,7 @@ class Replica(AppendingReplica):
         pending.finish()
 
     async def confirm_leading(self) -> None:
-        """Return once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
+        """Returns once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
 
         Rejects at once a leader whose last contact with the store is older than its session timeout.
         """
@@ -163,7 +163,7 @@ class Replica(AppendingReplica):
             raise append_errors.without_contact(self.partition.name)
 
     def check_latest(self) -> None:
-        """Check that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
+        """Checks that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
         if self._core is None:
             raise self._not_leading()
         if not self.host.has_contact:
@@ -172,7 +172,7 @@ class Replica(AppendingReplica):
             raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know the high watermark yet")
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        """Check that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
+        """Checks that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
 
         Raises NotLeader, NoLeader, also if this node does not know the caller's epoch yet.
         """
@@ -180,51 +180,51 @@ class Replica(AppendingReplica):
             raise self._not_leading()
         if self._core is not None:
             return
-        own = self.host.member
-        is_in_sync = own is not None and self.state is not None and self.state.state.is_in_sync(own.node_id)
+        member = self.host.member
+        is_in_sync = member is not None and self.state is not None and self.state.state.is_in_sync(member.node_id)
         if not (from_follower and is_in_sync and isinstance(self.role, Follow)):
             raise self._not_leading()
 
     # From the store. A state counts if it is newer than the one before.
 
-    def on_state(self, found: VersionedState) -> None:
-        known = self.state
-        if known is not None and found.partition_epoch <= known.partition_epoch:
-            if self._is_outcome_unknown and self._core is not None and found.partition_epoch == known.partition_epoch:
+    def on_state(self, versioned: VersionedState) -> None:
+        old = self.state
+        if old is not None and versioned.partition_epoch <= old.partition_epoch:
+            if self._is_outcome_unknown and self._core is not None and versioned.partition_epoch == old.partition_epoch:
                 self._is_outcome_unknown = False
                 self._core.on_proposal_rejected()  # this state was read after the proposal and does not have it
             return
-        self.state = found
+        self.state = versioned
         core = self._core
-        if core is not None and found.state.leader_epoch == core.leader_epoch:
+        if core is not None and versioned.state.leader_epoch == core.leader_epoch:
             self._is_outcome_unknown = False
-            self.do(core.on_state(found, self.host.now()))
+            self.do(core.on_state(versioned, self.host.now()))
             self._refresh_conditions()
         elif self.host.member is not None:
-            role = role_of(self.host.member, found.state)
+            role = role_of(self.host.member, versioned.state)
             if role != self.role:
                 self._apply_role(role)
-        self.host.moved(self)
+        self.host.on_moved(self)
 
-    def on_confirmed(self, core: Leader, found: VersionedState) -> None:
-        """Apply a proposal of this leader that the store has taken. Usually the new state has arrived before."""
-        if core is self._core and self.state is not None and found.partition_epoch > self.state.partition_epoch:
-            self.state = found
-            self.do(core.on_confirmed(found.partition_epoch, self.host.now()))
+    def on_confirmed(self, core: Leader, versioned: VersionedState) -> None:
+        """Applies a proposal of this leader that the store has taken. Usually the new state has arrived before."""
+        if core is self._core and self.state is not None and versioned.partition_epoch > self.state.partition_epoch:
+            self.state = versioned
+            self.do(core.on_confirmed(versioned.partition_epoch, self.host.now()))
             self._refresh_conditions()
 
     def on_outcome_unknown(self, core: Leader) -> None:
-        """Note that the outcome of the proposal is unknown. The next state from the store decides it."""
+        """Notes that the outcome of the proposal is unknown. The next state from the store decides it."""
         self._is_outcome_unknown = self._is_outcome_unknown or core is self._core
 
     def on_nodes(self) -> None:
-        """Apply a change of the host's registrations."""
+        """Applies a change of the host's registrations."""
         if self._core is not None:
             self._core.on_nodes(self.host.registrations)
             self._refresh_conditions()
 
     def resign(self) -> None:
-        """Give up the role after the end of the session: the leader is unknown."""
+        """Gives up the role after the end of the session: the leader is unknown."""
         self._apply_role(Wait(0))
         self.state = None
 
@@ -238,7 +238,7 @@ class Replica(AppendingReplica):
         return self._core is None or self.partition.high_watermark >= self.partition.log_end
 
     def tick(self) -> None:
-        """Advance time in the leader core. Called a few times within `lag_s_max`."""
+        """Advances time in the leader core. Called a few times within `lag_s_max`."""
         if self._core is not None:
             self.note_log_start(self._core)
             self.note_compacted(self._core)
@@ -255,20 +255,20 @@ class Replica(AppendingReplica):
     def do(self, effects: list[LeaderEffect]) -> None:
         if effects:
             self._carry_out(effects)
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def note_log_start(self, core: Leader) -> None:
         log_start, local_log_start = self.partition.log.log_start, self.partition.log.local_log_start
         has_moved = core.log_start < log_start or core.local_log_start < local_log_start
         if has_moved and local_log_start <= core.high_watermark:
             core.on_log_start(log_start, local_log_start)
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def note_compacted(self, core: Leader) -> None:
         core.on_compacted(self.partition.compacted_end)
         if core.compacted_by_all > self.partition.compacted_by_all:
             self.partition.compacted_by_all = core.compacted_by_all
-            self.host.moved(self)
+            self.host.on_moved(self)
 
     def _apply_role(self, role: Role) -> None:
         self._end_leading(role)
@@ -276,10 +276,10 @@ class Replica(AppendingReplica):
         if isinstance(role, Lead):
             self._starting = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
         self.host.on_role_changed(self)
-        self.host.moved(self)
+        self.host.on_moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
-        """Start leading, and retry while the disk is full, still elected and rejecting appends: no record is lost.
+        """Starts leading, and retries while the disk is full, still elected and rejecting appends: no record is lost.
 
         Going offline would exclude even an only replica from elections for the life of this process.
         """
@@ -287,7 +287,7 @@ class Replica(AppendingReplica):
             await asyncio.sleep(NO_ROOM_S)
 
     async def _lead_or_retry(self, role: Lead) -> bool:
-        """Start leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
+        """Starts leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
         async with self.log_work:
             if self.role is not role or self.partition.offline is not None:
                 return False
@@ -300,7 +300,7 @@ class Replica(AppendingReplica):
                 await self.shard.start_epoch(self.partition, role.leader_epoch)
                 if self.role is role and self.host.member is not None:
                     self._lead(self.host.member)
-                    self.host.moved(self)
+                    self.host.on_moved(self)
             except (StorageFull, TooManyOpenFiles) as error:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
                 return self.role is role
@@ -309,13 +309,13 @@ class Replica(AppendingReplica):
                 self.host.went_offline(self)
             return False
 
-    def _lead(self, own: Member) -> None:
+    def _lead(self, member: Member) -> None:
         assert self.state is not None
         partition = self.partition
         self._settings = partition.settings
         host = self.host
         self._core = Leader(
-            own,
+            member,
             self.state,
             TopicRules.of(partition.settings),
             partition=self.key,
@@ -355,12 +355,12 @@ class Replica(AppendingReplica):
         if self._core is None:  # otherwise it leads again, with all records that are waited for
             self.partition.watermark.acks.fail_present(append_errors.leadership_lost(self.partition.name))
 
-    def positions_moved(self, now: float) -> None:
+    def on_positions_moved(self, now: float) -> None:
         """Pass the new ends of the log to the leader core, and apply its effects."""
         core, partition = self._core, self.partition
         if core is not None:
             if partition.settings is not self._settings:
-                self._settings_changed(core)
+                self._apply_settings(core)
             log_end = partition.log_end
             if log_end != core.log_end and (effects := core.on_written(log_end, now)):
                 self._carry_out(effects)
@@ -380,15 +380,15 @@ class Replica(AppendingReplica):
         """Update the conditions for appends after a change."""
         core = self._core
         if core is not None and self.partition.settings is not self._settings:
-            self._settings_changed(core)
+            self._apply_settings(core)
         self._update_acceptance()
 
-    def _settings_changed(self, core: Leader) -> None:
+    def _apply_settings(self, core: Leader) -> None:
         self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
         self._update_acceptance()
 
     def _update_acceptance(self) -> None:
-        """Store whether appends are accepted now, because every append checks it."""
+        """Stores whether appends are accepted now, because every append checks it."""
         core = None if self._is_paused else self._core
         self._accepts_one = core is not None
         self._accepts_all = core is not None and core.has_enough_replicas

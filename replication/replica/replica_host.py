@@ -126,24 +126,24 @@ class ReplicaHost:
         return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
 
     async def stop(self) -> None:
-        """Stop leading and following, before the shard stops."""
+        """Stops leading and following, before the shard stops."""
         self.on_session_lost()
         self.unreadable.stop()
         self._ticker.cancel()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
-        await self._background.ended()
+        await self._background.wait_ended()
 
     @property
     def cached_bytes(self) -> int:
         return self.caches.size_bytes
 
     def replicas(self) -> Iterable[Replica]:
-        return (one.replica for one in self._hosted.values())
+        return (hosted.replica for hosted in self._hosted.values())
 
     # From the shard (engine.shard.shard.ShardEvents).
 
-    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
+    def on_opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         key = f"{topic.record.topic_id}/{partition.number}"
         replica = Replica(partition, shard, key, self)
         following = FollowerDriver(replica, self._background)
@@ -153,11 +153,11 @@ class ReplicaHost:
         partition.is_replicated = True
         if partition.offline is not None:
             self.went_offline(replica)
-        elif (known := self._states.get(key)) is not None and self.member is not None:
-            replica.on_state(known)
+        elif (state := self._states.get(key)) is not None and self.member is not None:
+            replica.on_state(state)
 
-    def closed(self, partitions: Iterable[Partition]) -> None:
-        """Remove the replicas of partitions that were deleted or reassigned."""
+    def on_closed(self, partitions: Iterable[Partition]) -> None:
+        """Removes the replicas of partitions that were deleted or reassigned."""
         for partition in partitions:
             replica = self.by_partition.pop(partition, None)
             if replica is not None:
@@ -165,13 +165,13 @@ class ReplicaHost:
                 self.unreadable.forget(replica.key)
                 del self._hosted[replica.key]
 
-    def positions_moved(self, partition: Partition) -> None:
+    def on_positions_moved(self, partition: Partition) -> None:
         replica = self.by_partition.get(partition)
         if replica is not None:
-            replica.positions_moved(self.now())
+            replica.on_positions_moved(self.now())
             if (cache := partition.log.batch_cache) is not None:
                 cache.drop_below(partition.high_watermark)
-            self.moved(replica)
+            self.on_moved(replica)
 
     def partition_went_offline(self, partition: Partition) -> None:
         """Resign if the disk has failed: the partition was not just closed."""
@@ -179,17 +179,17 @@ class ReplicaHost:
         if replica is not None and offline is not None and offline.code == StorageFailed.code:
             self.went_offline(replica)
 
-    def damaged(self, partition: Partition, offset: int) -> None:
-        """Repair a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
+    def on_damaged(self, partition: Partition, offset: int) -> None:
+        """Repairs a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
         if (replica := self.by_partition.get(partition)) is not None and isinstance(replica.role, Follow):
-            self.read_failed(partition, offset)
+            self.on_read_failed(partition, offset)
 
-    def read_failed(self, partition: Partition, offset: int) -> None:
+    def on_read_failed(self, partition: Partition, offset: int) -> None:
         if (replica := self.by_partition.get(partition)) is not None:
             self.unreadable.on_failed_read(replica, self._hosted[replica.key].following, offset)
 
     def leading_epoch(self, partition: Partition) -> int | None:
-        """Return the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
+        """Returns the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
         core = self.by_partition[partition].core
         return None if core is None else core.leader_epoch
 
@@ -204,8 +204,8 @@ class ReplicaHost:
             is_offline = hosted.replica.partition.offline is not None
             if is_offline or key in self.unreadable.reported:
                 self._partition_offline(hosted.topic_id, hosted.number)  # the session that knew it has ended
-            if not is_offline and (known := self._states.get(key)) is not None:
-                hosted.replica.on_state(known)
+            if not is_offline and (state := self._states.get(key)) is not None:
+                hosted.replica.on_state(state)
 
     def on_session_lost(self) -> None:
         self.member = None
@@ -213,27 +213,27 @@ class ReplicaHost:
             hosted.replica.resign()
 
     def on_contact(self, at: float) -> None:
-        """Record contact with the store: it has answered a message that the supervisor sent at this time."""
+        """Records contact with the store: it has answered a message that the supervisor sent at this time."""
         self._session.on(SessionEvent.ANSWERED, at)
 
     def on_nodes(self, registrations: Registrations, urls: Mapping[int, Sequence[str]]) -> None:
-        """Take the registered nodes, and the internal URLs of their shards, in the order of the shards."""
+        """Takes the registered nodes, and the internal URLs of their shards, in the order of the shards."""
         self.registrations, self._urls = registrations, urls
         for hosted in self._hosted.values():
             hosted.replica.on_nodes()
             self._follow_leader(hosted)
 
     def on_states(self, changed: Iterable[tuple[str, int, VersionedState]]) -> None:
-        for topic_id, number, found in changed:
+        for topic_id, number, versioned in changed:
             key = f"{topic_id}/{number}"
-            known = self._states.get(key)
-            if known is None or found.partition_epoch >= known.partition_epoch:
-                self._states[key] = found
+            old = self._states.get(key)
+            if old is None or versioned.partition_epoch >= old.partition_epoch:
+                self._states[key] = versioned
             if (hosted := self._hosted.get(key)) is not None and self.member is not None:
-                hosted.replica.on_state(found)
+                hosted.replica.on_state(versioned)
 
     def on_deleted(self, topic_id: str) -> None:
-        """Forget the states of a topic that was deleted from the store."""
+        """Forgets the states of a topic that was deleted from the store."""
         for key in [key for key in self._states if key.startswith(f"{topic_id}/")]:
             del self._states[key]
 
@@ -256,17 +256,17 @@ class ReplicaHost:
             return True
         try:
             async with asyncio.timeout(CONFIRM_S):
-                found = await self._confirmed.answer(_split(replica.key))
+                versioned = await self._confirmed.answer(_split(replica.key))
         except (EngineError, TimeoutError):
             return False
-        own = self.member
-        return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
+        member = self.member
+        return member is not None and versioned is not None and role_of(member, versioned.state) == Lead(leader_epoch)
 
-    def moved(self, replica: Replica) -> None:
+    def on_moved(self, replica: Replica) -> None:
         self.server.on_change(replica.key)
         hosted = self._hosted.get(replica.key)
         if hosted is not None and hosted.endpoint is not None and (fetcher := self._fetchers.get(hosted.endpoint)):
-            fetcher.moved(replica.key)
+            fetcher.include(replica.key)
 
     def on_role_changed(self, replica: Replica) -> None:
         hosted = self._hosted.get(replica.key)
@@ -275,13 +275,13 @@ class ReplicaHost:
             self._unfollow(hosted)
             self._follow_leader(hosted)
             if damaged := damaged_segments(replica.partition):  # also what was found before a restart
-                self.damaged(replica.partition, damaged[0].base_offset)
+                self.on_damaged(replica.partition, damaged[0].base_offset)
 
     def propose(self, replica: Replica, change: Propose) -> None:
         core = replica.core
         assert core is not None
         if not self._proposals:
-            self._loop.call_soon(self._send_proposals)
+            self._loop.call_soon(self._start_proposing)
         self._proposals.append((replica, core, change))
 
     def went_offline(self, replica: Replica) -> None:
@@ -316,7 +316,7 @@ class ReplicaHost:
             fetcher.send_again(replica.key)
 
     def leader_exchange(self, replica: Replica) -> Exchange | None:
-        """Return the connection to the leader that a replica follows."""
+        """Returns the connection to the leader that a replica follows."""
         hosted = self._hosted.get(replica.key)
         address = None if hosted is None else self._address_of(hosted)
         return None if address is None else self._connect(address.url)
@@ -328,7 +328,7 @@ class ReplicaHost:
         return None if hosted is None else hosted.serving
 
     def _follow_leader(self, hosted: _Hosted) -> None:
-        """Fetch from the present address of the leader, if the replica follows one that is registered."""
+        """Fetches from the present address of the leader, if the replica follows one that is registered."""
         endpoint = self._address_of(hosted)
         if endpoint == hosted.endpoint:
             return
@@ -363,11 +363,11 @@ class ReplicaHost:
         exchange = self._connect(endpoint.url)
         return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
 
-    def _send_proposals(self) -> None:
+    def _start_proposing(self) -> None:
         proposals, self._proposals = self._proposals, []
-        self._background.start(self._proposed(proposals), "proposing partition states")
+        self._background.start(self._send_proposals(proposals), "proposing partition states")
 
-    async def _proposed(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
+    async def _send_proposals(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
         proposals = [
             Proposal(*_split(replica.key), change.partition_epoch, change.state) for replica, _, change in changes
         ]
@@ -381,9 +381,9 @@ class ReplicaHost:
             match outcome:
                 case Confirmed(partition_epoch):
                     replica.on_confirmed(core, VersionedState(change.state, partition_epoch))
-                case Rejected(found):
-                    if found is not None:
-                        replica.on_state(found)
+                case Rejected(newer):
+                    if newer is not None:
+                        replica.on_state(newer)
                 case OutcomeUnknown():
                     replica.on_outcome_unknown(core)
 

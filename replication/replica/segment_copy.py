@@ -15,7 +15,7 @@ from engine.runtime.disk import Disk
 
 
 def checked(data: Buffer, begin: int, end: int, *, is_compacted: bool) -> tuple[bytes, int]:
-    """Return the batches from `begin` to before `end`, and the offset after them. Raises Corrupt."""
+    """Returns the batches from `begin` to before `end`, and the offset after them. Raises Corrupt."""
     view, pieces, offset = memoryview(data), list[Buffer](), begin
     for at, header in walk(data):
         if offset == end:
@@ -41,7 +41,7 @@ def _is_empty(header: Header) -> bool:
 
 
 def check_equal(disk: Disk, damaged: str, copy: str) -> None:
-    """Check that the copy has the checksum of what was sealed, if that is known. Raises Corrupt, OSError."""
-    known = load_checksum(disk, damaged)
-    if known is not None and checksum_of(disk, copy) != known:
+    """Checks that the copy has the checksum of what was sealed, if that is known. Raises Corrupt, OSError."""
+    checksum = load_checksum(disk, damaged)
+    if checksum is not None and checksum_of(disk, copy) != checksum:
         raise Corrupt(f"{damaged}: the leader's batches are not those that were sealed here")

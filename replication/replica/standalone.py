@@ -37,17 +37,17 @@ class StandaloneReplica(AppendingReplica):
 
     @property
     def lag(self) -> dict[str, int]:
-        """Return an empty dict: there are no other replicas."""
+        """Returns an empty dict: there are no other replicas."""
         return {}
 
     async def confirm_leading(self) -> None:
-        """Return at once: no other node can lead."""
+        """Returns at once: no other node can lead."""
 
     def check_latest(self) -> None:
         """Accept every read of the end: the high watermark is never behind one that was reported before."""
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        """Check the caller's epoch. Raises NotLeader if it is newer than the log's."""
+        """Checks the caller's epoch. Raises NotLeader if it is newer than the log's."""
         epoch = self.partition.log.leader_epoch
         if epoch < least_epoch:
             raise not_leading(self.partition.name, Lead(epoch), is_known=True)
@@ -65,24 +65,24 @@ class StandaloneReplicas:
         self.store_age_s: float | None = None
         self.has_contact = True
 
-    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
+    def on_opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         partition.begin_standalone()
         self.by_partition[partition] = StandaloneReplica(partition, shard.committer, self._spool, self._node_id)
 
-    def closed(self, partitions: Iterable[Partition]) -> None:
+    def on_closed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             self.by_partition.pop(partition, None)
 
-    def positions_moved(self, partition: Partition) -> None:
+    def on_positions_moved(self, partition: Partition) -> None:
         """No-op: partitions of a standalone node commit by themselves."""
 
     def partition_went_offline(self, partition: Partition) -> None:
         """No-op: no other replica can lead."""
 
-    def damaged(self, partition: Partition, offset: int) -> None:
+    def on_damaged(self, partition: Partition, offset: int) -> None:
         """No-op: no other replica has the records."""
 
-    def read_failed(self, partition: Partition, offset: int) -> None:
+    def on_read_failed(self, partition: Partition, offset: int) -> None:
         """No-op: no other replica has the records."""
 
     def leading_epoch(self, partition: Partition) -> int | None:

@@ -92,7 +92,7 @@ class UnreadableReplicas:
         return f"UnreadableReplicas(reported={len(self.reported)}, repaired={self.repaired})"
 
     def on_failed_read(self, replica: Replica, following: FollowerDriver, offset: int) -> None:
-        """Handle a failed read, or known damage, of a record in the background; one task per replica."""
+        """Handles a failed read, or known damage, of a record in the background; one task per replica."""
         is_new, is_follower = replica.key not in self._examined, replica.core is None
         if is_new and replica.partition.offline is None and (is_follower or _can_another_lead(replica)):
             self._examined.add(replica.key)
@@ -100,11 +100,11 @@ class UnreadableReplicas:
             self._background.start(work, "handling a failed read", of=replica.partition.name)
 
     def stop(self) -> None:
-        """End the repairs: a damaged file stays as it is."""
+        """Ends the repairs: a damaged file stays as it is."""
         self._background.cancel()
 
     def forget(self, key: str) -> None:
-        """Forget a replica that was closed."""
+        """Forgets a replica that was closed."""
         self._moves.pop(key, None)
         self.reported.discard(key)
 
@@ -122,7 +122,7 @@ class UnreadableReplicas:
             self._examined.discard(replica.key)
 
     def _leave(self, replica: Replica) -> bool:
-        """Give up the leadership. Returns whether this replica is to be repaired."""
+        """Gives up the leadership. Returns whether this replica is to be repaired."""
         if replica.core is None:
             return True
         moves, now = self._moves.setdefault(replica.key, _Moves()), self._means.now()
@@ -136,7 +136,7 @@ class UnreadableReplicas:
         return True
 
     async def _repair(self, replica: Replica, following: FollowerDriver) -> None:
-        """Repair all damaged segments. Ends early if the replica leads, is closed or its disk has failed."""
+        """Repairs all damaged segments. Ends early if the replica leads, is closed or its disk has failed."""
         partition, pause_s, reason = replica.partition, REPAIR_PAUSE_S, ""
         while damaged := damaged_segments(partition):
             await self._pause(pause_s)
@@ -192,7 +192,7 @@ class UnreadableReplicas:
     async def _copy(
         self, replica: Replica, following: FollowerDriver, segment: Segment, exchange: Exchange, path: str
     ) -> int:
-        """Write the leader's batches of a segment to a file, durably. Returns the leader's last high watermark.
+        """Writes the leader's batches of a segment to a file, durably. Returns the leader's last high watermark.
 
         Raises as `_repair_segment` does, and leaves no file then.
         """
@@ -222,13 +222,13 @@ class UnreadableReplicas:
     async def _fetch(
         self, replica: Replica, following: FollowerDriver, offset: int, exchange: Exchange
     ) -> tuple[Buffer, int]:
-        """Fetch batches from an offset on, in a session of its own; acknowledges nothing that the log does not have.
+        """Fetches batches from an offset on, in a session of its own; acknowledges nothing that the log does not have.
 
         Returns the leader's high watermark too.
         """
         epoch = epoch_before(replica.partition.log.epochs, offset)
-        fetch, own = following.next_fetch(BatchesEnd(offset, epoch)), replica.host.member
-        if fetch is None or own is None:
+        fetch, member = following.next_fetch(BatchesEnd(offset, epoch)), replica.host.member
+        if fetch is None or member is None:
             raise Corrupt(f"{replica.partition.name}: this replica does not follow now")
         if epoch < 0:  # the log begins here
             fetch = replace(fetch, log_end=offset, durable_end=offset, last_epoch=None, ahead=None)
@@ -236,8 +236,8 @@ class UnreadableReplicas:
             session=self._new_session(),
             session_epoch=0,
             is_full=True,
-            node_id=own.node_id,
-            broker_epoch=own.broker_epoch,
+            node_id=member.node_id,
+            broker_epoch=member.broker_epoch,
             shard=-1,  # not the session of a fetcher
             bytes_min=1,
             bytes_max=FETCH_BYTES,
@@ -245,16 +245,18 @@ class UnreadableReplicas:
             partitions=[as_fetch_partition(replica.key, fetch)],
         )
         reply, data = decode_reply(await exchange(encode_request(request)))
-        verdicts = [one.verdict for one in reply.responses if not one.size_bytes]
-        found = next((piece for one, piece in zip(reply.responses, data, strict=True) if one.size_bytes), None)
-        if found is None or reply.responses[0].producer_state_offset:
+        verdicts = [response.verdict for response in reply.responses if not response.size_bytes]
+        piece_found = next(
+            (piece for response, piece in zip(reply.responses, data, strict=True) if response.size_bytes), None
+        )
+        if piece_found is None or reply.responses[0].producer_state_offset:
             text = f"{replica.partition.name}: the leader has no batch at offset {offset} on its disk"
             raise Corrupt(f"{text} ({', '.join(verdicts) or 'no answer'})")
-        return found, reply.responses[0].first
+        return piece_found, reply.responses[0].first
 
 
 async def _wait_caught_up(partition: Partition, end: int) -> None:
-    """Wait until all records below `end` are committed and durable here. Raises Corrupt if that takes too long."""
+    """Waits until all records below `end` are committed and durable here. Raises Corrupt if that takes too long."""
     deadline = asyncio.get_running_loop().time() + CATCH_UP_S
     while min(partition.high_watermark, partition.durable_end) < end:
         if asyncio.get_running_loop().time() >= deadline:
@@ -264,17 +266,17 @@ async def _wait_caught_up(partition: Partition, end: int) -> None:
 
 def _can_another_lead(replica: Replica) -> bool:
     """True if enough other replicas are in sync for acks=all, on nodes that are registered and stay."""
-    own, nodes = replica.host.member, replica.host.registrations
-    if own is None or replica.state is None:
+    member, nodes = replica.host.member, replica.host.registrations
+    if member is None or replica.state is None:
         return False
     state, rules = replica.state.state, TopicRules.of(replica.partition.settings)
-    others = [nodes[one.node_id] for one in state.in_sync if one.node_id != own.node_id and one.node_id in nodes]
-    able = sum(not one.is_leaving and replica.key not in one.offline for one in others)
+    others = [nodes[peer.node_id] for peer in state.in_sync if peer.node_id != member.node_id and peer.node_id in nodes]
+    able = sum(not other.is_leaving and replica.key not in other.offline for other in others)
     return able >= max(1, rules.min_in_sync(state.counted_replicas))
 
 
 def damaged_segments(partition: Partition) -> list[Segment]:
-    """Return the sealed segments with known damage. An active one is rolled before its damage is known."""
+    """Returns the sealed segments with known damage. An active one is rolled before its damage is known."""
     return [segment for segment in partition.log.segments[:-1] if segment.damage]
 
 

@@ -173,7 +173,7 @@ def _ingest_again(
             ingest_again(job, step, selection, bounds, Limits(0.1, {}, choices=selection.choices), parts)
         except EngineError as error:
             raise Failure(str(error)) from error
-    rows = [(topic, one.partition, one.start, one.end) for (topic, _), some in ranges.items() for one in some]
+    rows = [(topic, span.partition, span.start, span.end) for (topic, _), some in ranges.items() for span in some]
     if options["as_json"]:
         keys = ("topic", "partition", "start", "end")
         head = history.head()

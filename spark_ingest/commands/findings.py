@@ -31,36 +31,40 @@ def completeness_of(
 ) -> dict[str, dict[str, Any]]:
     from spark_ingest.inspection.completeness import job_completeness
 
-    return {topic: one.document() for topic, one in job_completeness(source, output, job, is_wanted).items()}
+    return {
+        topic: completeness.document()
+        for topic, completeness in job_completeness(source, output, job, is_wanted).items()
+    }
 
 
 def missing_of(topics: Mapping[str, dict[str, Any]]) -> list[str]:
     """Returns a line for each period with missing records."""
     return [
-        f"{topic} {one['from']}: the nodes accepted {one['accepted']:,} records, {one['ingested']:,} are ingested"
+        f"{topic} {period['from']}: the nodes accepted {period['accepted']:,} records, "
+        f"{period['ingested']:,} are ingested"
         for topic, counts in topics.items()
-        for one in counts["periods"]
+        for period in counts["periods"]
     ]
 
 
 def print_completeness(topics: Mapping[str, dict[str, Any]]) -> None:
-    for topic, one in topics.items():
-        text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
-        text += f", {one['pending']:,} to come" if one["pending"] else ""
-        text += f", {one['missing']:,} missing"
-        text += f", {one['not_of_job']:,} deleted before this job read the topic" if one["not_of_job"] else ""
-        text += "; the topic is deleted" if one["is_deleted"] else ""
-        if one["unreadable_counts"]:
-            text += f"; {format_count(one['unreadable_counts'], 'object')} of counts cannot be read"
+    for topic, counts in topics.items():
+        text = f"{format_count(counts['accepted'], 'record')} accepted, {counts['ingested']:,} of them ingested"
+        text += f", {counts['pending']:,} to come" if counts["pending"] else ""
+        text += f", {counts['missing']:,} missing"
+        text += f", {counts['not_of_job']:,} deleted before this job read the topic" if counts["not_of_job"] else ""
+        text += "; the topic is deleted" if counts["is_deleted"] else ""
+        if counts["unreadable_counts"]:
+            text += f"; {format_count(counts['unreadable_counts'], 'object')} of counts cannot be read"
         click.echo(f"audit: {topic}: {text}")
 
 
 def print_audit(topics: Mapping[str, TopicAudit]) -> None:
-    for topic, one in topics.items():
-        text = f"{format_count(one.records, 'record')} counted, {one.log_records:,} in the log"
-        if one.not_compared:
-            text += f"; {format_count(len(one.not_compared), 'commit')} cannot be compared"
-        click.echo(f"audit: {topic}: {format_count(one.commits, 'commit')}, {text}")
+    for topic, audit_of_topic in topics.items():
+        text = f"{format_count(audit_of_topic.records, 'record')} counted, {audit_of_topic.log_records:,} in the log"
+        if audit_of_topic.not_compared:
+            text += f"; {format_count(len(audit_of_topic.not_compared), 'commit')} cannot be compared"
+        click.echo(f"audit: {topic}: {format_count(audit_of_topic.commits, 'commit')}, {text}")
 
 
 def print_held(held: Mapping[str, str]) -> None:
@@ -72,5 +76,5 @@ def print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:
     for span in ranges:
         count = "an unknown number of" if span["records"] is None else f"{span['records']:,}"
         why = _WHY[span["reason"]].format(topic_id=span["topic_id"])
-        place = f"{span['topic']} partition {span['partition']}"
-        click.echo(f"{word}: {place}: {count} records from offset {span['start']} on ({why})")
+        title = f"{span['topic']} partition {span['partition']}"
+        click.echo(f"{word}: {title}: {count} records from offset {span['start']} on ({why})")

@@ -31,7 +31,7 @@ def jobs(store: str, cluster: str | None, as_json: bool) -> None:
 
     source = open_source_store(store)
     cluster = resolve_cluster(source, cluster)
-    rows = [_row(one) for one in registrations(source, cluster)]
+    rows = [_row(registration) for registration in registrations(source, cluster)]
     if as_json:
         print_json(
             {
@@ -73,15 +73,17 @@ def unregister(store: str, cluster: str | None, job_name: str, job_id: str | Non
 
     source = open_source_store(store)
     cluster = resolve_cluster(source, cluster)
-    registered = [one.registration for one in registrations(source, cluster) if one.registration]
-    ids = [one.job_id for one in registered if one.job == job_name]
+    registered = [
+        registration.registration for registration in registrations(source, cluster) if registration.registration
+    ]
+    ids = [registration.job_id for registration in registered if registration.job == job_name]
     if job_id is None and len(ids) > 1:
         raise Failure(f"{len(ids)} jobs are named {job_name}: use --id with one of {', '.join(ids)}", ExitCode.USAGE)
     removed = remove(source, cluster, job_name, job_id)
     if not removed:
         raise Failure(f"no job {job_name} is registered in {source.url}", ExitCode.USAGE)
     if as_json:
-        print_json({"job": job_name, "unregistered": [one.job_id for one in removed]})
+        print_json({"job": job_name, "unregistered": [registration.job_id for registration in removed]})
     else:
         print_note(f"Job {job_name} is unregistered.")
 
@@ -89,11 +91,17 @@ def unregister(store: str, cluster: str | None, job_name: str, job_id: str | Non
 def _row(listed: Listed) -> dict[str, Any]:
     renewed = datetime.fromtimestamp(listed.renewed_ms / 1000, UTC).isoformat(timespec="seconds")
     times = {"key": listed.key, "renewed_ms": listed.renewed_ms, "renewed": renewed}
-    found = listed.registration
-    if found is None:
+    registration = listed.registration
+    if registration is None:
         return {**times, "problem": listed.problem}
     topics = {
-        name: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in one.ends.items()}}
-        for name, one in found.topics.items()
+        name: {"topic_id": topic.topic_id, "ends": {str(number): end for number, end in topic.ends.items()}}
+        for name, topic in registration.topics.items()
     }
-    return {**times, "job": found.job, "job_id": found.job_id, "output": found.output, "topics": topics}
+    return {
+        **times,
+        "job": registration.job,
+        "job_id": registration.job_id,
+        "output": registration.output,
+        "topics": topics,
+    }

@@ -134,7 +134,7 @@ def set_(
     from spark_ingest.protocol.planner import Selection
     from spark_ingest.source.discovery import discover
 
-    if sum(one is not None for one in (to, at_ms, positions_file)) != 1:
+    if sum(choice is not None for choice in (to, at_ms, positions_file)) != 1:
         raise Failure("name one of --to, --to-time and --positions", ExitCode.USAGE)
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     cluster = cluster_of_job(source, target, job_name, cluster)
@@ -143,21 +143,25 @@ def set_(
 
     is_wanted = topic_filter(topics)
     if at_ms is not None:
-        found, wanted = positions_at(source, cluster, is_wanted, at_ms)
+        partitions_there, positions = positions_at(source, cluster, is_wanted, at_ms)
     else:
-        found = discover(source, cluster, is_wanted)
-        wanted = (
-            _positions_in(positions_file) if positions_file else positions_of(found, [_end(one, to) for one in found])
+        partitions_there = discover(source, cluster, is_wanted)
+        positions = (
+            _positions_in(positions_file)
+            if positions_file
+            else positions_of(partitions_there, [_end(partition, to) for partition in partitions_there])
         )
-    wanted = _chosen(wanted, topics, partitions)
-    if not wanted:
+    positions = _chosen(positions, topics, partitions)
+    if not positions:
         raise Failure(f"no partition of {topics.pattern!r} in {source.url} is chosen", ExitCode.USAGE)
-    changes = dry_changes(target, job_name, found, wanted)
+    changes = dry_changes(target, job_name, partitions_there, positions)
     if execute:
         if not may_repeat:
             check_no_repetition(changes)
         selection = Selection(topics, cluster=cluster)
-        set_positions(job_name, selection, found, wanted, _step_components(source, target), may_repeat=may_repeat)
+        set_positions(
+            job_name, selection, partitions_there, positions, _step_components(source, target), may_repeat=may_repeat
+        )
     if as_json:
         head = History(target, job_name).head()
         document = {"job": job_name, "executed": execute, "head": head.number if head else None}
@@ -213,9 +217,9 @@ def _step_components(source: ObjectStore, output: ObjectStore) -> Components:
     return components_of(source, output, report, secrets.token_hex, now_ms)
 
 
-def _end(one: TieredPartition, to: str | None) -> int:
+def _end(partition: TieredPartition, to: str | None) -> int:
     if to in ("earliest", "latest"):
-        return one.log_start if to == "earliest" else one.tiered_end
+        return partition.log_start if to == "earliest" else partition.tiered_end
     if to is None or not re.fullmatch(r"\d{1,18}", to):
         raise Failure(f"--to {to!r} is not earliest, latest or an offset", ExitCode.USAGE)
     return int(to)
@@ -231,24 +235,26 @@ def _positions_in(path: Path) -> Positions:
         raise Failure(f"--positions {path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
 
 
-def _chosen(wanted: Positions, topics: re.Pattern[str], partitions: tuple[int, ...]) -> Positions:
+def _chosen(positions: Positions, topics: re.Pattern[str], partitions: tuple[int, ...]) -> Positions:
     chosen: Positions = {}
-    for topic, one in wanted.items():
-        ends = {number: end for number, end in one.ends.items() if not partitions or number in partitions}
+    for topic, position in positions.items():
+        ends = {number: end for number, end in position.ends.items() if not partitions or number in partitions}
         if topics.fullmatch(topic) and ends:
-            chosen[topic] = msgspec.structs.replace(one, ends=ends)
+            chosen[topic] = msgspec.structs.replace(position, ends=ends)
     return chosen
 
 
 def _row(change: Change) -> dict[str, Any]:
     names = ("gone", "passed", "repeated", "recovered")
-    counts = {f"{name}_records": sum(one.end - one.start for one in getattr(change, name)) for name in names}
-    place = {"topic": change.topic, "partition": change.partition}
-    return {**place, "before": change.before, "after": change.after, **counts}
+    counts = {f"{name}_records": sum(span.end - span.start for span in getattr(change, name)) for name in names}
+    partition = {"topic": change.topic, "partition": change.partition}
+    return {**partition, "before": change.before, "after": change.after, **counts}
 
 
 def _print_positions(positions: Positions) -> None:
-    rows = [(topic, number, end) for topic, one in positions.items() for number, end in sorted(one.ends.items())]
+    rows = [
+        (topic, number, end) for topic, position in positions.items() for number, end in sorted(position.ends.items())
+    ]
     print_table([Column("topic", is_text=True), Column("partition"), Column("position")], rows)
 
 

@@ -58,7 +58,7 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
             selection,
             choices.defaults.recipe,
             left_out=(),
-            known=KnownManifests(target, names.known_manifests_key(job_name), source.url).load,
+            known_topics=KnownManifests(target, names.known_manifests_key(job_name), source.url).load,
             claim=_take_no_table,
             parallelism=workers or len(os.sched_getaffinity(0)),
             new_id=secrets.token_hex,
@@ -100,8 +100,8 @@ def _ranges(plan: Plan) -> dict[str, dict[int, Range]]:
     by_topic: dict[str, dict[int, Range]] = {}
     for task in plan.tasks:
         for span in task.ranges:
-            known = by_topic.setdefault(task.topic, {}).get(span.partition, span)
-            whole = Range(span.partition, min(known.start, span.start), max(known.end, span.end))
+            merged = by_topic.setdefault(task.topic, {}).get(span.partition, span)
+            whole = Range(span.partition, min(merged.start, span.start), max(merged.end, span.end))
             by_topic[task.topic][span.partition] = whole
     return by_topic
 
@@ -110,11 +110,11 @@ def _topic(plan: Plan, topic: str, ranges: dict[int, Range]) -> dict[str, Any]:
     mine = [task for task in plan.tasks if task.topic == topic]
     return {
         "tasks": len(mine),
-        "offsets": sum(one.record_range for one in mine),
-        "bytes": sum(piece.weight_bytes for one in mine for piece in one.slices),
+        "offsets": sum(task.record_range for task in mine),
+        "bytes": sum(piece.weight_bytes for task in mine for piece in task.slices),
         "columns": table_ddl(plan.recipe_of(topic).payload, plan.schemas[topic]),
-        "partitions": [one._asdict() for _, one in sorted(ranges.items())],
-        "mixed": [{"path": one.path, "text": str(one)} for one in plan.mixed.get(topic, ())],
+        "partitions": [span._asdict() for _, span in sorted(ranges.items())],
+        "mixed": [{"path": column.path, "text": str(column)} for column in plan.mixed.get(topic, ())],
     }
 
 
@@ -131,11 +131,12 @@ def _print(document: dict[str, Any]) -> None:
         click.echo("more records remain for further plans")
     if document["lost"]:
         click.echo(f"{document['lost_records']:,} records or more are lost; --json names them")
-    for topic, found in document["topics"].items():
-        for one in found["partitions"]:
-            count = one["end"] - one["start"]
-            click.echo(f"{topic} partition {one['partition']}: {count:,} offsets, {one['start']} to {one['end'] - 1}")
-        for mixed in found["mixed"]:
+    for topic, plan_of_topic in document["topics"].items():
+        for partition in plan_of_topic["partitions"]:
+            count = partition["end"] - partition["start"]
+            offsets = f"{count:,} offsets, {partition['start']} to {partition['end'] - 1}"
+            click.echo(f"{topic} partition {partition['partition']}: {offsets}")
+        for mixed in plan_of_topic["mixed"]:
             click.echo(f"{topic}: {mixed['text']}")
 
 

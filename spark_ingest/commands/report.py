@@ -43,7 +43,9 @@ def report(output: str, job_name: str, store: str | None, commits: int | None, f
     assert figures is not None
     if store:
         complete = job_completeness(open_source_store(store), opened, job_name)
-        figures.complete = {topic: one for topic, one in complete.items() if one.accepted or one.unreadable_counts}
+        figures.complete = {
+            topic: counts for topic, counts in complete.items() if counts.accepted or counts.unreadable_counts
+        }
     try:
         file.write_text(report_page(figures), encoding="utf-8")
     except OSError as error:

@@ -322,8 +322,17 @@ def choices_of(file: JobFile, options: Mapping[str, Any]) -> TopicChoices:
 
 
 def selection_of(options: Mapping[str, Any], choices: TopicChoices) -> Selection:
-    wanted = ("topics", "exclude", "cluster", "start", "on_lost", "task_bytes", "plan_bytes_max", "allow_no_topics")
-    given: dict[str, Any] = {name: options[name] for name in wanted}
+    options_used = (
+        "topics",
+        "exclude",
+        "cluster",
+        "start",
+        "on_lost",
+        "task_bytes",
+        "plan_bytes_max",
+        "allow_no_topics",
+    )
+    given: dict[str, Any] = {name: options[name] for name in options_used}
     given["names"] = name_rules(options.get("tables_file"))
     if (age_s := duration_s(options["start"])) is not None:
         given |= {"start": AGED, "start_age_ms": int(age_s * 1000)}
@@ -349,7 +358,7 @@ def check_engine(engine: str, master: str | None, workers: int | None) -> None:
 
 def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:
     """Returns the limits of PERCENT and TOPIC=PERCENT, and those of the choices."""
-    of_topics = {topic: one for topic, one in percents.items() if topic}
+    of_topics = {topic: percent for topic, percent in percents.items() if topic}
     return Limits(percents.get(None, DEAD_LETTER_MAX_PERCENT), of_topics, choices=choices)
 
 

@@ -81,7 +81,7 @@ def schedule(file: Path, every_s: float, form: str, age: str) -> None:
     where = {option: f"--{option} {shlex.quote(job[option])}" for option in ("store", "output", "topics")}
     at = f"{where['output']} --job {name}"
     lag = f"ingest lag --config {shlex.quote(str(file.resolve()))} --max-age {age}"
-    place = str(Path.cwd()) if any(_is_relative(job[one]) for one in _PLACES if one in job) else ""
+    place = str(Path.cwd()) if any(_is_relative(job[option]) for option in _PLACES if option in job) else ""
     if form == SYSTEMD:
         program = shutil.which("penstock") or "penstock"
         directory = f"WorkingDirectory={place.replace('%', '%%')}\n" if place else ""
@@ -108,8 +108,8 @@ def schedule(file: Path, every_s: float, form: str, age: str) -> None:
             )  # cron ends a command at a bare %
 
 
-def _is_relative(place: str) -> bool:
-    return "://" not in place and not place.startswith("/")
+def _is_relative(path: str) -> bool:
+    return "://" not in path and not path.startswith("/")
 
 
 def _cron_times(every_s: int) -> str:

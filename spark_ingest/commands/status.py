@@ -119,16 +119,16 @@ def lag(
     source, target = open_source_store(store), open_output_store(output, is_written=False)
     document = lag_of(source, target, job_name, topic_filter(topics, exclude), cluster)
     at_ms = now_ms()
-    ages = {topic: _age_s(one["oldest_ms"], at_ms) for topic, one in document["topics"].items()}
-    for topic, one in document["topics"].items():
-        one["age_seconds"] = ages[topic]
+    ages = {topic: _age_s(lag_of_topic["oldest_ms"], at_ms) for topic, lag_of_topic in document["topics"].items()}
+    for topic, lag_of_topic in document["topics"].items():
+        lag_of_topic["age_seconds"] = ages[topic]
     if as_json:
         print_json(document)
     else:
         columns = [Column("topic", is_text=True), Column("records"), Column("stored"), Column("age\nseconds")]
         rows = [
-            (topic, one["lag_records"], format_bytes(one["lag_bytes"]), ages[topic])
-            for topic, one in document["topics"].items()
+            (topic, lag_of_topic["lag_records"], format_bytes(lag_of_topic["lag_bytes"]), ages[topic])
+            for topic, lag_of_topic in document["topics"].items()
         ]
         print_table(columns, rows)
     _raise_failed(document["failed"])
@@ -181,10 +181,16 @@ def _print_status(document: dict[str, Any]) -> None:
         ],
         [
             (
-                *(one["topic"], one["partition"], one["log_start"], one["committed_end"], one["tiered_end"]),
-                *(one["lag_records"], round(one["lag_ms"] / 1000)),
+                *(
+                    partition["topic"],
+                    partition["partition"],
+                    partition["log_start"],
+                    partition["committed_end"],
+                    partition["tiered_end"],
+                ),
+                *(partition["lag_records"], round(partition["lag_ms"] / 1000)),
             )
-            for one in document["partitions"]
+            for partition in document["partitions"]
         ],
     )
 

@@ -79,7 +79,7 @@ def ddl(output: str, job_name: str, topics: re.Pattern[str], database: str, part
             left_out.append(topic)
             continue
         is_named = partitions or not can_repair(table.layout)
-        directories = directories_of(one.key for one in files_of_table(history, topic)) if is_named else []
+        directories = directories_of(file.key for file in files_of_table(history, topic)) if is_named else []
         for statement in statements(table, database, location_of(history, topic), directories):
             click.echo(statement)
         if table.partitions and not is_named:

@@ -71,7 +71,7 @@ def verify(
     pending = pending_losses(source, head.cluster, head.progress) if source and head else []
     audits = audit(source, commits) if source and is_audited else {}
     complete = completeness_of(source, opened, job_name) if source and is_audited else {}
-    findings.problems += [one for topic in audits.values() for one in topic.differences]
+    findings.problems += [difference for topic in audits.values() for difference in topic.differences]
     findings.problems += missing_of(complete)
     if deep:
         retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()

@@ -23,7 +23,7 @@ class TopicChoices:
 
     def __init__(self, file: JobFile, options: Mapping[str, Any], declared: Declared) -> None:
         self._file = file
-        self._defaults = {**file.defaults, **{name: one for name, one in options.items() if one is not None}}
+        self._defaults = {**file.defaults, **{name: value for name, value in options.items() if value is not None}}
         self._declared = declared
         self.defaults = choice_of(self._defaults)
         self._kept = lru_cache(_TOPICS_KEPT)(self._choice_of)

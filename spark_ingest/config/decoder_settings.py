@@ -32,7 +32,7 @@ def _one_character(value: str) -> str | None:
 
 
 def _texts(value: Mapping[str, object]) -> str | None:
-    wrong = [name for name, one in value.items() if not isinstance(one, str) or not one]
+    wrong = [name for name, text in value.items() if not isinstance(text, str) or not text]
     return f"{wrong[0]!r} is not a text; write a path" if wrong else None
 
 
@@ -41,7 +41,7 @@ def _names(value: list[str]) -> str | None:
 
 
 _SETTINGS = (
-    Setting("payload", TEXT, JSON, "How values are decoded: " + ", ".join(f"`{one}`" for one in BUILT_IN)
+    Setting("payload", TEXT, JSON, "How values are decoded: " + ", ".join(f"`{payload}`" for payload in BUILT_IN)
             + f", or an entry point of `{DECODERS}`.", check=_payload),
     Setting("names", TEXTS, None, "The members of the fields of `csv` and `delimited`, in order.", check=_names),
     Setting("delimiter", TEXT, None, "Separates fields; without it `,` in `csv` and a tab in `delimited`."),
@@ -106,11 +106,11 @@ def step_problem(steps: list[dict[str, Any]]) -> str | None:
             if isinstance(name, str) and name in entry_point_names(TRANSFORMERS):
                 continue
             return f"step {at}: do is {name!r}; write one of: {', '.join(STEPS)}, or install it"
-        known = STEPS[name]
+        settings_of_step = STEPS[name]
         for option in step:
-            if option != "do" and option not in known:
-                return f"step {at}: {option} is unknown; there are: {', '.join(known) or 'none'}"
-        for option, setting in known.items():
+            if option != "do" and option not in settings_of_step:
+                return f"step {at}: {option} is unknown; there are: {', '.join(settings_of_step) or 'none'}"
+        for option, setting in settings_of_step.items():
             if option not in step and setting.is_required:
                 return f"step {at}: {option} is missing; write {option} = …"
             if option in step and (problem := setting.problem(step[option])):
@@ -118,10 +118,10 @@ def step_problem(steps: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def misplaced(own: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+def misplaced(given_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the settings of a section that its payload does not have."""
-    wrong = without_effect(own, settings, {name: ("payload", users) for name, users in _USERS.items()})
-    if own.get("transforms") and settings["payload"] == RAW:
+    wrong = without_effect(given_settings, settings, {name: ("payload", users) for name, users in _USERS.items()})
+    if given_settings.get("transforms") and settings["payload"] == RAW:
         wrong.append(("transforms", f"has no effect on payload {RAW}; remove it"))
     return wrong
 
@@ -135,7 +135,7 @@ def decoder_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     if payload not in BUILT_IN:
         return dict(settings.get("decoder_options") or {})
     given = {name: settings[name] for name, users in _USERS.items() if payload in users and settings.get(name)}
-    options: dict[str, Any] = {name: one for name, one in given.items() if not name.endswith("_file")}
+    options: dict[str, Any] = {name: value for name, value in given.items() if not name.endswith("_file")}
     options.pop("schema_ids", None)
     if payload == "avro":
         files = {"file": given["schema_file"]} if "schema_file" in given else {}

@@ -73,7 +73,7 @@ def read_job_file(path: Path) -> JobFile:
     mistakes = _mistakes(document, text)
     if mistakes:
         counted = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise IngestRefused(f"--config {path} has {counted}:\n" + "\n".join(f"  {one}" for one in mistakes))
+        raise IngestRefused(f"--config {path} has {counted}:\n" + "\n".join(f"  {mistake}" for mistake in mistakes))
     return JobFile(document.get("job", {}), document.get("defaults", {}), document.get("topics", {}))
 
 
@@ -84,8 +84,8 @@ def _mistakes(document: Mapping[str, Any], text: str) -> list[str]:
 
     def add(section: str, name: str, problem: str) -> None:
         line = lines.of(section, name)
-        place = f"line {line}: " if line else ""
-        mistakes.append((line, f"{place}{'.'.join(filter(None, (section, name)))} {problem}"))
+        line_text = f"line {line}: " if line else ""
+        mistakes.append((line, f"{line_text}{'.'.join(filter(None, (section, name)))} {problem}"))
 
     for name in document:
         if name not in _SECTIONS:
@@ -106,26 +106,30 @@ def _mistakes(document: Mapping[str, Any], text: str) -> list[str]:
             add(section, "", problem)
         sections.append((section, settings, TOPIC_SETTINGS))
     defaults_are_right = not problems_of(parts["defaults"], TOPIC_SETTINGS)
-    for section, settings, known in sections:
-        problems = problems_of(settings, known)
-        if known is TOPIC_SETTINGS and not problems and defaults_are_right:
+    for section, settings, settings_known in sections:
+        problems = problems_of(settings, settings_known)
+        if settings_known is TOPIC_SETTINGS and not problems and defaults_are_right:
             problems = relation_problems({**parts["defaults"], **settings}, settings)
         for name, problem in problems:
             add(section, name, problem)
-    return [text for _, text in sorted(mistakes, key=lambda one: one[0] or 1 << 30)]
+    return [text for _, text in sorted(mistakes, key=lambda mistake: mistake[0] or 1 << 30)]
 
 
-def problems_of(settings: Mapping[str, Any], known: Mapping[str, Setting]) -> list[tuple[str, str]]:
+def problems_of(settings: Mapping[str, Any], settings_known: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """Returns the names of wrong, unknown and missing settings of a section, each with what to do."""
     problems = []
     for name, value in settings.items():
-        setting = known.get(name)
+        setting = settings_known.get(name)
         if setting is None:
-            near = get_close_matches(name, known, 1)
-            problems.append((name, "is unknown; " + (f"write {near[0]}" if near else f"there are: {', '.join(known)}")))
+            near = get_close_matches(name, settings_known, 1)
+            problems.append(
+                (name, "is unknown; " + (f"write {near[0]}" if near else f"there are: {', '.join(settings_known)}"))
+            )
         elif problem := setting.problem(value):
             problems.append((name, problem))
-    missing = [one.name for one in known.values() if one.is_required and one.name not in settings]
+    missing = [
+        setting.name for setting in settings_known.values() if setting.is_required and setting.name not in settings
+    ]
     return problems + [(name, f"is missing; write {name} = …") for name in missing]
 
 

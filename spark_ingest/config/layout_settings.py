@@ -61,9 +61,11 @@ def _fields(value: Mapping[str, object]) -> str | None:
             return problem
         if not isinstance(member, str) or not member or not all(map(is_decodable, path_of(member))):
             return f"{name!r} is not a member; write {name} = 'country' or 'address.country'"
-    members = {path_of(str(one))[0].lower() for one in value.values()}
-    if own := [name for name in value if name.lower() in members]:
-        return f"{own[0]!r} is the member's own name; write another one, because readers would see two columns"
+    members = {path_of(str(path))[0].lower() for path in value.values()}
+    if repeated_names := [name for name in value if name.lower() in members]:
+        return (
+            f"{repeated_names[0]!r} is the member's own name; write another one, because readers would see two columns"
+        )
     return None
 
 
@@ -87,7 +89,7 @@ _SETTINGS = (
     Setting("format", TEXT, PARQUET, "The format of data files. Iceberg and Delta tables need Parquet.",
             choices=tuple(CODECS)),
     Setting("codec", TEXT, None, "The compression of files: " + "; ".join(
-            f"`{form}` {', '.join(f'`{one}`' for one in codecs)}" for form, codecs in CODECS.items())
+            f"`{form}` {', '.join(f'`{codec}`' for codec in codecs)}" for form, codecs in CODECS.items())
             + ". The first is the default."),
     Setting("output_delimiter", TEXT, "\t", "Separates the fields of files with `format` = `delimited`.",
             check=_delimiter),
@@ -155,10 +157,10 @@ def layout_of(settings: Mapping[str, Any]) -> Layout:
     )
 
 
-def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str]]:
+def layout_problems(settings: Mapping[str, Any], given_settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the names of settings of a layout that do not fit together, each with what to do.
 
-    `settings` have their defaults, `own` are those of the section.
+    `settings` have their defaults, `given_settings` are those of the section.
     """
     wrong: list[tuple[str, str]] = []
     period, codecs = settings["partition"], CODECS[settings["format"]]
@@ -166,13 +168,13 @@ def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list
         wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
     if settings["format"] == LINES and settings["text_column"] is None and settings["payload"] != RAW:
         wrong.append(("format", "is 'text' without text_column; write the column whose values are the lines"))
-    wrong += without_effect(own, settings, _NEEDS)
+    wrong += without_effect(given_settings, settings, _NEEDS)
     path = settings["partition_path"]
     if path is not None and period in TIME_PERIODS and (problem := pattern_problem(path, period)):
         wrong.append(("partition_path", problem))
     if settings["partitioner"] and settings["partition_fields"]:
         wrong.append(("partitioner", "cannot be beside partition_fields; remove one"))
-    taken = [one.partition("=")[0].lower() for one in (path or PATTERNS[period]).split("/") if "=" in one]
+    taken = [part.partition("=")[0].lower() for part in (path or PATTERNS[period]).split("/") if "=" in part]
     taken += ["offset"] if period == POSITIONS else []
     directories = {*taken, *(name.lower() for name in settings["partition_fields"] or {})}
     if twice := [name for name in settings["columns"] or {} if name.lower() in directories]:

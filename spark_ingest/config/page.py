@@ -41,16 +41,16 @@ def _rows(settings: Iterable[Setting]) -> Iterator[str]:
         yield f"| `{setting.name}` | {_default(setting)} | {setting.bounds} | {setting.why} |"
 
 
-def _default(one: Setting) -> str:
-    if one.is_required:
+def _default(setting: Setting) -> str:
+    if setting.is_required:
         return "required"
-    if one.default is None:
+    if setting.default is None:
         return ""
-    if isinstance(one.default, bool):
-        return f"`{str(one.default).lower()}`"
-    if isinstance(one.default, int) and one.default >= 1 << 20:
-        return f"`{one.default}` ({one.default >> 20:,} MiB)"
-    return f"`{one.default}`"
+    if isinstance(setting.default, bool):
+        return f"`{str(setting.default).lower()}`"
+    if isinstance(setting.default, int) and setting.default >= 1 << 20:
+        return f"`{setting.default}` ({setting.default >> 20:,} MiB)"
+    return f"`{setting.default}`"
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Setting:
         is_type = isinstance(value, _TYPES[self.kind]) and (self.kind == SWITCH or not isinstance(value, bool))
         if self.kind in (TEXTS, TABLES) and is_type:
             assert isinstance(value, list)
-            is_type = all(isinstance(one, str if self.kind == TEXTS else dict) for one in value)
+            is_type = all(isinstance(item, str if self.kind == TEXTS else dict) for item in value)
         if not is_type:
             return f"is {_shown(value)}; write {self.bounds.replace('`', '')}"
         if self.choices and value not in self.choices:
@@ -78,9 +78,15 @@ class Setting:
         return _article(self.kind)
 
 
-def without_effect(own: Mapping[str, Any], settings: Mapping[str, Any], needs: Needs) -> list[tuple[str, str]]:
+def without_effect(
+    given_settings: Mapping[str, Any], settings: Mapping[str, Any], needs: Needs
+) -> list[tuple[str, str]]:
     """Returns the settings of a section that the value of another one leaves without an effect."""
-    wrong = [(name, needs[name][0]) for name in own if name in needs and settings[needs[name][0]] not in needs[name][1]]
+    wrong = [
+        (name, needs[name][0])
+        for name in given_settings
+        if name in needs and settings[needs[name][0]] not in needs[name][1]
+    ]
     return [(name, f"has no effect on {other} {settings[other]}; remove it") for name, other in wrong]
 
 

@@ -122,17 +122,17 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: one.default for name, one in TOPIC_SETTINGS.items()} | dict(settings)
+    return {name: setting.default for name, setting in TOPIC_SETTINGS.items()} | dict(settings)
 
 
-def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str]]:
+def relation_problems(settings: Mapping[str, Any], given_settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the names of settings of a section that do not fit together, each with what to do.
 
-    `settings` are those of the section and of [defaults], `own` those of the section.
+    `settings` are those of the section and of [defaults], `given_settings` those of the section.
     """
     whole = _with_defaults(settings)
-    wrong = misplaced(own, whole)
-    wrong += layout_problems(whole, own)
+    wrong = misplaced(given_settings, whole)
+    wrong += layout_problems(whole, given_settings)
     try:
         converter_of(choice_of(settings).recipe)
     except IngestRefused as error:

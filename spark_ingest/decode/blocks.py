@@ -96,7 +96,7 @@ def table_schema(order: TaskSpec) -> pa.Schema:
     """
     leading = [arrow_field(column) for column in LEADING if order.topic_id or column != TOPIC_ID]
     if order.codes_constants:
-        leading = [one.with_type(CODED) if one.name in _CONSTANTS else one for one in leading]
+        leading = [field.with_type(CODED) if field.name in _CONSTANTS else field for field in leading]
     if order.recipe.payload == RAW:
         return pa.schema([*leading, arrow_field(VALUE)])
     return pa.schema([*leading, *arrow_fields(order.schema.members), arrow_field(EXTRA)])
@@ -108,7 +108,10 @@ def arrow_field(column: StandardColumn) -> pa.Field:
 
 def without_dictionaries(table: pa.Table) -> pa.Table:
     """Returns the rows with the values of dictionaries in their places."""
-    plain = [one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in table.schema]
+    plain = [
+        column.with_type(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.schema
+    ]
     return table.cast(pa.schema(plain))
 
 
@@ -141,9 +144,9 @@ class BlockMaker:
 
     def _block(self, payload: _Payload) -> Block:
         records, dead = payload.records, payload.dead
-        own = self._held_times(microseconds(records.timestamps))
-        event_time, fallbacks, beyond = self._event_times(payload, own)
-        arrays = [*self._standard_arrays(records, own, event_time), *payload.arrays]
+        record_times = self._held_times(microseconds(records.timestamps))
+        event_time, fallbacks, beyond = self._event_times(payload, record_times)
+        arrays = [*self._standard_arrays(records, record_times, event_time), *payload.arrays]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if event_time.null_count:
             dead += self._timeless(records, event_time, beyond)
@@ -161,7 +164,7 @@ class BlockMaker:
 
     def _converted(self, converter: Converter, records: RecordColumns) -> Iterator[_Payload]:
         done = converter.convert(records.values.to_pylist())
-        dead = [self._dead_letter(records, at, Bad(one.reason, one.message)) for at, one in done.bad.items()]
+        dead = [self._dead_letter(records, at, Bad(bad.reason, bad.message)) for at, bad in done.bad.items()]
         texts, filtered = done.texts, len(done.filtered)
         if dead or filtered:
             good = [at for at in range(len(records)) if at not in done.bad and at not in done.filtered]
@@ -173,21 +176,21 @@ class BlockMaker:
 
     def _decoded(self, records: RecordColumns, texts: Sequence[bytes | None] | None) -> Iterator[_Payload]:
         """Yields the payloads of JSON values: `texts`, else the values of the records."""
-        found: Sequence[bytes | None] = texts or ()
+        payloads: Sequence[bytes | None] = texts or ()
         has_large = self._order.bounds_records and self._costs.may_be_large(_longest(records.values, texts))
         if has_large:
-            found = records.values.to_pylist() if texts is None else texts
-            has_large = any(map(self._costs.is_large, found))
+            payloads = records.values.to_pylist() if texts is None else texts
+            has_large = any(map(self._costs.is_large, payloads))
         if not has_large:
             arrays = self._compiled.arrays(records.values if texts is None else pa.array(texts, pa.binary()))
             if arrays is not None:
                 yield _Payload(records, [*arrays, pa.nulls(len(records), pa.string())], texts)
                 return
-        if not found and texts is None:
-            found = records.values.to_pylist()
-        runs = list(self._costs.runs(found, isolates=has_large))
+        if not payloads and texts is None:
+            payloads = records.values.to_pylist()
+        runs = list(self._costs.runs(payloads, isolates=has_large))
         if len(runs) == 1:
-            yield self._rows(records, texts, found, is_large=has_large)
+            yield self._rows(records, texts, payloads, is_large=has_large)
             return
         for start, end in runs:
             yield from self._decoded(records.part(start, end), None if texts is None else texts[start:end])
@@ -229,26 +232,26 @@ class BlockMaker:
             return None
         return payload[self._event_at]
 
-    def _event_times(self, payload: _Payload, own: pa.Array) -> tuple[pa.Array, int, pa.Array | None]:
+    def _event_times(self, payload: _Payload, record_times: pa.Array) -> tuple[pa.Array, int, pa.Array | None]:
         """Returns microseconds, null without a time; how many records use their own timestamp; which have a time
         beyond the bounds, None if none has.
         """
         if self._event_field is None:
-            return own, 0, None
+            return record_times, 0, None
         column = self._event_column(payload.arrays)
         if column is not None:
-            found = parse_column(column, self._event_field.read)
+            times = parse_column(column, self._event_field.read)
         else:
             texts = payload.records.values.to_pylist() if payload.texts is None else payload.texts
-            found = self._event_field.times(texts)
-        found = self._held_times(found)
-        beyond = beyond_bounds(found, own, self._order.recipe)
+            times = self._event_field.times(texts)
+        times = self._held_times(times)
+        beyond = beyond_bounds(times, record_times, self._order.recipe)
         if beyond is not None:
-            found = pc.if_else(beyond, pa.scalar(None, pa.int64()), found)
-        if self._order.recipe.event_time_fallback != RECORD or not found.null_count:
-            return found, 0, beyond
-        filled = pc.coalesce(found, own)
-        return filled, found.null_count - filled.null_count, beyond
+            times = pc.if_else(beyond, pa.scalar(None, pa.int64()), times)
+        if self._order.recipe.event_time_fallback != RECORD or not times.null_count:
+            return times, 0, beyond
+        filled = pc.coalesce(times, record_times)
+        return filled, times.null_count - filled.null_count, beyond
 
     def _held_times(self, times: pa.Array) -> pa.Array:
         """Returns times without those that the format of the files cannot hold, which then count as none."""
@@ -259,9 +262,9 @@ class BlockMaker:
 
     def _timeless(self, records: RecordColumns, event_time: pa.Array, beyond: pa.Array | None) -> list[DeadLetter]:
         task, recipe = self._order.task, self._order.recipe
-        place = recipe.event_time or "the timestamp of the record"
-        bad = Bad("no_event_time", f"no time in {place}")
-        far = Bad("event_time_out_of_bounds", f"the time in {place} is too far from the timestamp of the record")
+        origin = recipe.event_time or "the timestamp of the record"
+        bad = Bad("no_event_time", f"no time in {origin}")
+        far = Bad("event_time_out_of_bounds", f"the time in {origin} is too far from the timestamp of the record")
         timeless = [at for at, is_null in enumerate(event_time.is_null().to_pylist()) if is_null]
         if recipe.event_time_fallback == FAIL:
             why = far if beyond is not None and beyond[timeless[0]].as_py() else bad
@@ -276,7 +279,7 @@ class BlockMaker:
         offset, timestamp, key, value, headers = (column[at].as_py() for column in records)
         return DeadLetter(self._partition, offset, offset, timestamp, key, value, headers, bad.reason, bad.message)
 
-    def _standard_arrays(self, records: RecordColumns, own: pa.Array, event_time: pa.Array) -> list[pa.Array]:
+    def _standard_arrays(self, records: RecordColumns, record_times: pa.Array, event_time: pa.Array) -> list[pa.Array]:
         """Returns an array for each of the leading columns, in their order."""
         task = self._order.task
         rows = len(records)
@@ -285,7 +288,7 @@ class BlockMaker:
             *([self._constant(self._order.topic_id, rows)] if self._order.topic_id else []),
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
             records.offsets,
-            own.cast(TIMESTAMP),
+            record_times.cast(TIMESTAMP),
             records.keys,
             headers_array([()] * rows) if self._drops_headers else records.headers,
             event_time.cast(TIMESTAMP),
@@ -316,10 +319,10 @@ def record_timestamp(timestamp_ms: int) -> int | None:
     return timestamp_ms if 0 <= timestamp_ms <= LATEST_MS else None
 
 
-def microseconds(own: pa.Array) -> pa.Array:
+def microseconds(timestamps: pa.Array) -> pa.Array:
     """Converts timestamps in ms; null for one outside the calendar, as record_timestamp has it."""
-    is_known = pc.and_(pc.greater_equal(own, 0), pc.less_equal(own, LATEST_MS))
-    return pc.multiply(pc.if_else(is_known, own, pa.scalar(None, pa.int64())), 1000)
+    is_known = pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, LATEST_MS))
+    return pc.multiply(pc.if_else(is_known, timestamps, pa.scalar(None, pa.int64())), 1000)
 
 
 def _longest(values: pa.Array, texts: Sequence[bytes | None] | None) -> int:

@@ -35,29 +35,29 @@ class CompiledRows:
         if self._described is None or not len(values):
             return None
         is_there, ends, data = values.buffers()
-        place, members = (values.offset, len(values)), (self._described, len(self._members))
-        found = read_members(ends, data or b"", is_there, *place, *members, skips_others=self._skips_others)
+        rows_range, members = (values.offset, len(values)), (self._described, len(self._members))
+        columns = read_members(ends, data or b"", is_there, *rows_range, *members, skips_others=self._skips_others)
         try:
-            return None if found is None else self._arrays(found, self._members, 0, len(values))
+            return None if columns is None else self._arrays(columns, self._members, 0, len(values))
         except pa.ArrowInvalid:  # a number that is too large
             return None
 
-    def _arrays(self, found: list[MemberColumn], members: Members, first: int, rows: int) -> list[pa.Array]:
+    def _arrays(self, columns: list[MemberColumn], members: Members, first: int, rows: int) -> list[pa.Array]:
         assert self._described is not None
-        return [self._array(found, kind, at, rows) for at, (_, kind) in enumerate(members, first) if kind != "null"]
+        return [self._array(columns, kind, at, rows) for at, (_, kind) in enumerate(members, first) if kind != "null"]
 
-    def _array(self, found: list[MemberColumn], kind: Type, at: int, rows: int) -> pa.Array:
+    def _array(self, columns: list[MemberColumn], kind: Type, at: int, rows: int) -> pa.Array:
         assert self._described is not None
-        one = found[at]
-        is_there = pa.py_buffer(one.is_there) if one.null_count else None
+        column = columns[at]
+        is_there = pa.py_buffer(column.is_there) if column.null_count else None
         if not isinstance(kind, str):
-            children = self._arrays(found, kind[1], self._described[at].first, rows)
-            return pa.Array.from_buffers(arrow_type(kind), rows, [is_there], one.null_count, children=children)
-        wanted = arrow_type(kind)
-        ends = [pa.py_buffer(one.ends)] if kind == "string" else []
-        buffers = [is_there, *ends, pa.py_buffer(one.data)]
-        wide = pa.Array.from_buffers(_WIDE.get(CODEC_KINDS[kind], wanted), rows, buffers, one.null_count)
-        return wide if wide.type == wanted else _narrowed(wide, wanted)
+            children = self._arrays(columns, kind[1], self._described[at].first, rows)
+            return pa.Array.from_buffers(arrow_type(kind), rows, [is_there], column.null_count, children=children)
+        arrow_kind = arrow_type(kind)
+        ends = [pa.py_buffer(column.ends)] if kind == "string" else []
+        buffers = [is_there, *ends, pa.py_buffer(column.data)]
+        wide = pa.Array.from_buffers(_WIDE.get(CODEC_KINDS[kind], arrow_kind), rows, buffers, column.null_count)
+        return wide if wide.type == arrow_kind else _narrowed(wide, arrow_kind)
 
 
 def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -24,18 +24,18 @@ Declared = Mapping[str, Mapping[str, str]]  # types by topic and member
 
 def read_declared(path: Path) -> Declared:
     """Returns the columns of a TOML file. Raises IngestRefused."""
-    found = read_toml("--schema", path)
-    for topic, columns in found.items():
+    document = read_toml("--schema", path)
+    for topic, columns in document.items():
         if not isinstance(columns, dict):
             raise IngestRefused(
                 f"--schema {path}: {topic} is not a table of members", hint=f'write [{topic}], a = "bigint"'
             )
         for name, kind in columns.items():
-            place = f"--schema {path}: {topic}: {name!r}"
+            where = f"--schema {path}: {topic}: {name!r}"
             if problem := column_problem(name, kind, columns):
                 what, _, hint = problem.partition("; ")
-                raise IngestRefused(f"{place} {what}", hint=hint)
-    return found
+                raise IngestRefused(f"{where} {what}", hint=hint)
+    return document
 
 
 def column_problem(name: str, kind: object, columns: Iterable[str]) -> str | None:
@@ -53,11 +53,13 @@ def with_declared(topic: str, published: Members, declared: Mapping[str, str]) -
     members = dict(published)
     spelt = {name.lower(): name for name, kind in published if kind != "null"}
     for name, kind in declared.items():
-        known = members.get(name, "null")
+        kind_published = members.get(name, "null")
         if spelt.get(name.lower(), name) != name:
             raise IngestRefused(f"{topic}: the column {name!r} is published as {spelt[name.lower()]!r}")
-        if known not in ("null", kind) and (known, kind) != ("bigint", "decimal"):
+        if kind_published not in ("null", kind) and (kind_published, kind) != ("bigint", "decimal"):
             hint = "declare that type, or ingest into another --output"
-            raise IngestRefused(f"{topic}: the column {name!r} is declared {kind}, and published as {known}", hint=hint)
+            raise IngestRefused(
+                f"{topic}: the column {name!r} is declared {kind}, and published as {kind_published}", hint=hint
+            )
         members[name] = kind
     return [[name, kind] for name, kind in members.items()]

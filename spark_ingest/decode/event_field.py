@@ -32,17 +32,17 @@ class EventField:
 
     def times(self, values: Sequence[bytes | None]) -> pa.Array:
         """Returns int64 microseconds for each value; null without a readable time."""
-        found = self._members(values)
-        kinds = {type(one) for one in found} - {type(None)}
+        members = self._members(values)
+        kinds = {type(member) for member in members} - {type(None)}
         if kinds == {str}:
-            return parse_column(pa.array(found, pa.string()), self.read)
+            return parse_column(pa.array(members, pa.string()), self.read)
         if kinds == {int}:
             try:
-                return parse_column(pa.array(found, pa.int64()), self.read)
+                return parse_column(pa.array(members, pa.int64()), self.read)
             except OverflowError:
                 pass
         read = self.read or parse
-        return pa.array([read(one) for one in found], pa.int64())
+        return pa.array([read(member) for member in members], pa.int64())
 
     def _members(self, values: Sequence[bytes | None]) -> list[object]:
         try:
@@ -50,7 +50,7 @@ class EventField:
         except _NO_SUCH:
             holders = [self._holder(value) for value in values]
         for _ in self.path:
-            holders = [None if one is None else one.inner for one in holders]
+            holders = [None if holder is None else holder.inner for holder in holders]
         return holders
 
     def _holder(self, value: bytes | None) -> Any:

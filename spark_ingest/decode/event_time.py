@@ -52,9 +52,9 @@ def _from_number(number: float) -> int | None:
         return None
     for below, times, divided_by in _SCALES:
         if number < below:
-            found = int(number) // divided_by if isinstance(number, int) else int(number / divided_by)
-            found = int(number * times) if times > 1 else found
-            return found if found <= LATEST_US else None
+            microseconds = int(number) // divided_by if isinstance(number, int) else int(number / divided_by)
+            microseconds = int(number * times) if times > 1 else microseconds
+            return microseconds if microseconds <= LATEST_US else None
     return None
 
 
@@ -70,8 +70,8 @@ def _from_text(text: str) -> int | None:
     except ValueError:
         return None
     fraction = int((match.group(7) or "0")[:6].ljust(6, "0"))
-    found = (moment - _EPOCH) // _MICROSECOND + leap * 1_000_000 + fraction
-    return found if EARLIEST_US <= found <= LATEST_US else None
+    microseconds = (moment - _EPOCH) // _MICROSECOND + leap * 1_000_000 + fraction
+    return microseconds if EARLIEST_US <= microseconds <= LATEST_US else None
 
 
 def _zone_of(text: str | None) -> timezone:
@@ -100,23 +100,23 @@ def parse_column(values: pa.Array, read: Callable[[object], int | None] | None =
 
 def _one_by_one(values: pa.Array, read: Callable[[object], int | None]) -> pa.Array:
     encoded = values.dictionary_encode()  # times repeat; each form is read once
-    found = pa.array([read(value) for value in encoded.dictionary.to_pylist()], pa.int64())
-    return found.take(encoded.indices)
+    times = pa.array([read(value) for value in encoded.dictionary.to_pylist()], pa.int64())
+    return times.take(encoded.indices)
 
 
 def _strings_in_bulk(values: pa.Array) -> pa.Array | None:
     """Uses Arrow's parser, which needs one form: all values with a zone or all without, at most microseconds."""
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
-            found = values.cast(kind).cast(pa.int64())
+            times = values.cast(kind).cast(pa.int64())
         except pa.ArrowInvalid:
             continue
-        return found if _is_within_calendar(found) else None
+        return times if _is_within_calendar(times) else None
     return None
 
 
-def _is_within_calendar(found: pa.Array) -> bool:
-    bounds = pc.min_max(found).as_py()
+def _is_within_calendar(times: pa.Array) -> bool:
+    bounds = pc.min_max(times).as_py()
     return bounds["min"] is None or (bounds["min"] >= EARLIEST_US and bounds["max"] <= LATEST_US)
 
 
@@ -131,6 +131,6 @@ def _numbers_in_bulk(values: pa.Array) -> pa.Array | None:
     for above, (below, times, divided_by) in zip((_SECONDS_MIN, 10**11, 10**14, 10**17), _SCALES, strict=True):
         if above <= low and high < below:
             numbers = np.asarray(values.fill_null(above)) * times // divided_by
-            found = pa.array(numbers, pa.int64(), mask=np.asarray(values.is_null()))
-            return found if _is_within_calendar(found) else None
+            times_us = pa.array(numbers, pa.int64(), mask=np.asarray(values.is_null()))
+            return times_us if _is_within_calendar(times_us) else None
     return None

@@ -257,16 +257,16 @@ def leftover_members(rows: Rows, limit: int, declared: Callable[[int], Members] 
     for at, leftovers in rows.leftovers.items():
         if not isinstance(leftovers, dict):
             continue
-        known = dict(declared(at))
-        wanted = (name for name in leftovers if (name in members or len(members) < limit) and can_be_column(name))
-        typed = ((name, bytes(leftovers[name])) for name in wanted)
-        kinds = ((name, _type_of(text, known.get(name, "null"))) for name, text in typed if is_inferable(text))
+        types = dict(declared(at))
+        candidates = (name for name in leftovers if (name in members or len(members) < limit) and can_be_column(name))
+        typed = ((name, bytes(leftovers[name])) for name in candidates)
+        kinds = ((name, _type_of(text, types.get(name, "null"))) for name, text in typed if is_inferable(text))
         add_members(members, kinds)
     return [[name, kind] for name, kind in members.items()]
 
 
 def _leftovers_by_name(rows: Rows) -> list[dict[str, msgspec.Raw]]:
-    return [one for one in rows.leftovers.values() if isinstance(one, dict)]
+    return [leftover for leftover in rows.leftovers.values() if isinstance(leftover, dict)]
 
 
 def _type_of(text: bytes, declared: Type) -> Type:
@@ -310,8 +310,8 @@ def _has(kind: Type, is_such: Callable[[str], bool]) -> bool:
     """Returns whether a type is such a scalar one, or has one within."""
     if isinstance(kind, str):
         return is_such(kind)
-    inner = [kind[1]] if kind[0] == "array" else [one for _, one in kind[1]]
-    return any(_has(one, is_such) for one in inner)
+    inner = [kind[1]] if kind[0] == "array" else [member for _, member in kind[1]]
+    return any(_has(member, is_such) for member in inner)
 
 
 def _is_raw(kind: Type) -> bool:
@@ -333,8 +333,8 @@ def _has_fitting(kind: Type, value: Any) -> bool:
     if isinstance(kind, str):
         return fits(value, kind)
     if kind[0] == "array":
-        return all(_has_fitting(kind[1], one) for one in value)
-    return all(_has_fitting(one, getattr(value, attribute_of(at))) for at, (_, one) in enumerate(kind[1]))
+        return all(_has_fitting(kind[1], item) for item in value)
+    return all(_has_fitting(member, getattr(value, attribute_of(at))) for at, (_, member) in enumerate(kind[1]))
 
 
 def _holds(kind: Type, value: Any, unheld_time: re.Pattern[bytes]) -> bool:
@@ -347,9 +347,9 @@ def _holds(kind: Type, value: Any, unheld_time: re.Pattern[bytes]) -> bool:
     if isinstance(kind, str) or not isinstance(value, list | dict):
         return True
     if isinstance(value, list):
-        return kind[0] != "array" or all(_holds(kind[1], one, unheld_time) for one in value)
+        return kind[0] != "array" or all(_holds(kind[1], item, unheld_time) for item in value)
     members = kind[1] if kind[0] == "struct" else []
-    return all(_holds(one, value[name], unheld_time) for name, one in members if name in value)
+    return all(_holds(member, value[name], unheld_time) for name, member in members if name in value)
 
 
 def _check_utf8(values: Sequence[bytes | None]) -> None:

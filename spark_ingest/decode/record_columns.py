@@ -34,19 +34,21 @@ class RecordColumns(NamedTuple):
 
 def columns_of(batches: Iterable[ScannedBatch]) -> RecordColumns:
     """Returns the records of scanned batches of one partition. There must be at least one batch."""
-    parts = [part for source, some in groupby(batches, lambda one: one.source) for part in _parts(source, list(some))]
+    parts = [
+        part for source, some in groupby(batches, lambda batch: batch.source) for part in _parts(source, list(some))
+    ]
     return parts[0] if len(parts) == 1 else RecordColumns(*map(pa.concat_arrays, zip(*parts, strict=True)))
 
 
 def _parts(source: Slice, batches: Sequence[ScannedBatch]) -> Iterable[RecordColumns]:
     """Yields the records of batches of one slice: runs that the compiled codec reads, and others."""
-    for is_plain, some in groupby(batches, lambda one: one.plain is not None):
+    for is_plain, some in groupby(batches, lambda batch: batch.plain is not None):
         run = list(some)
         if is_plain:
-            plain = [one.plain for one in run if one.plain is not None]
+            plain = [batch.plain for batch in run if batch.plain is not None]
             yield _arrays(read_columns([*plain], source.start, source.end))
         else:
-            yield from_records([record for one in run for record in one.decoded])
+            yield from_records([record for batch in run for record in batch.decoded])
 
 
 def from_records(records: Sequence[Record]) -> RecordColumns:
@@ -65,7 +67,7 @@ def headers_array(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.A
     if not any(headers):
         nothing = pa.array([], pa.string()), pa.array([], pa.binary())
         return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(headers) + 1), *nothing)
-    return pa.array([list(one) for one in headers], HEADERS)
+    return pa.array([list(header) for header in headers], HEADERS)
 
 
 def _arrays(columns: Columns) -> RecordColumns:

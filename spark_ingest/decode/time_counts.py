@@ -15,9 +15,9 @@ def counts_of(times: pa.Array | pa.ChunkedArray, units_per_ms: int = 1) -> dict[
     """Returns the number of times in each ten minutes since 1970. The times must not be null."""
     values = np.asarray(times)
     if len(values) and values.min() >= 0 and values.max() <= LATEST_US // 1000 * units_per_ms:
-        first, last = (int(one) // (PERIOD_MS * units_per_ms) for one in (values.min(), values.max()))
+        first, last = (int(bound) // (PERIOD_MS * units_per_ms) for bound in (values.min(), values.max()))
         if first == last:  # most blocks
             return {first: len(values)}
-    found = values // (PERIOD_MS * units_per_ms)
-    found = np.where((values < 0) | (values > LATEST_US // 1000 * units_per_ms), NO_TIME, found)
-    return dict(zip(*(one.tolist() for one in np.unique(found, return_counts=True)), strict=True))
+    periods = values // (PERIOD_MS * units_per_ms)
+    periods = np.where((values < 0) | (values > LATEST_US // 1000 * units_per_ms), NO_TIME, periods)
+    return dict(zip(*(column.tolist() for column in np.unique(periods, return_counts=True)), strict=True))

@@ -49,21 +49,21 @@ def _by_format(text: str, formats: Sequence[str]) -> int | None:
             moment = datetime.strptime(text, pattern)  # noqa: DTZ007 - the zone follows
         except (ValueError, OverflowError):
             continue
-        found = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-        return found if EARLIEST_US <= found <= LATEST_US else None
+        microseconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+        return microseconds if EARLIEST_US <= microseconds <= LATEST_US else None
     return None
 
 
 def _by_unit(number: float, unit: str) -> int | None:
     times, divided_by = _FACTORS[unit]
     try:
-        found = int(number * times) // divided_by
+        microseconds = int(number * times) // divided_by
     except (OverflowError, ValueError):  # infinite, or not a number
         return None
-    return found if EARLIEST_US <= found <= LATEST_US else None
+    return microseconds if EARLIEST_US <= microseconds <= LATEST_US else None
 
 
-def beyond_bounds(found: pa.Array, own: pa.Array, recipe: Recipe) -> pa.Array | None:
+def beyond_bounds(event_times: pa.Array, record_times: pa.Array, recipe: Recipe) -> pa.Array | None:
     """Returns for each time whether it is too far from the record's own timestamp; None without bounds or such a time.
 
     A record without a timestamp has no bounds. The log's timestamps decide, and no clock, so each attempt agrees.
@@ -71,8 +71,8 @@ def beyond_bounds(found: pa.Array, own: pa.Array, recipe: Recipe) -> pa.Array | 
     past, future = recipe.event_time_past_max_s, recipe.event_time_future_max_s
     if past is None and future is None:
         return None
-    ahead = pc.subtract(found, own)
-    beyond = pa.repeat(pa.scalar(False), len(found))
+    ahead = pc.subtract(event_times, record_times)
+    beyond = pa.repeat(pa.scalar(False), len(event_times))
     if past is not None:
         beyond = pc.or_(beyond, pc.fill_null(pc.less(ahead, -past * 1_000_000), False))
     if future is not None:

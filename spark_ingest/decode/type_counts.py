@@ -54,36 +54,36 @@ class Mixed(NamedTuple):
 class TypeCounts:
     """The types of the values of one member, and of its members."""
 
-    __slots__ = ("_counts", "_elements", "_first", "_is_map", "_is_settled", "_known", "_members")
+    __slots__ = ("_counts", "_elements", "_first", "_is_map", "_is_settled", "_members", "_settled")
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, object] = {}
-        self._known: Type = "null"
+        self._settled: Type = "null"
         self._elements: Type = "null"
         self._members: dict[str, TypeCounts] = {}
         self._is_map = False
         self._is_settled = True
 
-    def add(self, kind: Type, place: object) -> None:
+    def add(self, kind: Type, origin: object) -> None:
         """Counts a value by its inferred type."""
         if kind == "null":
             return
         name = kind if isinstance(kind, str) else kind[0]
-        if isinstance(self._known, str) and self._known in _POOLED:
-            name = _POOLED[self._known].get(name, name)
+        if isinstance(self._settled, str) and self._settled in _POOLED:
+            name = _POOLED[self._settled].get(name, name)
         self._counts[name] += 1
         self._is_settled = False
-        self._first.setdefault(name, place)
+        self._first.setdefault(name, origin)
         if name == "array":
             self._elements = merge(self._elements, kind[1])
         elif name == "struct" and not self._is_map:
-            for inner, one in kind[1]:
-                self.member(inner).add(one, place)
+            for inner, member in kind[1]:
+                self.member(inner).add(member, origin)
 
     def add_known(self, count: int) -> None:
         """Counts values of the type that `settle` returned; members of structs count by themselves."""
-        kind = self._known if isinstance(self._known, str) else self._known[0]
+        kind = self._settled if isinstance(self._settled, str) else self._settled[0]
         if count:
             self._counts[_POOLED.get(kind, {}).get(kind, kind)] += count
 
@@ -93,21 +93,25 @@ class TypeCounts:
     def settle(self) -> Type:
         """Returns the type that holds all values so far, after a block."""
         if self._is_settled:
-            return self._known
+            return self._settled
         self._is_settled = True
         if self._counts["struct"] and not self._is_map:
-            inner: Members = [[name, one.settle()] for name, one in self._members.items()]
+            inner: Members = [[name, member.settle()] for name, member in self._members.items()]
             self._is_map = len(inner) > NESTED_MEMBERS_MAX or leaves(inner) > LEAVES_MAX  # its names have no end
             if self._is_map:
                 self._members.clear()
-        self._known = merge_all(self._type_of(name) for name, count in self._counts.items() if count)
-        return self._known
+        self._settled = merge_all(self._type_of(name) for name, count in self._counts.items() if count)
+        return self._settled
 
     def _type_of(self, name: str) -> Type:
         if name == "array":
             return ["array", self._elements]
         if name == "struct":
-            return "json" if self._is_map else ["struct", [[name, one._known] for name, one in self._members.items()]]
+            return (
+                "json"
+                if self._is_map
+                else ["struct", [[name, member._settled] for name, member in self._members.items()]]
+            )
         return "double" if name == _NUMBER else name
 
     def chosen(self, path: tuple[str, ...], limit_percent: float, mixed: list[Mixed]) -> Type:
@@ -126,7 +130,9 @@ class TypeCounts:
             mixed.append(self._mixed(path, kind, others))
             return kind
         if best == ["struct"] and not self._is_map:
-            inner = [[name, one.chosen((*path, name), limit_percent, mixed)] for name, one in self._members.items()]
+            inner = [
+                [name, member.chosen((*path, name), limit_percent, mixed)] for name, member in self._members.items()
+            ]
             kind = ["struct", inner] if leaves(inner) <= LEAVES_MAX else "json"
         elif numbers and best[0] in numbers:
             kind, odd = _number_type(numbers, limit_percent)
@@ -138,9 +144,9 @@ class TypeCounts:
         return kind
 
     def _mixed(self, path: tuple[str, ...], kind: Type, others: dict[str, int]) -> Mixed:
-        place = next((self._first[name] for name in others if name in self._first), None)
+        origin = next((self._first[name] for name in others if name in self._first), None)
         total = self._counts.total() - (self._counts[_NUMBER] if set(others) == {"double"} else 0)
-        return Mixed(path, kind, total, sum(others.values()), tuple(sorted(others)), place)
+        return Mixed(path, kind, total, sum(others.values()), tuple(sorted(others)), origin)
 
 
 def _number_type(counts: dict[str, int], limit_percent: float) -> tuple[Type, dict[str, int]]:
@@ -158,7 +164,7 @@ def _number_type(counts: dict[str, int], limit_percent: float) -> tuple[Type, di
         distinct = counts.get("double", 0) + counts.get("bigint", 0)
         is_odd = "bigint" in counts and _is_minority(counts.get("double", 0), distinct, limit_percent)
         return "double", {"double": counts["double"]} if is_odd else {}
-    few, kind = min((no_doubles, "double"), (no_integers, "bigint"), key=lambda one: sum(one[0].values()))
+    few, kind = min((no_doubles, "double"), (no_integers, "bigint"), key=lambda choice: sum(choice[0].values()))
     if _is_minority(sum(few.values()), total, limit_percent):
         return kind, few
     return DECIMAL, few if len(counts) > 1 else {}
@@ -190,8 +196,8 @@ def prefer(sampled: Type, seen: Type) -> Type:
 
 def prefer_members(sampled: Members, seen: Members) -> Members:
     others = dict(seen)
-    found = [[name, prefer(kind, others.pop(name, "null"))] for name, kind in sampled]
-    return [*found, *([name, kind] for name, kind in others.items())]
+    members = [[name, prefer(kind, others.pop(name, "null"))] for name, kind in sampled]
+    return [*members, *([name, kind] for name, kind in others.items())]
 
 
 def flattened(counts: dict[str, TypeCounts], members: Members) -> Iterator[TypeCounts]:

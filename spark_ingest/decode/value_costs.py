@@ -26,11 +26,11 @@ class ValueCosts:
 
     def __init__(self, members: Members) -> None:
         self.row_bytes = _COPIES * fixed_bytes(members)
-        elements = [one for _, kind in members for one in _elements(kind)]
+        elements = [element for _, kind in members for element in _elements(kind)]
         self._has_arrays = bool(elements)
-        structs = [one[1] for one in elements if one[0] == "struct"]
-        self._element_bytes = max((fixed_bytes(one) for one in structs), default=0)
-        widest = max((8 * _widest(one) for one in structs), default=0)
+        structs = [element[1] for element in elements if element[0] == "struct"]
+        self._element_bytes = max((fixed_bytes(struct) for struct in structs), default=0)
+        widest = max((8 * _widest(struct) for struct in structs), default=0)
         self._decoded_bytes = self._element_bytes + widest + (_STRUCT_BYTES if structs else 0)
         most = max(_SCALAR_BYTES, self._decoded_bytes) if self._has_arrays else 1  # of two bytes of text, at least
         self._unchecked_bytes = min(RECORD_NAMES_MAX, RECORD_BYTES_MAX // most)
@@ -114,5 +114,5 @@ def _elements(kind: Type) -> Iterable[Type]:
         yield kind[1]
         yield from _elements(kind[1])
         return
-    for _, one in columns(kind[1]):
-        yield from _elements(one)
+    for _, column in columns(kind[1]):
+        yield from _elements(column)

@@ -38,13 +38,13 @@ def failures_if_all(done: Sequence[Report], topics: set[str]) -> list[Outcome]:
 
     Raises TaskFailed for a retryable error, which is not one of the topic.
     """
-    failed = [one for one in done if one.failure]
-    for one in failed:
-        if one.retryable:
-            raise TaskFailed(one.failure)
-    if not failed or {one.topic for one in failed} != topics:
+    failed = [outcome for outcome in done if outcome.failure]
+    for outcome in failed:
+        if outcome.retryable:
+            raise TaskFailed(outcome.failure)
+    if not failed or {outcome.topic for outcome in failed} != topics:
         return []
-    return [FailedTask(one.topic, TaskFailed(one.failure)) for one in failed]
+    return [FailedTask(outcome.topic, TaskFailed(outcome.failure)) for outcome in failed]
 
 
 def outcome_of(spec: TaskSpec, answer: Answer) -> Outcome:

@@ -34,12 +34,14 @@ def plan_partitions(store: ObjectStore, options: ReadOptions) -> list[tuple[str,
         raise IngestRefused(
             f"{store.url} has {fault}", hint="check the name and the store; or no segment is tiered yet"
         )
-    partitions = [one for one in discovered if options.partitions is None or one.partition in options.partitions]
+    partitions = [
+        partition for partition in discovered if options.partitions is None or partition.partition in options.partitions
+    ]
     by_topic: dict[str, list[Slice]] = {}
     folded = load_folded(store, [(partition, *_range(partition, options)) for partition in partitions])
-    for one in partitions:
-        slices = slices_between(one, *_range(one, options), folded, options.start_ms, options.end_ms)
-        by_topic.setdefault(one.topic, []).extend(slices)
+    for tiered in partitions:
+        slices = slices_between(tiered, *_range(tiered, options), folded, options.start_ms, options.end_ms)
+        by_topic.setdefault(tiered.topic, []).extend(slices)
     return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, options.partition_bytes)]
 
 
@@ -85,7 +87,7 @@ def _record_batches(
 def _in_time(options: ReadOptions, records: RecordColumns) -> RecordColumns:
     if options.start_ms is None and options.end_ms is None:
         return records
-    is_wanted = pa.array([options.has_time(one) for one in records.timestamps.to_pylist()], pa.bool_())
+    is_wanted = pa.array([options.has_time(timestamp) for timestamp in records.timestamps.to_pylist()], pa.bool_())
     return RecordColumns(*(column.filter(is_wanted) for column in records))
 
 

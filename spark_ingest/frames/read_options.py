@@ -46,14 +46,14 @@ class Offsets:
         """Returns these bounds, none below the offset."""
         return Offsets(
             offset if self.of_others is None else max(self.of_others, offset),
-            {partition: max(one, offset) for partition, one in self.by_partition.items()},
+            {partition: max(bound, offset) for partition, bound in self.by_partition.items()},
         )
 
     def lowered(self, offset: int) -> Offsets:
         """Returns these bounds, none above the offset."""
         return Offsets(
             offset if self.of_others is None else min(self.of_others, offset),
-            {partition: min(one, offset) for partition, one in self.by_partition.items()},
+            {partition: min(bound, offset) for partition, bound in self.by_partition.items()},
         )
 
 
@@ -157,22 +157,24 @@ def _offsets(given: Mapping[str, str], name: str, nothing: str) -> Offsets:
     if not text.lstrip().startswith("{"):
         return Offsets(None if text == nothing else integer(text, name, 0))
     try:
-        found = {integer(number, name, 0): integer(str(one), name, 0) for number, one in json.loads(text).items()}
+        offsets = {
+            integer(number, name, 0): integer(str(offset), name, 0) for number, offset in json.loads(text).items()
+        }
     except json.JSONDecodeError as error:
         raise IngestRefused(f'{name}={text!r} is not JSON like {{"0": 100}}: {error}') from error
-    return Offsets(None, found)
+    return Offsets(None, offsets)
 
 
 def _partitions(text: str | None) -> frozenset[int] | None:
     """Returns the numbers of a list such as `0,4-7`."""
     if text is None:
         return None
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         start = integer(first, "partitions", 0)
-        found.update(range(start, (integer(last, "partitions", start) if dash else start) + 1))
-    return frozenset(found)
+        numbers.update(range(start, (integer(last, "partitions", start) if dash else start) + 1))
+    return frozenset(numbers)
 
 
 def integer(text: str, name: str, least: int) -> int:
@@ -185,19 +187,19 @@ def integer(text: str, name: str, least: int) -> int:
 def _time(given: Mapping[str, str], name: str) -> int | None:
     """Returns milliseconds, rounded up."""
     text = given.get(name)
-    found = None if text is None else parse(text)
-    if text is not None and found is None:
+    time_ms = None if text is None else parse(text)
+    if text is not None and time_ms is None:
         raise IngestRefused(f"{name}={text!r} is not a time", hint="write 2026-11-20T05:00:00Z or milliseconds")
-    return None if found is None else -(-found // 1000)
+    return None if time_ms is None else -(-time_ms // 1000)
 
 
-def _columns(text: str | None, known: Mapping[str, object], is_typed: bool) -> tuple[str, ...]:
+def _columns(text: str | None, columns: Mapping[str, object], is_typed: bool) -> tuple[str, ...]:
     if text is None:
-        return () if is_typed else tuple(known)
+        return () if is_typed else tuple(columns)
     names = tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in columns]
     if unknown or len(set(names)) != len(names):
-        raise IngestRefused(f"columns={text!r} names {unknown or 'one twice'}", hint=f"there are: {', '.join(known)}")
+        raise IngestRefused(f"columns={text!r} names {unknown or 'one twice'}", hint=f"there are: {', '.join(columns)}")
     return names
 
 

@@ -100,7 +100,7 @@ class RowsDiffer(IngestRefused):
 
 def _send(client: Client, topic: str, source: str, request: SinkRequest) -> bool:
     """Returns whether this call stored the rows. Raises RowsDiffer, ClientError."""
-    positions, place = (request.first, request.last), f"{topic} partition {request.partition}"
+    positions, target = (request.first, request.last), f"{topic} partition {request.partition}"
     try:
         answer = client.post_records(
             topic,
@@ -114,11 +114,11 @@ def _send(client: Client, topic: str, source: str, request: SinkRequest) -> bool
         if problem.code != "source_position_stored":
             raise
         if int(problem.members["source_position"]) < request.last:
-            raise RowsDiffer(f"{place}: an earlier attempt sent its rows in other requests", hint=_HINT) from problem
+            raise RowsDiffer(f"{target}: an earlier attempt sent its rows in other requests", hint=_HINT) from problem
         return False
     [result] = answer["results"]
     if result["count"] != request.rows and result.get("duplicate"):
-        text = f"{place}: an earlier attempt stored {result['count']} rows here, this one has {request.rows}"
+        text = f"{target}: an earlier attempt stored {result['count']} rows here, this one has {request.rows}"
         raise RowsDiffer(text, hint=_HINT)
     return not result.get("duplicate", False)
 

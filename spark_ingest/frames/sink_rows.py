@@ -71,9 +71,9 @@ def _line(row: dict[str, Any]) -> bytes:
         value = row["value"]
         value = value.encode() if isinstance(value, str) else value
     else:
-        members = {name: one for name, one in row.items() if name not in RECORD_COLUMNS}
+        members = {name: value for name, value in row.items() if name not in RECORD_COLUMNS}
         value = orjson.dumps(members, default=_text)
-    headers = [(one["name"], one["value"]) for one in row.get("headers") or ()]
+    headers = [(header["name"], header["value"]) for header in row.get("headers") or ()]
     text, is_plain = line_of(value, row.get("key"), headers or None, row.get("timestamp"))
     return as_record_line(text) if is_plain else text
 
@@ -84,10 +84,10 @@ def _text(value: object) -> str:
 
 
 def _partition(row: dict[str, Any], task: int, partitions: int) -> int:
-    wanted = row.get("partition")
-    if wanted is None:
+    number = row.get("partition")
+    if number is None:
         key = row.get("key")
         return task % partitions if key is None else partition_of_key(key_bytes(key), partitions)
-    if not 0 <= wanted < partitions:
-        raise ValueError(f"a row is for partition {wanted}, and the topic has {partitions}")
-    return int(wanted)
+    if not 0 <= number < partitions:
+        raise ValueError(f"a row is for partition {number}, and the topic has {partitions}")
+    return int(number)

@@ -76,10 +76,10 @@ def admitted(unread: Sequence[Unread], records_max: int | None, bytes_max: int |
     if bytes_max is not None and size_bytes:
         share = min(share, Fraction(bytes_max, size_bytes))
     taken = [entry._replace(end=entry.start + int(entry.records * share)) for entry in unread]
-    if records and not any(one.records for one in taken):
+    if records and not any(unread.records for unread in taken):
         at = max(range(len(unread)), key=lambda at: unread[at].records)
         taken[at] = unread[at]._replace(end=unread[at].start + 1)
-    return [one for one in taken if one.records]
+    return [unread for unread in taken if unread.records]
 
 
 def advanced(
@@ -87,11 +87,11 @@ def advanced(
 ) -> StreamOffset:
     """Returns the offset after a batch, behind the lost records. `settled` as in Progress."""
     behind = [(loss.topic, loss.topic_id, loss.partition, loss.end or 0) for loss in lost if loss.reason == RETENTION]
-    read = [(one.topic, one.topic_id, one.partition, one.end) for one in taken]
+    read = [(unread_part.topic, unread_part.topic_id, unread_part.partition, unread_part.end) for unread_part in taken]
     after = start.progress.advanced(
         positions_from([*behind, *read]), [loss for loss in lost if loss.reason != RETENTION], settled
     )
     counts = Counter(start.lost)
-    for one in lost:
-        counts[one.reason] += one.records or 0
+    for lost_part in lost:
+        counts[lost_part.reason] += lost_part.records or 0
     return StreamOffset(True, after.positions, dict(counts), after.ended)

@@ -35,17 +35,17 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     for name in ("endoffset", "endtime"):
         if name in given:
             raise IngestRefused(f"{name}: a stream has no end", hint="use spark.read, or Trigger.AvailableNow")
-    own = {name: given.pop(name) for name in _OWN if name in given}
+    stream_options = {name: given.pop(name) for name in _OWN if name in given}
     starts_at_end = given.get("startoffset") == LATEST
     if starts_at_end:
         given.pop("startoffset")
     return StreamOptions(
         read=parse_options(given),
         starts_at_end=starts_at_end,
-        records_max=_limit(own, "maxrecordsperbatch"),
-        bytes_max=_limit(own, "maxbytesperbatch"),
-        poll_ms=integer(own.get("pollms", str(POLL_MS)), "pollMs", 0),
-        on_lost=one_of(own.get("onlost", FAIL), "onLost", (FAIL, SKIP)),
+        records_max=_limit(stream_options, "maxrecordsperbatch"),
+        bytes_max=_limit(stream_options, "maxbytesperbatch"),
+        poll_ms=integer(stream_options.get("pollms", str(POLL_MS)), "pollMs", 0),
+        on_lost=one_of(stream_options.get("onlost", FAIL), "onLost", (FAIL, SKIP)),
     )
 
 
@@ -57,5 +57,5 @@ def without_stream_options(options: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _limit(own: Mapping[str, str], name: str) -> int | None:
-    return integer(own[name], name, 1) if name in own else None
+def _limit(stream_options: Mapping[str, str], name: str) -> int | None:
+    return integer(stream_options[name], name, 1) if name in stream_options else None

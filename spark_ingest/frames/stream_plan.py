@@ -41,12 +41,14 @@ class StreamPlan:
 
     def stop_at_present_end(self) -> None:
         """Hides what is tiered from now on, for Trigger.AvailableNow."""
-        self._target = {_id(one): one.tiered_end for one in self._read_by(self._look_now())}
+        self._target = {_id(partition): partition.tiered_end for partition in self._read_by(self._look_now())}
 
     def ends(self) -> StreamOffset:
         """Returns the ends of the partitions at the last look."""
         partitions = self._read_by(self._look or self._look_now())
-        return advanced(StreamOffset(), [_unread(one, 0, one.tiered_end, 0) for one in partitions], (), {})
+        return advanced(
+            StreamOffset(), [_unread(partition, 0, partition.tiered_end, 0) for partition in partitions], (), {}
+        )
 
     def next_offset(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
         """Returns where the next batch ends; `start` if there is nothing to read.
@@ -59,11 +61,11 @@ class StreamPlan:
         if not start.started:
             return advanced(start, [self._first(partition) for partition in partitions], (), changed.settled)
         numbers = self._options.read.partitions
-        deleted = [one for one in changed.all_lost() if numbers is None or one.partition in numbers]
+        deleted = [loss for loss in changed.all_lost() if numbers is None or loss.partition in numbers]
         lost = [*lost_to_retention(partitions, start.progress), *deleted]
         if lost and not self._options.skips_lost:
             raise LostRecords("; ".join(map(str, lost)), hint=_HINT)
-        unread = [one for one in self._unread(start, partitions) if one.records]
+        unread = [unread_part for unread_part in self._unread(start, partitions) if unread_part.records]
         options = self._options
         taken = admitted(unread, options.records_max, options.bytes_max) if is_limited else unread
         return advanced(start, taken, lost, changed.settled)
@@ -76,9 +78,9 @@ class StreamPlan:
         folded = load_folded(self._store, ranges)
         by_topic: dict[str, list[Slice]] = {}
         read = self._options.read
-        for one, first, last in ranges:
-            by_topic.setdefault(one.topic, []).extend(
-                slices_between(one, first, last, folded, read.start_ms, read.end_ms)
+        for partition, first, last in ranges:
+            by_topic.setdefault(partition.topic, []).extend(
+                slices_between(partition, first, last, folded, read.start_ms, read.end_ms)
             )
         return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, read.partition_bytes)]
 
@@ -92,53 +94,64 @@ class StreamPlan:
                 if reached is not None and last < reached:
                     text = f"{topic} partition {partition}: the checkpoint has offsets {last} to {reached - 1} as read"
                     raise RepeatedRecords(f"{text}, and a later batch with them", hint="use another checkpoint")
-                one = partitions.get((topic, position.topic_id, partition))
-                if one is None or one.tiered_end < last:  # tiered since, or gone
+                partition_there = partitions.get((topic, position.topic_id, partition))
+                if partition_there is None or partition_there.tiered_end < last:  # tiered since, or gone
                     partitions = {_id(partition): partition for partition in self._look_now().partitions}
-                    one = partitions.get((topic, position.topic_id, partition))
-                is_cut = one is not None and reached is not None and reached < one.log_start
-                if (one is None or one.tiered_end < last or is_cut) and not self._options.skips_lost:
-                    place = f"{topic} partition {partition}"
-                    text = f"{place}: the store lacks some of offsets {reached or 0} to {last - 1}"
+                    partition_there = partitions.get((topic, position.topic_id, partition))
+                is_cut = partition_there is not None and reached is not None and reached < partition_there.log_start
+                if (
+                    partition_there is None or partition_there.tiered_end < last or is_cut
+                ) and not self._options.skips_lost:
+                    title = f"{topic} partition {partition}"
+                    text = f"{title}: the store lacks some of offsets {reached or 0} to {last - 1}"
                     raise LostRecords(f"{text}, and the checkpoint has a batch with them", hint=_HINT)
-                if one is not None:
-                    first = max(reached or 0, one.log_start)
-                    yield one, first, max(first, min(last, one.tiered_end))
+                if partition_there is not None:
+                    first = max(reached or 0, partition_there.log_start)
+                    yield partition_there, first, max(first, min(last, partition_there.tiered_end))
 
     def _reads(self, topic: str) -> bool:
         return bool(self._is_topic(topic))
 
     def _unread(self, start: StreamOffset, partitions: Sequence[TieredPartition]) -> Iterator[Unread]:
         ranges = []
-        for one in partitions:
-            reached = start.progress.reached(one.topic, one.topic_id, one.partition)
-            end = self._end(one)
-            if reached is not None and one.tiered_end < reached:
-                text = f"{one.topic} partition {one.partition} ends at {one.tiered_end}, the query is at {reached}"
+        for partition in partitions:
+            reached = start.progress.reached(partition.topic, partition.topic_id, partition.partition)
+            end = self._end(partition)
+            if reached is not None and partition.tiered_end < reached:
+                title = f"{partition.topic} partition {partition.partition}"
+                text = f"{title} ends at {partition.tiered_end}, the query is at {reached}"
                 raise LostRecords(text, hint="the store was restored to an earlier time; use another checkpoint")
-            first = max(reached or 0, one.log_start)
-            ranges.append((one, first, max(first, end)))
+            first = max(reached or 0, partition.log_start)
+            ranges.append((partition, first, max(first, end)))
         needs_bytes = self._options.bytes_max is not None
         folded = load_folded(self._store, ranges) if needs_bytes else {}
-        for one, first, end in ranges:
-            slices = slices_between(one, first, end, folded, None, None) if needs_bytes else ()
-            yield _unread(one, first, end, sum(part.weight_bytes for part in slices))
+        for partition, first, end in ranges:
+            slices = slices_between(partition, first, end, folded, None, None) if needs_bytes else ()
+            yield _unread(partition, first, end, sum(part.weight_bytes for part in slices))
 
-    def _first(self, one: TieredPartition) -> Unread:
+    def _first(self, partition: TieredPartition) -> Unread:
         """Returns where a new query starts to read a partition, as the end of its empty first batch."""
-        first = one.log_start if (start := self._options.read.starts.of(one.partition)) is None else start
-        end = self._end(one)
-        at = end if self._options.starts_at_end else min(max(first, one.log_start), end)
-        return _unread(one, at, at, 0)
+        first = partition.log_start if (start := self._options.read.starts.of(partition.partition)) is None else start
+        end = self._end(partition)
+        at = end if self._options.starts_at_end else min(max(first, partition.log_start), end)
+        return _unread(partition, at, at, 0)
 
-    def _end(self, one: TieredPartition) -> int:
-        return one.tiered_end if self._target is None else min(one.tiered_end, self._target.get(_id(one), 0))
+    def _end(self, partition: TieredPartition) -> int:
+        return (
+            partition.tiered_end
+            if self._target is None
+            else min(partition.tiered_end, self._target.get(_id(partition), 0))
+        )
 
     def _read_by(self, look: _Look) -> list[TieredPartition]:
         """Returns the partitions to read."""
         numbers = self._options.read.partitions
         partitions = [partition for partition in look.partitions if numbers is None or partition.partition in numbers]
-        return partitions if self._target is None else [one for one in partitions if _id(one) in self._target]
+        return (
+            partitions
+            if self._target is None
+            else [partition for partition in partitions if _id(partition) in self._target]
+        )
 
     def _look_if_due(self) -> _Look:
         look = self._look
@@ -152,9 +165,9 @@ class StreamPlan:
         return self._look
 
 
-def _id(one: TieredPartition) -> tuple[str, str, int]:
-    return one.topic, one.topic_id, one.partition
+def _id(partition: TieredPartition) -> tuple[str, str, int]:
+    return partition.topic, partition.topic_id, partition.partition
 
 
-def _unread(one: TieredPartition, start: int, end: int, size_bytes: int) -> Unread:
-    return Unread(one.topic, one.topic_id, one.partition, start, end, size_bytes)
+def _unread(partition: TieredPartition, start: int, end: int, size_bytes: int) -> Unread:
+    return Unread(partition.topic, partition.topic_id, partition.partition, start, end, size_bytes)

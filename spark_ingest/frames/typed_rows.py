@@ -39,12 +39,12 @@ class TypedRows:
         self.schema = arrow
         self._members = members_of(schema)
         self._names = [name for name, _ in columns(self._members)]
-        self._own = [name for name in arrow.names if name in TYPED_COLUMNS]
-        self._decodes = bool(self._names) or EXTRA in self._own or REASON in self._own
-        self._json = JsonRows(self._members, keeps_others=EXTRA in self._own)
-        self._compiled = CompiledRows(self._members, keeps_others=EXTRA in self._own)
+        self._record_columns = [name for name in arrow.names if name in TYPED_COLUMNS]
+        self._decodes = bool(self._names) or EXTRA in self._record_columns or REASON in self._record_columns
+        self._json = JsonRows(self._members, keeps_others=EXTRA in self._record_columns)
+        self._compiled = CompiledRows(self._members, keeps_others=EXTRA in self._record_columns)
         self._nothing = self._json.struct()
-        for name in self._own:
+        for name in self._record_columns:
             if arrow.field(name).type != _KINDS[name]:
                 raise IngestRefused(f"the column {name} of the record is {TYPED_COLUMNS[name]}")
             if not arrow.field(name).nullable:
@@ -53,23 +53,23 @@ class TypedRows:
     def batch(self, topic: str, partition: int, records: RecordColumns) -> pa.RecordBatch:
         """Returns one row for each record."""
         arrays = self._json_arrays(records) if self._decodes else {}
-        for name in self._own:
+        for name in self._record_columns:
             if name not in arrays:
                 arrays[name] = record_array(name.removeprefix("_"), topic, partition, records)
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
     def _json_arrays(self, records: RecordColumns) -> dict[str, pa.Array]:
-        found = self._compiled.arrays(records.values)
-        if found is not None:
+        compiled = self._compiled.arrays(records.values)
+        if compiled is not None:
             nothing = pa.nulls(len(records), pa.string())
-            return dict(zip(self._names, found, strict=True)) | {EXTRA: nothing, REASON: nothing}
+            return dict(zip(self._names, compiled, strict=True)) | {EXTRA: nothing, REASON: nothing}
         rows = self._json.decode(records.values.to_pylist())
         reasons = [rows.bad[at].reason if at in rows.bad else None for at in range(len(records))] if rows.bad else []
         if rows.bad:
             rows.structs = [self._nothing if row is None else row for row in rows.structs]
         arrays = dict(zip(self._names, payload_arrays(self._members, rows.structs), strict=True))
-        if EXTRA in self._own:
+        if EXTRA in self._record_columns:
             arrays[EXTRA] = extra_array(rows)
-        if REASON in self._own:
+        if REASON in self._record_columns:
             arrays[REASON] = pa.array(reasons, pa.string()) if reasons else pa.nulls(len(records), pa.string())
         return arrays

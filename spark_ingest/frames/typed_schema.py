@@ -52,28 +52,30 @@ def published_fields(members: Members) -> list[dict[str, Any]]:
     return [_field(name, kind) for name, kind in columns(members)]
 
 
-def _member_type(field: Mapping[str, Any], place: str, *, is_within: bool) -> Type:
+def _member_type(field: Mapping[str, Any], path: str, *, is_within: bool) -> Type:
     if not field["nullable"]:
-        raise IngestRefused(f"the column {place!r} is NOT NULL", hint="a member may be absent: leave that out")
+        raise IngestRefused(f"the column {path!r} is NOT NULL", hint="a member may be absent: leave that out")
     if not can_be_column(field["name"]):
         raise IngestRefused(
-            f"no member is read as {place!r}", hint="its name has a quote, backslash or control character"
+            f"no member is read as {path!r}", hint="its name has a quote, backslash or control character"
         )
     is_json = field.get("metadata", {}).get("comment") == JSON_COMMENT
-    return _type(field["type"], place, is_json=is_json, is_within=is_within)
+    return _type(field["type"], path, is_json=is_json, is_within=is_within)
 
 
-def _type(kind: Any, place: str, *, is_json: bool, is_within: bool) -> Type:
+def _type(kind: Any, path: str, *, is_json: bool, is_within: bool) -> Type:
     if isinstance(kind, str) and kind in _TYPES and not (kind == _DECIMAL and is_within):
         return "json" if is_json and kind == "string" else _TYPES[kind]
     if isinstance(kind, dict) and kind["type"] == "array" and kind["containsNull"]:
-        return ["array", _type(kind["elementType"], place, is_json=is_json, is_within=True)]
+        return ["array", _type(kind["elementType"], path, is_json=is_json, is_within=True)]
     if isinstance(kind, dict) and kind["type"] == "struct":
-        inner = [(one["name"], _member_type(one, f"{place}.{one['name']}", is_within=True)) for one in kind["fields"]]
-        return ["struct", [list(one) for one in inner]]
+        inner = [
+            (field["name"], _member_type(field, f"{path}.{field['name']}", is_within=True)) for field in kind["fields"]
+        ]
+        return ["struct", [list(member) for member in inner]]
     name = kind if isinstance(kind, str) else kind["type"]
     hint = f"there are {', '.join(_TYPES)}, arrays and structs of these; columns of the record are {_names()}"
-    raise IngestRefused(f"the column {place!r} has the type {name}, which JSON values are not read as", hint=hint)
+    raise IngestRefused(f"the column {path!r} has the type {name}, which JSON values are not read as", hint=hint)
 
 
 def _names() -> str:
@@ -94,4 +96,4 @@ def _spark_type(kind: Type) -> Any:
         return _SPARK_TYPES.get(kind, kind)  # types that only payloads declare have Spark's names
     if kind[0] == "array":
         return {"type": "array", "elementType": _spark_type(kind[1]), "containsNull": True}
-    return {"type": "struct", "fields": [_field(name, one) for name, one in columns(kind[1])]}
+    return {"type": "struct", "fields": [_field(name, column) for name, column in columns(kind[1])]}

@@ -45,8 +45,8 @@ def audit(source: ObjectStore, commits: Sequence[Commit]) -> dict[str, TopicAudi
         return {}
     topics = {result.topic for commit in commits for result in commit.results}
     by_id: dict[tuple[str, str], list[TieredPartition]] = {}
-    for one in discover(source, commits[-1].cluster, lambda topic: topic in topics):
-        by_id.setdefault((one.topic, one.topic_id), []).append(one)
+    for partition in discover(source, commits[-1].cluster, lambda topic: topic in topics):
+        by_id.setdefault((partition.topic, partition.topic_id), []).append(partition)
     audits = {topic: TopicAudit() for topic in sorted(topics)}
     for commit in commits:
         for topic in sorted({result.topic for result in commit.results}):
@@ -73,11 +73,11 @@ def _compare(
         done.not_compared.append(commit.number)
         return
     log: dict[int, int] = {}
-    for one in partitions:
-        mine = [each for each in ranges if each.partition == one.partition]
-        folded = load_folded(source, [(one, each.start, each.end) for each in mine])
+    for tiered in partitions:
+        mine = [each for each in ranges if each.partition == tiered.partition]
+        folded = load_folded(source, [(tiered, each.start, each.end) for each in mine])
         for each in mine:
-            log = add_counts(log, _counts(source, list(slices_of(one, each.start, each.end, folded))))
+            log = add_counts(log, _counts(source, list(slices_of(tiered, each.start, each.end, folded))))
     done.commits += 1
     done.records += sum(counted.records.values())
     done.rows += sum(counted.events.values())
@@ -110,12 +110,12 @@ def _segments(source: ObjectStore, partitions: Sequence[TieredPartition], ingest
     """Returns the segments that are ingested and have another number of records than the node counted."""
     wrong = []
     folded = load_folded(source, [(partition, partition.log_start, partition.tiered_end) for partition in partitions])
-    for one in partitions:
-        for entry in unread_entries(one, one.log_start, folded):
-            whole = Range(one.partition, entry.base_offset, entry.end_offset)
-            if entry.base_offset < one.log_start or without([whole], ingested):
+    for tiered in partitions:
+        for entry in unread_entries(tiered, tiered.log_start, folded):
+            whole = Range(tiered.partition, entry.base_offset, entry.end_offset)
+            if entry.base_offset < tiered.log_start or without([whole], ingested):
                 continue
-            whole_segment = slice_of(one.partition, entry, entry.base_offset, entry.end_offset)
+            whole_segment = slice_of(tiered.partition, entry, entry.base_offset, entry.end_offset)
             has = _counts(source, [whole_segment]).total()
             if has != entry.record_count:
                 wrong.append(f"{entry.key}: the node counted {entry.record_count:,} records, the segment has {has:,}")

@@ -90,7 +90,7 @@ def job_completeness(
         return {}
     is_wanted = is_wanted or head.progress.knows
     topics = lag(source, output, job, is_wanted, None)["topics"]
-    oldest_ms = {topic: one["oldest_ms"] for topic, one in topics.items()}
+    oldest_ms = {topic: counts["oldest_ms"] for topic, counts in topics.items()}
     return completeness(source, [*commits[:-1], head], oldest_ms, is_wanted)
 
 
@@ -158,7 +158,7 @@ def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     for commit in commits:
         results = [result for result in commit.results if result.topic == topic]
         begins = {span.partition: span.start for result in reversed(results) for span in reversed(result.ranges)}
-        started |= {one.partition for one in commit.skipped.get(topic, ())}  # read from 0 on, and lost
+        started |= {skipped.partition for skipped in commit.skipped.get(topic, ())}  # read from 0 on, and lost
         is_late = any(start > 0 for number, start in begins.items() if number not in started)
         started |= begins.keys()
         counted = commit.audit.get(topic)
@@ -179,7 +179,9 @@ def _count_ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
 def _load_accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
     """Returns the hour and the counts of each object, and how many objects cannot be read: those count nothing."""
     prefix = store_accepted_prefix(cluster)
-    keys = [(hour, one.key) for one in source.list(prefix) if (hour := accepted_hour_of(one.key.removeprefix(prefix)))]
+    keys = [
+        (hour, info.key) for info in source.list(prefix) if (hour := accepted_hour_of(info.key.removeprefix(prefix)))
+    ]
 
     def load(of: tuple[int, str]) -> dict[CountedTopic, dict[int, int]]:
         try:
@@ -188,7 +190,11 @@ def _load_accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts],
             return {}
 
     loaded = request_all(load, keys)
-    counts = [(hour, one) for (hour, _), one in zip(keys, loaded, strict=True) if isinstance(one, dict)]
+    counts = [
+        (hour, counts_of_hour)
+        for (hour, _), counts_of_hour in zip(keys, loaded, strict=True)
+        if isinstance(counts_of_hour, dict)
+    ]
     return counts, len(loaded) - len(counts)
 
 

@@ -80,8 +80,8 @@ def figures_of(output: ObjectStore, job: str, newest: int | None, lag: dict[str,
         figures.of(topic).misfits = remain
     for lost in not_recovered(chosen):
         figures.of(lost.topic).counts["lost"] += lost.records or 0
-    for topic, one in (lag or {"topics": {}})["topics"].items():
-        figures.of(topic).counts["not ingested yet"] += one["lag_records"]
+    for topic, lag_of_topic in (lag or {"topics": {}})["topics"].items():
+        figures.of(topic).counts["not ingested yet"] += lag_of_topic["lag_records"]
     for topic, held in head.held.items():
         figures.of(topic).held = held.detail
     numbers = {commit.number for commit in chosen}
@@ -94,16 +94,16 @@ def figures_of(output: ObjectStore, job: str, newest: int | None, lag: dict[str,
 
 def _add(figures: Figures, commit: Commit) -> None:
     for result in commit.results:
-        one = figures.of(result.topic)
-        one.counts["rows"] += result.rows
-        one.counts["dead letters"] += result.bad
-        one.counts["filtered"] += result.filtered
-        one.counts["without a record"] += result.absent - result.filtered
-        one.task_seconds += result.seconds
-        one.reasons.update(result.reasons)
-        one.misfits.update({name: misfits.count for name, misfits in result.misfits.items()})
+        topic_figures = figures.of(result.topic)
+        topic_figures.counts["rows"] += result.rows
+        topic_figures.counts["dead letters"] += result.bad
+        topic_figures.counts["filtered"] += result.filtered
+        topic_figures.counts["without a record"] += result.absent - result.filtered
+        topic_figures.task_seconds += result.seconds
+        topic_figures.reasons.update(result.reasons)
+        topic_figures.misfits.update({name: misfits.count for name, misfits in result.misfits.items()})
         for each in result.ranges:
-            one.partitions[each.partition] += each.end - each.start
+            topic_figures.partitions[each.partition] += each.end - each.start
     if commit.results:
         figures.rows_of_commits.append((commit.number, commit.committed_ms, commit.rows))
     for times in commit.audit.values():
@@ -115,8 +115,8 @@ def _add(figures: Figures, commit: Commit) -> None:
 
 def _age(commit: Commit, counts: Iterable[TimeCounts]) -> Age | None:
     total: Counter[int] = Counter()
-    for one in counts:
-        total.update({period: count for period, count in one.records.items() if period >= 0})
+    for hour in counts:
+        total.update({period: count for period, count in hour.records.items() if period >= 0})
     if not total:
         return None
     middle = total.total() / 2
@@ -137,26 +137,26 @@ def grouped(counts: Counter[int], bars_max: int) -> tuple[int, list[tuple[int, i
     for periods in (1, 3, 6, 18, 36, 72, 144, 432, 1008, 4320, 52560):
         if last // periods - first // periods < bars_max:
             break
-    found: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
     for period, count in counts.items():
-        found[period // periods] += count
+        sums[period // periods] += count
     starts: Sequence[int] = range(first // periods, last // periods + 1)
     if len(starts) > bars_max:
-        starts = sorted(found)[-bars_max:]
-    return periods * 10, [(at * periods * PERIOD_MS, found[at]) for at in starts]
+        starts = sorted(sums)[-bars_max:]
+    return periods * 10, [(at * periods * PERIOD_MS, sums[at]) for at in starts]
 
 
 def size_classes(sizes: Iterable[int]) -> list[tuple[int, int]]:
     """Returns (upper bound in bytes, number of files) by powers of four from 4 KiB on."""
-    found: Counter[int] = Counter()
+    classes: Counter[int] = Counter()
     for size in sizes:
         bound = 4096
         while bound < size:
             bound *= 4
-        found[bound] += 1
-    if not found:
+        classes[bound] += 1
+    if not classes:
         return []
-    bounds = [min(found)]
-    while bounds[-1] < max(found):
+    bounds = [min(classes)]
+    while bounds[-1] < max(classes):
         bounds.append(bounds[-1] * 4)
-    return [(bound, found[bound]) for bound in bounds]
+    return [(bound, classes[bound]) for bound in bounds]

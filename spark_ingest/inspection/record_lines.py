@@ -49,34 +49,35 @@ def record_lines(
     recipe_of: Callable[[str], Recipe],
 ) -> Iterator[bytes]:
     """Yields a JSON object for each record, by topic, partition and offset. Raises Corrupt, NoSuchObject."""
-    found = [one for one in discover(source, cluster, is_wanted) if _has(bounds, one)]
+    partitions = [partition for partition in discover(source, cluster, is_wanted) if _has(bounds, partition)]
     yield from islice(
-        (line for one in found for line in _lines(source, one, bounds, recipe_of(one.topic))), bounds.records
+        (line for partition in partitions for line in _lines(source, partition, bounds, recipe_of(partition.topic))),
+        bounds.records,
     )
 
 
-def _has(bounds: Bounds, one: TieredPartition) -> bool:
-    return not bounds.partitions or one.partition in bounds.partitions
+def _has(bounds: Bounds, partition: TieredPartition) -> bool:
+    return not bounds.partitions or partition.partition in bounds.partitions
 
 
-def _lines(source: ObjectStore, one: TieredPartition, bounds: Bounds, recipe: Recipe) -> Iterator[bytes]:
-    start = max(bounds.start, one.log_start)
-    end = one.tiered_end if bounds.end is None else min(bounds.end, one.tiered_end)
+def _lines(source: ObjectStore, partition: TieredPartition, bounds: Bounds, recipe: Recipe) -> Iterator[bytes]:
+    start = max(bounds.start, partition.log_start)
+    end = partition.tiered_end if bounds.end is None else min(bounds.end, partition.tiered_end)
     if start >= end:
         return
-    folded = load_folded(source, [(one, start, end)])
+    folded = load_folded(source, [(partition, start, end)])
     converter = converter_of(recipe)
-    for batch in scan(source, slices_between(one, start, end, folded, bounds.start_ms, bounds.end_ms)):
-        place = {"topic": one.topic, "partition": one.partition}
+    for batch in scan(source, slices_between(partition, start, end, folded, bounds.start_ms, bounds.end_ms)):
+        position = {"topic": partition.topic, "partition": partition.partition}
         if batch.undecodable is not None:
-            yield _ENCODER.encode(place | _undecodable(batch))
+            yield _ENCODER.encode(position | _undecodable(batch))
         elif batch.record_count:
             columns = columns_of([batch])
             values = _values(columns.values.to_pylist(), recipe, converter)
             for at, value in enumerate(values):
                 record = _record(columns, at)
                 if bounds.has_time(record["timestamp"]):
-                    yield _ENCODER.encode(place | record | value)
+                    yield _ENCODER.encode(position | record | value)
 
 
 def _undecodable(batch: ScannedBatch) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def _undecodable(batch: ScannedBatch) -> dict[str, Any]:
 
 def _record(columns: RecordColumns, at: int) -> dict[str, Any]:
     offset, timestamp, key, headers = (
-        one[at].as_py() for one in (columns.offsets, columns.timestamps, columns.keys, columns.headers)
+        column[at].as_py() for column in (columns.offsets, columns.timestamps, columns.keys, columns.headers)
     )
     pairs = [[name, *_text("value", value).values()] for name, value in headers or ()]
     return {"offset": offset, "timestamp": timestamp, **_text("key", key), "headers": pairs}
@@ -96,9 +97,9 @@ def _record(columns: RecordColumns, at: int) -> dict[str, Any]:
 def _values(values: Sequence[bytes | None], recipe: Recipe, converter: Converter | None) -> list[dict[str, Any]]:
     """Returns the members of each line that show a value: decoded, or as it is with the problem."""
     if recipe.payload == RAW:
-        return [_text("value", one) for one in values]
+        return [_text("value", value) for value in values]
     if converter is None:
-        return [_json(one, one) for one in values]
+        return [_json(value, value) for value in values]
     done = converter.convert(list(values))
     lines: list[dict[str, Any]] = []
     for at, value in enumerate(values):

@@ -53,8 +53,8 @@ def report_page(figures: Figures) -> str:
 
 def _facts(figures: Figures) -> str:
     total: Counter[str] = Counter()
-    for one in figures.topics.values():
-        total.update(one.counts)
+    for topic_figures in figures.topics.values():
+        total.update(topic_figures.counts)
     files = [size for topic in figures.topics.values() for size in topic.files]
     misfits = sum(topic.misfits.total() for topic in figures.topics.values())
     held = sum(bool(topic.held) for topic in figures.topics.values())
@@ -69,7 +69,7 @@ def _facts(figures: Figures) -> str:
     if figures.lag is not None:
         facts.append(("not ingested yet", f"{total['not ingested yet']:,}", False))
     if figures.complete:
-        missing = sum(one.missing for one in figures.complete.values())
+        missing = sum(counts.missing for counts in figures.complete.values())
         facts.append(("missing of accepted", f"{missing:,}", missing > 0))
     if held:
         facts.append(("topics held back", f"{held:,}", True))
@@ -114,31 +114,34 @@ def _freshness(figures: Figures) -> str:
 
 
 def _completeness(figures: Figures) -> str:
-    rows = [(topic, [one.counts[name] for name in PARTS]) for topic, one in _largest(figures)]
+    rows = [(topic, [topic_figures.counts[name] for name in PARTS]) for topic, topic_figures in _largest(figures)]
     return (shares(rows, PARTS) if rows else _none("No topic.")) + _more(figures)
 
 
 def _accepted(figures: Figures) -> str:
     ordered = sorted(figures.complete.items(), key=lambda item: (-item[1].missing, -item[1].accepted, item[0]))
     rows = [
-        ((escape(topic),), [f"{count:,}" for count in (one.accepted, one.ingested, one.pending, one.missing)])
-        for topic, one in ordered[:_TOPICS_MAX]
+        (
+            (escape(topic),),
+            [f"{count:,}" for count in (counts.accepted, counts.ingested, counts.pending, counts.missing)],
+        )
+        for topic, counts in ordered[:_TOPICS_MAX]
     ]
     more = _none(f"and {len(ordered) - _TOPICS_MAX:,} further topics") if len(ordered) > _TOPICS_MAX else ""
     periods = [
         ((escape(topic), "" if at is None else _time(at)), (f"{accepted:,}", f"{ingested:,}"))
-        for topic, one in ordered
-        for at, accepted, ingested in one.periods
+        for topic, counts in ordered
+        for at, accepted, ingested in counts.periods
     ][:_COLUMNS_MAX]
-    found = _table(("topic",), ("accepted", "ingested", "to come", "missing"), rows) + more
-    return found + (_table(("topic", "ten minutes from"), ("accepted", "ingested"), periods) if periods else "")
+    table = _table(("topic",), ("accepted", "ingested", "to come", "missing"), rows) + more
+    return table + (_table(("topic", "ten minutes from"), ("accepted", "ingested"), periods) if periods else "")
 
 
 def _commits(figures: Figures) -> str:
-    found = figures.rows_of_commits[-_BARS_MAX:]
-    if not found:
+    last_commits = figures.rows_of_commits[-_BARS_MAX:]
+    if not last_commits:
         return _none("No commit has rows.")
-    return bars([rows for _, _, rows in found], [str(number) for number, _, _ in found], _count, 2)
+    return bars([rows for _, _, rows in last_commits], [str(number) for number, _, _ in last_commits], _count, 2)
 
 
 def _sizes(figures: Figures) -> str:
@@ -150,15 +153,15 @@ def _sizes(figures: Figures) -> str:
 
 def _skew(figures: Figures) -> str:
     parts = []
-    for topic, one in _largest(figures)[:8]:
-        found = sorted(one.partitions.items())
-        if len(found) > 1:
-            mean = one.partitions.total() / len(found)
-            title = f"{escape(topic)}: {max(one.partitions.values()) / mean:.2f} over {len(found)} partitions"
-            if len(found) > _BARS_MAX:
-                found = sorted(one.partitions.most_common(_BARS_MAX))
+    for topic, topic_figures in _largest(figures)[:8]:
+        sizes = sorted(topic_figures.partitions.items())
+        if len(sizes) > 1:
+            mean = topic_figures.partitions.total() / len(sizes)
+            title = f"{escape(topic)}: {max(topic_figures.partitions.values()) / mean:.2f} over {len(sizes)} partitions"
+            if len(sizes) > _BARS_MAX:
+                sizes = sorted(topic_figures.partitions.most_common(_BARS_MAX))
                 title += f", the {_BARS_MAX} largest are shown"
-            plot = bars([count for _, count in found], [str(number) for number, _ in found], _count, 0)
+            plot = bars([count for _, count in sizes], [str(number) for number, _ in sizes], _count, 0)
             parts.append(f"<h3>{title}</h3>{plot}")
     return "".join(parts) or _none("No topic has records in more than one partition.")
 
@@ -166,8 +169,8 @@ def _skew(figures: Figures) -> str:
 def _bad(figures: Figures) -> str:
     rows = [
         (escape(topic), escape(name), kind, count)
-        for topic, one in figures.topics.items()
-        for kind, counts in (("misfit", one.misfits), ("dead letter", one.reasons))
+        for topic, topic_figures in figures.topics.items()
+        for kind, counts in (("misfit", topic_figures.misfits), ("dead letter", topic_figures.reasons))
         for name, count in counts.items()
     ]
     rows.sort(key=lambda row: -row[3])
@@ -179,11 +182,13 @@ def _bad(figures: Figures) -> str:
 
 def _topics(figures: Figures) -> str:
     rows = []
-    for topic, one in _largest(figures):
-        name = escape(topic) + (f"<br><span class='none'>held back: {escape(one.held)}</span>" if one.held else "")
-        counts = [f"{one.counts[part]:,}" for part in ("rows", "dead letters", "lost")]
-        mean = format_bytes(sum(one.files) // len(one.files)) if one.files else ""
-        rows.append(((name,), (*counts, f"{len(one.files):,}", mean, f"{one.task_seconds:,.1f} s")))
+    for topic, topic_figures in _largest(figures):
+        name = escape(topic) + (
+            f"<br><span class='none'>held back: {escape(topic_figures.held)}</span>" if topic_figures.held else ""
+        )
+        counts = [f"{topic_figures.counts[part]:,}" for part in ("rows", "dead letters", "lost")]
+        mean = format_bytes(sum(topic_figures.files) // len(topic_figures.files)) if topic_figures.files else ""
+        rows.append(((name,), (*counts, f"{len(topic_figures.files):,}", mean, f"{topic_figures.task_seconds:,.1f} s")))
     heads = ("rows", "dead letters", "lost", "files", "mean file", "in tasks")
     return _table(("topic",), heads, rows) + _more(figures)
 
@@ -199,11 +204,11 @@ def _more(figures: Figures) -> str:
 
 
 def _table(texts: Sequence[str], numbers: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    head = "".join(f"<th>{text}</th>" for text in texts) + "".join(f"<th class='n'>{one}</th>" for one in numbers)
+    head = "".join(f"<th>{text}</th>" for text in texts) + "".join(f"<th class='n'>{text}</th>" for text in numbers)
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{one}</td>" for one in row)
-        + "".join(f"<td class='n'>{one}</td>" for one in counts)
+        + "".join(f"<td>{cell}</td>" for cell in row)
+        + "".join(f"<td class='n'>{count}</td>" for count in counts)
         + "</tr>"
         for row, counts in rows
     )

@@ -46,9 +46,9 @@ def lines(
     units: Sequence[float] = (1,),
 ) -> str:
     """Returns a line with dots for each series. The y axis ends at a round number of the largest unit that fits."""
-    points = [point for one in series for point in one.points]
+    points = [point for line in series for point in line.points]
     highest = max((y for _, y in points), default=0)
-    unit = next((one for one in units if one <= highest), 1)
+    unit = next((unit for unit in units if unit <= highest), 1)
     top = _nice_top(highest / unit) * unit
     first, last = min((x for x, _ in points), default=0), max((x for x, _ in points), default=1)
     span = (last - first) or 1
@@ -58,16 +58,16 @@ def lines(
         x = first + span * at / TICKS
         anchor = "end" if at == TICKS else "start" if at == 0 else "middle"
         parts.append(_text(_LEFT + 12 + room * at / TICKS, HEIGHT - _BOTTOM + 17, x_text(x), anchor))
-    for number, one in enumerate(series):
-        places = [(_LEFT + 12 + room * (x - first) / span, _y(y, top)) for x, y in one.points]
+    for number, line in enumerate(series):
+        places = [(_LEFT + 12 + room * (x - first) / span, _y(y, top)) for x, y in line.points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         color = COLORS[number]
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.6"/>')
         radius = 3 if len(places) <= 100 else 1.2
-        for (x, y), (at_x, at_y) in zip(places, one.points, strict=True):
-            hint = f"<title>{escape(one.name)}, {escape(x_text(at_x))}: {escape(y_text(at_y))}</title>"
+        for (x, y), (at_x, at_y) in zip(places, line.points, strict=True):
+            hint = f"<title>{escape(line.name)}, {escape(x_text(at_x))}: {escape(y_text(at_y))}</title>"
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{color}">{hint}</circle>')
-    return _svg(parts) + legend([one.name for one in series])
+    return _svg(parts) + legend([line.name for line in series])
 
 
 def shares(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
@@ -98,7 +98,7 @@ def legend(names: Sequence[str]) -> str:
 
 
 def _label_width(labels: Sequence[str]) -> int:
-    return max((len(one) for one in labels), default=1) * 7 + 10
+    return max((len(label) for label in labels), default=1) * 7 + 10
 
 
 def _nice_top(value: float) -> float:

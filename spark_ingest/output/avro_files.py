@@ -68,7 +68,7 @@ def avro_places(data: bytes) -> list[tuple[int, int, int, int]]:
 
 def avro_name(name: str) -> str:
     """Returns a column's name in Avro; different names of columns stay different."""
-    return _NOT_IN_A_NAME.sub(lambda found: f"_x{ord(found[0]):x}_", name)
+    return _NOT_IN_A_NAME.sub(lambda match: f"_x{ord(match[0]):x}_", name)
 
 
 def _rows(batch: pa.RecordBatch, names: list[str], changes: list[Change | None]) -> Any:
@@ -77,7 +77,7 @@ def _rows(batch: pa.RecordBatch, names: list[str], changes: list[Change | None])
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())
         values = column.to_pylist()
-        columns.append(values if change is None else [None if one is None else change(one) for one in values])
+        columns.append(values if change is None else [None if value is None else change(value) for value in values])
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
@@ -86,9 +86,9 @@ def _record(name: str, fields: Any) -> tuple[dict[str, Any], list[Change | None]
     schemas, changes = [], []
     for at, field in enumerate(fields):
         kind, change = _type_of(field.type, f"{name}_{at}")
-        own = avro_name(field.name)
-        schema: dict[str, Any] = {"name": own, "type": ["null", kind] if field.nullable else kind}
-        if own != field.name:
+        name_in_avro = avro_name(field.name)
+        schema: dict[str, Any] = {"name": name_in_avro, "type": ["null", kind] if field.nullable else kind}
+        if name_in_avro != field.name:
             schema["penstock.name"] = field.name
         schemas.append(schema)
         changes.append(change)
@@ -105,17 +105,19 @@ def _type_of(kind: pa.DataType, name: str) -> tuple[Any, Change | None]:
     if pa.types.is_list(kind):
         items, change = _type_of(kind.value_type, name)
         array = {"type": "array", "items": ["null", items]}
-        return array, None if change is None else lambda values: [one if one is None else change(one) for one in values]
+        return array, None if change is None else lambda values: [
+            value if value is None else change(value) for value in values
+        ]
     if pa.types.is_map(kind):
         pairs = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
         entry, _ = _record(name, pairs)
-        return {"type": "array", "items": entry}, lambda values: [{"key": key, "value": one} for key, one in values]
+        return {"type": "array", "items": entry}, lambda values: [{"key": key, "value": value} for key, value in values]
     assert pa.types.is_struct(kind), kind
     schema, changes = _record(name, kind)
-    own = [(field.name, avro_name(field.name), change) for field, change in zip(kind, changes, strict=True)]
-    if all(change is None and name == renamed for name, renamed, change in own):
+    members = [(field.name, avro_name(field.name), change) for field, change in zip(kind, changes, strict=True)]
+    if all(change is None and name == renamed for name, renamed, change in members):
         return schema, None
     return schema, lambda value: {
         renamed: value[name] if change is None or value[name] is None else change(value[name])
-        for name, renamed, change in own
+        for name, renamed, change in members
     }

@@ -40,7 +40,7 @@ def time_directory(layout: Layout, wall_s: int) -> str:
     at = _EPOCH + timedelta(seconds=wall_s)
     values = {"%Y": f"{at.year:04}", "%m": f"{at.month:02}", "%d": f"{at.day:02}", "%H": f"{at.hour:02}",
               "%M": f"{at.minute:02}"}  # fmt: skip
-    text = _DIRECTIVE.sub(lambda found: values[found[0]], layout.pattern)
+    text = _DIRECTIVE.sub(lambda match: values[match[0]], layout.pattern)
     return f"{text}/" if text else ""
 
 
@@ -52,7 +52,7 @@ def value_directory(name: str, value: str | None) -> str:
     """Returns the directory of a value. An empty one counts as null, as in Hive; the end of a long one is a digest."""
     if not value:
         return f"{name}={NO_VALUE}/"
-    text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
+    text = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
     if len(text.encode()) > VALUE_BYTES_MAX:
         start = _PART_OF_ESCAPE.sub("", text.encode()[: VALUE_BYTES_MAX - 40].decode(errors="ignore"))
         text = f"{start}~{hashlib.sha256(value.encode()).hexdigest()[:32]}"
@@ -78,10 +78,10 @@ def wall_start_of(layout: Layout, directory: str) -> int | None:
     """Returns the wall time at which a directory's period starts; None for a directory without a period."""
     if layout.period not in TIME_PERIODS:
         return None
-    found = _expression(layout.pattern).match(directory.split("/", 2)[-1])
-    if found is None:
+    match = _expression(layout.pattern).match(directory.split("/", 2)[-1])
+    if match is None:
         return None
-    parts = {"m": 1, "d": 1, "H": 0, "M": 0} | {name: int(one) for name, one in found.groupdict().items()}
+    parts = {"m": 1, "d": 1, "H": 0, "M": 0} | {name: int(number) for name, number in match.groupdict().items()}
     try:
         start = datetime(parts["Y"], parts["m"], parts["d"], parts["H"], parts["M"], tzinfo=UTC)
     except ValueError:  # of another program
@@ -95,26 +95,26 @@ def offset_s(zone: str, at_s: int) -> int:
         moment = (_EPOCH + timedelta(seconds=at_s)).astimezone(ZoneInfo(zone))
     except OverflowError:
         return 0
-    found = moment.utcoffset()
-    return int(found.total_seconds()) if found else 0
+    offset = moment.utcoffset()
+    return int(offset.total_seconds()) if offset else 0
 
 
 def pattern_problem(pattern: str, period: str) -> str | None:
     """Returns why directories of a pattern do not name each period; None if they do."""
-    if wrong := [one for one in _DIRECTIVE.findall(pattern) if one not in _DIRECTIVES]:
+    if wrong := [directive for directive in _DIRECTIVE.findall(pattern) if directive not in _DIRECTIVES]:
         return f"has {wrong[0]!r}; write %Y, %m, %d, %H and %M"
-    if not all(_PLAIN_PART.fullmatch(one) for one in pattern.split("/")):
+    if not all(_PLAIN_PART.fullmatch(part) for part in pattern.split("/")):
         return "is not a path of letters, digits and = _ + - . below the table; write one like 'hourly/%Y/%m/%d/%H'"
-    if hidden := [one for one in pattern.split("/") if one.startswith(("_", "="))]:
+    if hidden := [part for part in pattern.split("/") if part.startswith(("_", "="))]:
         return f"has {hidden[0]!r}; begin it with a letter or a digit, because readers ignore such directories"
-    columns = [one.partition("=")[0].lower() for one in pattern.split("/") if "=" in one]
+    columns = [part.partition("=")[0].lower() for part in pattern.split("/") if "=" in part]
     if len(set(columns)) < len(columns):
         return "has a column twice; write each name before = once"
     needed = ["%Y"] if period not in LENGTHS_S else ["%Y", "%m", "%d"]
     needed += ["%m"] if period == MONTH else []
     needed += ["%H"] if period == HOUR or period in MINUTES else []
     needed += ["%M"] if period in MINUTES else []
-    if absent := [one for one in needed if one not in pattern]:
+    if absent := [directive for directive in needed if directive not in pattern]:
         return f"does not have {absent[0]}, so two periods would have one directory; add it"
     if len(set(_DIRECTIVE.findall(pattern))) < len(_DIRECTIVE.findall(pattern)):
         return "has a directive twice; write each one once"
@@ -123,7 +123,7 @@ def pattern_problem(pattern: str, period: str) -> str | None:
 
 @lru_cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    text = "".join(_DIRECTIVES.get(one) or re.escape(one) for one in re.split("(%.)", pattern))
+    text = "".join(_DIRECTIVES.get(piece) or re.escape(piece) for piece in re.split("(%.)", pattern))
     return re.compile(text + "/")
 
 
@@ -145,6 +145,6 @@ def _latest_ms(zone: str, wall_s: int) -> int:
     shown = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=None)
     moments = [shown.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1)]
     try:
-        return max(int((one.astimezone(UTC) - _EPOCH).total_seconds()) for one in moments) * 1000
+        return max(int((moment.astimezone(UTC) - _EPOCH).total_seconds()) for moment in moments) * 1000
     except OverflowError:  # at the ends of the calendar, as offset_s
         return wall_s * 1000

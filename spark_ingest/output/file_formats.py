@@ -94,7 +94,7 @@ def _avro() -> ModuleType:
 
 
 def _write_csv(table: pa.Table, sink: pa.NativeFile, delimiter: str) -> None:
-    schema = pa.schema([pa.field(one.name, _csv_type(one.type)) for one in table.schema])
+    schema = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in table.schema])
     with pa.csv.CSVWriter(sink, schema, write_options=pa.csv.WriteOptions(delimiter=delimiter)) as writer:
         for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(pa.record_batch([_csv_column(column) for column in batch.columns], schema=schema))
@@ -108,7 +108,7 @@ def _write_text(table: pa.Table, sink: pa.NativeFile, name: str) -> None:
     for batch in table.select([name]).to_batches(BATCH_ROWS):
         column = batch.column(0)
         texts = column if pa.types.is_binary(column.type) else _csv_column(column).cast(pa.string()).cast(pa.binary())
-        lines = [_END_OF_LINE.sub(b" ", one or b"") for one in texts.to_pylist()]
+        lines = [_END_OF_LINE.sub(b" ", text or b"") for text in texts.to_pylist()]
         sink.write(b"".join([line + b"\n" for line in lines]))
 
 
@@ -138,32 +138,32 @@ def _csv_column(values: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind) or pa.types.is_date(kind):
         return values.cast(pa.string())
     if pa.types.is_binary(kind):
-        return _texts(values, lambda one: b64encode(one).decode())
-    return _texts(values, lambda one: _JSON.encode(one).decode())
+        return _texts(values, lambda data: b64encode(data).decode())
+    return _texts(values, lambda nested: _JSON.encode(nested).decode())
 
 
 def _texts(values: pa.Array, text: Callable[[Any], str]) -> pa.Array:
-    return pa.array([None if one is None else text(one) for one in values.to_pylist()], pa.string())
+    return pa.array([None if value is None else text(value) for value in values.to_pylist()], pa.string())
 
 
 def read_places(data: bytes, layout: Layout) -> pa.Table:
     """Returns the columns PLACES of a data file. Raises Unreadable."""
     try:
         if layout.format == PARQUET:
-            found = pq.read_table(pa.BufferReader(data), columns=PLACES.names)
+            table = pq.read_table(pa.BufferReader(data), columns=PLACES.names)
         elif layout.format == ORC:
-            found = pa.orc.ORCFile(pa.BufferReader(data)).read(columns=PLACES.names)
+            table = pa.orc.ORCFile(pa.BufferReader(data)).read(columns=PLACES.names)
         elif layout.format == AVRO:
-            found = _table_of(_avro().avro_places(data), TIMESTAMP)
+            table = _table_of(_avro().avro_places(data), TIMESTAMP)
         else:
             stream = pa.BufferReader(data)
             if layout.codec in STREAM_CODECS:
                 stream = pa.CompressedInputStream(stream, layout.codec)
             lines = stream.read()
-            found = (
+            table = (
                 _places_of_lines(lines) if layout.format == JSONL else _places_of_csv(lines, layout.delimiter or ",")
             )
-        return found.select(PLACES.names).cast(PLACES)
+        return table.select(PLACES.names).cast(PLACES)
     except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError, *_OF_AVRO) as error:
         raise Unreadable(str(error)) from error
 
@@ -191,7 +191,9 @@ def _places_of_csv(lines: bytes, delimiter: str) -> pa.Table:
     """Reads the lines as one block, because a line longer than a block is an error."""
     block = pa.csv.ReadOptions(block_size=min(max(len(lines), 1), _BLOCK_BYTES_MAX))
     options = pa.csv.ConvertOptions(
-        include_columns=PLACES.names, column_types={one.name: one.type for one in PLACES}, strings_can_be_null=True
+        include_columns=PLACES.names,
+        column_types={field.name: field.type for field in PLACES},
+        strings_can_be_null=True,
     )
     parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
     return pa.csv.read_csv(pa.BufferReader(lines), read_options=block, parse_options=parse, convert_options=options)

@@ -179,7 +179,7 @@ def _name(
         "last_offset": digits(last[1]),
         "commit": str(number),
     }
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], template or DEFAULT_TEMPLATE)
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template or DEFAULT_TEMPLATE)
 
 
 def marker_key(directory: str) -> str:
@@ -228,10 +228,10 @@ def topic_of(key: str) -> str:
 def template_problem(template: str) -> str | None:
     """Returns why files of a template could have one name, or a name that readers ignore; None if they cannot."""
     used = _PLACEHOLDER.findall(template)
-    if unknown := [one for one in used if one not in PLACEHOLDERS]:
-        known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-        return f"has {{{unknown[0]}}}; write {known}: a task that runs twice must write the same file"
-    if absent := [one for one in _NEEDED if one not in used]:
+    if unknown := [placeholder for placeholder in used if placeholder not in PLACEHOLDERS]:
+        placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+        return f"has {{{unknown[0]}}}; write {placeholders}: a task that runs twice must write the same file"
+    if absent := [placeholder for placeholder in _NEEDED if placeholder not in used]:
         return f"does not have {{{absent[0]}}}, so two files could have one name; add it"
     if len(set(used)) < len(used):
         return "has a placeholder twice; write each one once"

@@ -125,7 +125,7 @@ class Effect(msgspec.Struct, frozen=True):
     def files_of(self, topic: str) -> list[StoredFile]:
         """Returns the files of a topic's table that rewrites made."""
         prefix = names.table_prefix(topic)
-        return [one for key, one in self.files.items() if key.startswith(prefix)]
+        return [file for key, file in self.files.items() if key.startswith(prefix)]
 
     def dropped_of(self, topic: str) -> int:
         return self.dropped.get(names.table_prefix(topic), 0)
@@ -137,13 +137,13 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
     latest, reached, distinct = dict(before.latest), dict(before.reached), dict(before.distinct)
     lifted = dict(before.lifted)
     for result in commit.results:
-        for one in result.replaced:
-            if one.key in replaced:
-                raise HistoryDamaged(f"rewrites {replaced[one.key]} and {commit.number} both replace {one.key}")
-            replaced[one.key] = commit.number
-            files.pop(one.key, None)
-            distinct.pop(one.key, None)
-            reached[result.topic] = max(reached.get(result.topic, 0), names.plan_number_of(one.key) or 0)
+        for key in result.replaced:
+            if key.key in replaced:
+                raise HistoryDamaged(f"rewrites {replaced[key.key]} and {commit.number} both replace {key.key}")
+            replaced[key.key] = commit.number
+            files.pop(key.key, None)
+            distinct.pop(key.key, None)
+            reached[result.topic] = max(reached.get(result.topic, 0), names.plan_number_of(key.key) or 0)
         if result.file is not None:
             files[result.file.key] = result.file
             if commit.distinct:

@@ -81,7 +81,7 @@ class RollingFiles:
             self._add(directory, _own(rows, table), ranges)
             if is_full(*self._progress(self._open[directory]), self._layout.file_bytes):
                 ended.append(self._end(directory))
-        while sum(one.bytes_in_memory for one in self._open.values()) > self._open_bytes:
+        while sum(file.bytes_in_memory for file in self._open.values()) > self._open_bytes:
             ended += self._relieve()
         return ended
 
@@ -94,22 +94,22 @@ class RollingFiles:
             options = partial(_options, codec=self._layout.codec)
             file = GrowingFile(rows.schema, options, group_bytes=self._group_bytes)
             self._open[directory] = _Open(file, begin, end, _place(rows, 0))
-        one = self._open[directory]
-        one.end, one.last = end, _place(rows, -1)
-        one.added.append(rows.nbytes)
-        one.file.add(rows)
+        open_file = self._open[directory]
+        open_file.end, open_file.last = end, _place(rows, -1)
+        open_file.added.append(rows.nbytes)
+        open_file.file.add(rows)
 
-    def _progress(self, one: _Open) -> tuple[float, float, float]:
+    def _progress(self, open_file: _Open) -> tuple[float, float, float]:
         """Returns the encoded bytes of a file, those of its last chunk, and those that its directory may still get."""
         files = [other.file for other in self._open.values()]
         grouped = sum(file.grouped_bytes for file in files)
         ratio = sum(file.encoded_bytes for file in files) / grouped if grouped else _FIRST_RATIO
-        if one.file.grouped_bytes:
-            ratio = one.file.encoded_bytes / one.file.grouped_bytes
-        growth = one.added[-1] * ratio
+        if open_file.file.grouped_bytes:
+            ratio = open_file.file.encoded_bytes / open_file.file.grouped_bytes
+        growth = open_file.added[-1] * ratio
         chunks_left = max(0, self._log_bytes - self._read_bytes) * self._chunks / max(1, self._read_bytes)
-        mean = sum(one.added) / len(one.added) * ratio
-        return one.file.encoded_bytes + one.file.held_bytes * ratio, growth, mean * chunks_left
+        mean = sum(open_file.added) / len(open_file.added) * ratio
+        return open_file.file.encoded_bytes + open_file.file.held_bytes * ratio, growth, mean * chunks_left
 
     def _relieve(self) -> list[EndedFile]:
         """Encodes the rows of the file that holds the most; if they are few, ends the largest file."""
@@ -120,10 +120,10 @@ class RollingFiles:
         return [self._end(max(self._open, key=lambda name: (self._open[name].bytes_in_memory, name)))]
 
     def _end(self, directory: str) -> EndedFile:
-        one, topic = self._open.pop(directory), self._order.task.topic
-        ranges = between(self._order.task.ranges, one.begin, one.end)
+        file, topic = self._open.pop(directory), self._order.task.topic
+        ranges = between(self._order.task.ranges, file.begin, file.end)
         name = names.data_file_name(topic, ranges, self._order.number, self._layout)
-        return EndedFile(names.table_prefix(topic) + directory + name, one.file, one.first, one.last)
+        return EndedFile(names.table_prefix(topic) + directory + name, file.file, file.first, file.last)
 
 
 def is_full(size: float, growth: float, rest: float, target: int) -> bool:

@@ -63,36 +63,36 @@ def parts_of(data: bytes) -> ParquetParts:
     end = len(data) - len(MAGIC) - 4
     footer_bytes = int.from_bytes(data[end : end + 4], "little")
     footer, _ = _read_struct(data[end - footer_bytes : end], 0)
-    schema = next(one.data for one in footer if one.number == _SCHEMA)
-    groups = next((_structs(one.data) for one in footer if one.number == _ROW_GROUPS), [])
+    schema = next(field.data for field in footer if field.number == _SCHEMA)
+    groups = next((_structs(field.data) for field in footer if field.number == _ROW_GROUPS), [])
     return ParquetParts(footer, schema, [_row_group(memoryview(data), group) for group in groups])
 
 
-def joined(own: bytes, copied: Sequence[tuple[int, RowGroup]]) -> bytes:
-    """Returns the file `own` with more row groups, each behind that number of its own rows, which end a row group."""
-    parts = parts_of(own)
+def joined(own_file: bytes, copied: Sequence[tuple[int, RowGroup]]) -> bytes:
+    """Returns `own_file` with more row groups, each behind that number of its own rows, which end a row group."""
+    parts = parts_of(own_file)
     pieces, groups, size = [memoryview(MAGIC)], list[bytes](), len(MAGIC)
     ordered = _ordered(parts.row_groups, copied)
-    for one in ordered:
-        groups.append(_write_struct(_moved_group(one, size, len(groups))))
-        pieces.append(one.data)
-        size += len(one.data)
+    for group in ordered:
+        groups.append(_write_struct(_moved_group(group, size, len(groups))))
+        pieces.append(group.data)
+        size += len(group.data)
     listed = _Field(_ROW_GROUPS, _LIST, _list_head(len(groups), _STRUCT) + b"".join(groups))
-    rows = _Field(_ROWS, _I64, _integer(sum(one.rows for one in ordered)))
+    rows = _Field(_ROWS, _I64, _integer(sum(group.rows for group in ordered)))
     changed = {_ROWS: rows, _ROW_GROUPS: listed}
-    footer = _write_struct([changed.get(one.number, one) for one in parts.footer])
+    footer = _write_struct([changed.get(field.number, field) for field in parts.footer])
     return b"".join([*pieces, footer, len(footer).to_bytes(4, "little"), MAGIC])
 
 
-def _ordered(own: Sequence[RowGroup | None], copied: Sequence[tuple[int, RowGroup]]) -> list[RowGroup]:
-    found, rows, coming = list[RowGroup](), 0, list(copied)
-    for one in own:
-        assert one is not None
+def _ordered(own_groups: Sequence[RowGroup | None], copied: Sequence[tuple[int, RowGroup]]) -> list[RowGroup]:
+    groups, rows, coming = list[RowGroup](), 0, list(copied)
+    for group in own_groups:
+        assert group is not None
         while coming and coming[0][0] <= rows:
-            found.append(coming.pop(0)[1])
-        found.append(one)
-        rows += one.rows
-    return [*found, *(one for _, one in coming)]
+            groups.append(coming.pop(0)[1])
+        groups.append(group)
+        rows += group.rows
+    return [*groups, *(group for _, group in coming)]
 
 
 def _row_group(data: memoryview, fields: _Struct) -> RowGroup | None:
@@ -101,42 +101,44 @@ def _row_group(data: memoryview, fields: _Struct) -> RowGroup | None:
     if not rows:
         return None
     columns = next(_structs(field.data) for field in fields if field.number == _COLUMNS)
-    metas = [one for column in columns for one in column if one.number == _META]
-    ranges = sorted(_range_of(_read_struct(one.data, 0)[0]) for one in metas)
+    metas = [field for column in columns for field in column if field.number == _META]
+    ranges = sorted(_range_of(_read_struct(meta.data, 0)[0]) for meta in metas)
     start, end = ranges[0][0], ranges[-1][1]
-    if len(ranges) != len(columns) or any(one[1] != other[0] for one, other in pairwise(ranges)):
+    if len(ranges) != len(columns) or any(group_range[1] != other[0] for group_range, other in pairwise(ranges)):
         return None
     return RowGroup(data[start:end], start, rows, fields)
 
 
 def _range_of(meta: _Struct) -> tuple[int, int]:
-    found = {one.number: _value(one.data) for one in meta if one.number in (_SIZE, _DATA_PAGE, _DICTIONARY_PAGE)}
-    start = min(filter(None, (found.get(_DICTIONARY_PAGE), found[_DATA_PAGE])))
-    return start, start + found[_SIZE]
+    values = {
+        field.number: _value(field.data) for field in meta if field.number in (_SIZE, _DATA_PAGE, _DICTIONARY_PAGE)
+    }
+    start = min(filter(None, (values.get(_DICTIONARY_PAGE), values[_DATA_PAGE])))
+    return start, start + values[_SIZE]
 
 
 def _moved_group(group: RowGroup, start: int, ordinal: int) -> _Struct:
     by = start - group.start
 
-    def moved(one: _Field) -> _Field:
-        return _Field(one.number, one.kind, _integer(_value(one.data) + by)) if _value(one.data) else one
+    def moved(field: _Field) -> _Field:
+        return _Field(field.number, field.kind, _integer(_value(field.data) + by)) if _value(field.data) else field
 
-    def chunk(one: _Field) -> _Field | None:
-        if one.number == _META:
-            return _Field(one.number, one.kind, _write_struct(_changed(_read_struct(one.data, 0)[0], meta)))
-        return None if one.number in _INDEXES else moved(one) if one.number == _CHUNK_START else one
+    def chunk(field: _Field) -> _Field | None:
+        if field.number == _META:
+            return _Field(field.number, field.kind, _write_struct(_changed(_read_struct(field.data, 0)[0], meta)))
+        return None if field.number in _INDEXES else moved(field) if field.number == _CHUNK_START else field
 
-    def meta(one: _Field) -> _Field | None:
-        is_place = one.number in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE)
-        return None if one.number in _BLOOM else moved(one) if is_place else one
+    def meta(field: _Field) -> _Field | None:
+        is_place = field.number in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE)
+        return None if field.number in _BLOOM else moved(field) if is_place else field
 
-    def of_group(one: _Field) -> _Field:
-        if one.number == _COLUMNS:
-            columns = [_write_struct(_changed(column, chunk)) for column in _structs(one.data)]
-            return _Field(one.number, one.kind, _list_head(len(columns), _STRUCT) + b"".join(columns))
-        if one.number == _ORDINAL:
-            return _Field(one.number, one.kind, _integer(ordinal))
-        return moved(one) if one.number == _GROUP_START else one
+    def of_group(field: _Field) -> _Field:
+        if field.number == _COLUMNS:
+            columns = [_write_struct(_changed(column, chunk)) for column in _structs(field.data)]
+            return _Field(field.number, field.kind, _list_head(len(columns), _STRUCT) + b"".join(columns))
+        if field.number == _ORDINAL:
+            return _Field(field.number, field.kind, _integer(ordinal))
+        return moved(field) if field.number == _GROUP_START else field
 
     return _changed(group.fields, of_group)
 
@@ -148,11 +150,11 @@ def _changed(fields: _Struct, change: Callable[[_Field], _Field | None]) -> _Str
 def _structs(data: bytes) -> list[_Struct]:
     """Returns the structs of a list."""
     count, _, at = _read_list_head(data, 0)
-    found = []
+    structs = []
     for _ in range(count):
         fields, at = _read_struct(data, at)
-        found.append(fields)
-    return found
+        structs.append(fields)
+    return structs
 
 
 def _read_struct(data: bytes, at: int) -> tuple[_Struct, int]:

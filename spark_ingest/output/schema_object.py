@@ -29,11 +29,11 @@ def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layou
 def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
     leading = [column.ddl for column in LEADING]
-    own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
+    value_columns = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
     if layout.format == LINES:
-        leading, own = [], [f"`{LINE_COLUMN}` STRING"]
+        leading, value_columns = [], [f"`{LINE_COLUMN}` STRING"]
     partitions = [f"`{name}` {kind}" for name, kind in layout.partition_columns.items()]
-    return ", ".join([*leading, *filter(None, own), *partitions])
+    return ", ".join([*leading, *filter(None, value_columns), *partitions])
 
 
 def spark_ddl(members: Members) -> str:
@@ -48,7 +48,7 @@ def _ddl_of(kind: Type) -> str:
         return "STRING" if kind == "json" else kind.upper()
     if kind[0] == "array":
         return f"ARRAY<{_ddl_of(kind[1])}>"
-    return "STRUCT<" + ", ".join(f"{_quoted(name)}: {_ddl_of(one)}" for name, one in columns(kind[1])) + ">"
+    return "STRUCT<" + ", ".join(f"{_quoted(name)}: {_ddl_of(column)}" for name, column in columns(kind[1])) + ">"
 
 
 def _quoted(name: str) -> str:

@@ -46,15 +46,15 @@ class Partitioner(Protocol):
 def partitioner_of(name: str, options: Any) -> Partitioner:
     """Returns the partitioner of an entry point. Raises IngestRefused."""
     try:
-        found: Partitioner = load_entry_point(PARTITIONERS, name)(options)
-        names = list(found.names)
+        partitioner: Partitioner = load_entry_point(PARTITIONERS, name)(options)
+        names = list(partitioner.names)
     except IngestRefused:
         raise
     except Exception as error:  # of code that is not ours
         raise IngestRefused(f"partitioner {name} does not take its options: {error}") from error
     if not names or not all(isinstance(name, str) for name in names):
         raise IngestRefused(f"partitioner {name} has no names of directories")
-    return found
+    return partitioner
 
 
 def split_rows(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table]]:
@@ -119,8 +119,8 @@ def starts_of(table: pa.Table, layout: Layout) -> np.ndarray:
 
 def _offsets_us(times: np.ndarray, zone: str) -> np.ndarray:
     slots, at = np.unique(times // (_ZONE_SLOT_S * _SECOND_US), return_inverse=True)
-    found = [offset_s(zone, slot * _ZONE_SLOT_S) * _SECOND_US for slot in slots.tolist()]
-    return np.array(found, dtype=np.int64)[at]
+    offsets_us = [offset_s(zone, slot * _ZONE_SLOT_S) * _SECOND_US for slot in slots.tolist()]
+    return np.array(offsets_us, dtype=np.int64)[at]
 
 
 def _field_codes(table: pa.Table, layout: Layout) -> tuple[list[np.ndarray], list[list[str]]]:
@@ -129,9 +129,9 @@ def _field_codes(table: pa.Table, layout: Layout) -> tuple[list[np.ndarray], lis
         return [], []
     codes, texts = [], []
     for column in _values(table, layout):
-        values = sorted(one for one in pc.unique(column).to_pylist() if one)
-        found = pc.index_in(column, pa.array(values, pa.string()))
-        at = np.asarray(pc.fill_null(found.combine_chunks(), -1)).astype(np.int64)
+        values = sorted(value for value in pc.unique(column).to_pylist() if value)
+        value_codes = pc.index_in(column, pa.array(values, pa.string()))
+        at = np.asarray(pc.fill_null(value_codes.combine_chunks(), -1)).astype(np.int64)
         codes.append(_codes_by_directory(values)[at])
         texts.append(values)
     _bound(layout, codes)
@@ -142,8 +142,10 @@ def _codes_by_directory(values: Sequence[str]) -> np.ndarray:
     """Returns the code of each value, and that of null at the end. Values with one directory have one code: a value
     may be the text of another one's directory, or the name that null has.
     """
-    known = {value_directory("", None): -1, value_directory("", OTHER_VALUES): _OTHER_CODE}
-    return np.array([*(known.setdefault(value_directory("", one), at) for at, one in enumerate(values)), -1])
+    code_of_directory = {value_directory("", None): -1, value_directory("", OTHER_VALUES): _OTHER_CODE}
+    return np.array(
+        [*(code_of_directory.setdefault(value_directory("", value), at) for at, value in enumerate(values)), -1]
+    )
 
 
 def _bound(layout: Layout, codes: list[np.ndarray]) -> None:
@@ -156,10 +158,10 @@ def _bound(layout: Layout, codes: list[np.ndarray]) -> None:
         text = f"{names}: a task has {len(counts):,} values, and {layout.values_max:,} directories are allowed"
         hint = "abandon the plan; then use another member, a larger partition_values_max or partition_on_more = 'other'"
         raise IngestRefused(text, hint=hint)
-    kept = np.zeros(len(counts), dtype=bool)
-    kept[np.lexsort((np.arange(len(counts)), -counts))[: layout.values_max]] = True
-    for one in codes:
-        one[~kept[at.reshape(-1)]] = _OTHER_CODE
+    is_kept = np.zeros(len(counts), dtype=bool)
+    is_kept[np.lexsort((np.arange(len(counts)), -counts))[: layout.values_max]] = True
+    for codes_of_level in codes:
+        codes_of_level[~is_kept[at.reshape(-1)]] = _OTHER_CODE
 
 
 def _value(texts: Sequence[str], code: int) -> str | None:
@@ -169,10 +171,12 @@ def _value(texts: Sequence[str], code: int) -> str | None:
 def _values(table: pa.Table, layout: Layout) -> list[pa.ChunkedArray]:
     if not layout.partitioner:
         return [_texts(_column(table, field.member), field.member) for field in layout.fields]
-    found = partitioner_of(layout.partitioner, msgspec.json.decode(layout.options or "{}"))
+    partitioner = partitioner_of(layout.partitioner, msgspec.json.decode(layout.options or "{}"))
     try:
         rows = without_dictionaries(table)
-        columns = [pa.chunked_array([pa.array(one, pa.string())]) for one in found.values(rows)]
+        columns = [
+            pa.chunked_array([pa.array(column_values, pa.string())]) for column_values in partitioner.values(rows)
+        ]
     except Exception as error:  # of code that is not ours
         raise IngestRefused(f"partitioner {layout.partitioner}: {type(error).__name__}: {error}") from error
     if [len(column) for column in columns] != [table.num_rows] * len(layout.fields):
@@ -199,5 +203,5 @@ def _texts(column: pa.ChunkedArray, member: str) -> pa.ChunkedArray:
         raise IngestRefused(f"{member} cannot be a directory: it is {column.type}", hint=hint)
     if not pa.types.is_binary(column.type):
         return column.cast(pa.string())
-    texts = [None if one is None else one.decode(errors="backslashreplace") for one in column.to_pylist()]
+    texts = [None if text is None else text.decode(errors="backslashreplace") for text in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])

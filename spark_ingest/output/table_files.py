@@ -77,11 +77,13 @@ def write_options(
     microseconds more, whatever is in it.
     """
     if repeating is None:
-        repeating = [path for one in schema if one.name not in _NEVER_REPEATING for path in _leaves(one.name, one.type)]
+        repeating = [
+            path for field in schema if field.name not in _NEVER_REPEATING for path in _leaves(field.name, field.type)
+        ]
     has_dictionaries = rows >= _DICTIONARY_ROWS_MIN
-    coded = [one.name for one in schema if pa.types.is_dictionary(one.type)]
+    coded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     tiny = {*plain, *coded, *_OF_A_TASK} if coded and has_dictionaries else {*plain}
-    compressed = [path for one in schema for path in _leaves(one.name, one.type) if path not in tiny]
+    compressed = [path for field in schema for path in _leaves(field.name, field.type) if path not in tiny]
     return {
         "compression": dict.fromkeys(compressed, codec),
         "compression_level": dict.fromkeys(compressed, _ZSTD_LEVEL) if codec == "zstd" else None,
@@ -116,8 +118,8 @@ def incompressible_leaves(table: pa.Table, codec: str, repeating: Sequence[str])
     those of dictionaries, whose pages are packed bits.
     """
     data = parquet_bytes(table.slice(0, _SAMPLE_ROWS), codec, repeating)
-    found = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
-    columns = [found.column(at) for at in range(found.num_columns)]
+    row_group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = [row_group.column(at) for at in range(row_group.num_columns)]
     return [
         column.path_in_schema
         for column in columns
@@ -161,14 +163,14 @@ def is_same(output: ObjectStore, key: str, data: bytes) -> bool:
 
 def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Table:
     """Returns the rows; without `_topic_id` for a plan of an older release."""
-    own = [record_timestamp(letter.timestamp) for letter in letters]
+    record_times = [record_timestamp(letter.timestamp) for letter in letters]
     columns: list[Sequence[object]] = [
         [order.task.topic] * len(letters),
         [order.dead_letter_topic_id] * len(letters),
         [letter.partition for letter in letters],
         [letter.offset for letter in letters],
         [letter.last_offset for letter in letters],
-        [None if timestamp is None else timestamp * 1000 for timestamp in own],
+        [None if timestamp is None else timestamp * 1000 for timestamp in record_times],
         [letter.key for letter in letters],
         [letter.value for letter in letters],
         [list(letter.headers) for letter in letters],
@@ -177,7 +179,7 @@ def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Tabl
         [order.number] * len(letters),
         [order.schema.schema_id] * len(letters),
     ]
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, DEAD_LETTER_SCHEMA, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, DEAD_LETTER_SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA)
     return table if order.dead_letter_topic_id else table.drop_columns(["_topic_id"])
 
@@ -186,9 +188,9 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _has_same_rows(found: bytes, data: bytes) -> bool:
+def _has_same_rows(stored: bytes, data: bytes) -> bool:
     try:
-        theirs = pq.read_table(pa.BufferReader(found))
+        theirs = pq.read_table(pa.BufferReader(stored))
     except pa.ArrowInvalid:
         return False
     return bool(theirs.equals(pq.read_table(pa.BufferReader(data))))
@@ -196,7 +198,7 @@ def _has_same_rows(found: bytes, data: bytes) -> bool:
 
 def _repeating(path: str, values: pa.Array) -> list[str]:
     if pa.types.is_struct(values.type):
-        return [leaf for one in values.type for leaf in _repeating(f"{path}.{one.name}", values.field(one.name))]
+        return [leaf for field in values.type for leaf in _repeating(f"{path}.{field.name}", values.field(field.name))]
     if pa.types.is_nested(values.type):
         return _leaves(path, values.type)
     if pa.types.is_dictionary(values.type):
@@ -220,7 +222,7 @@ def _entries(column: pa.ChunkedArray) -> int:
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:
     if pa.types.is_struct(kind):
-        return [leaf for one in kind for leaf in _leaves(f"{path}.{one.name}", one.type)]
+        return [leaf for field in kind for leaf in _leaves(f"{path}.{field.name}", field.type)]
     if pa.types.is_list(kind):
         return _leaves(f"{path}.list.element", kind.value_type)
     if pa.types.is_map(kind):

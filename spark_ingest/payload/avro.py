@@ -47,7 +47,7 @@ _HEADER = parse_schema(
     }
 )
 _SIZES = parse_schema(
-    {"type": "record", "name": "block", "fields": [{"name": one, "type": "long"} for one in ("count", "size")]}
+    {"type": "record", "name": "block", "fields": [{"name": name, "type": "long"} for name in ("count", "size")]}
 )
 _DECIMAL_BYTES_MAX = 1000
 _ALL_DIGITS = Context(prec=3 * _DECIMAL_BYTES_MAX, traps=[InvalidOperation, Inexact])
@@ -137,23 +137,25 @@ class _Avro:
         """Returns the reason why there is none, so that it is kept like a schema. Raises RegistryUnavailable."""
         if str(schema_id) in self._schemas:
             return self._schemas[str(schema_id)]
-        found = self._registry.schema(schema_id) if self._registry else None
-        if found is None:
+        registered = self._registry.schema(schema_id) if self._registry else None
+        if registered is None:
             return Undecodable("unknown_schema", f"the id {schema_id} is not known")
-        if found.schemaType != "AVRO":
-            return Undecodable("unknown_schema", f"the id {schema_id} is a schema of {found.schemaType}, not of Avro")
+        if registered.schemaType != "AVRO":
+            return Undecodable(
+                "unknown_schema", f"the id {schema_id} is a schema of {registered.schemaType}, not of Avro"
+            )
         named: dict[str, Any] = {}
         try:
-            self._add_references(found, named)
-            return _parse(found.schema, named)
+            self._add_references(registered, named)
+            return _parse(registered.schema, named)
         except ValueError as error:
             return Undecodable("unknown_schema", f"the schema of the id {schema_id} is not usable: {error}")
 
-    def _add_references(self, found: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
+    def _add_references(self, registered: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
         if depth > 10 or len(named) > REFERENCES_MAX:
             raise ValueError("it refers to too many others")
         assert self._registry is not None
-        for reference in found.references:
+        for reference in registered.references:
             other = self._registry.referenced(reference)
             if other is None:
                 raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
@@ -181,10 +183,10 @@ def _embedded(text: bytes) -> Schema | Undecodable:
         return Undecodable("unknown_schema", f"the container's schema is not usable: {error}")
 
 
-def _usable(found: Schema | Undecodable) -> Schema:
-    if isinstance(found, Undecodable):
-        raise found
-    return found
+def _usable(schema: Schema | Undecodable) -> Schema:
+    if isinstance(schema, Undecodable):
+        raise schema
+    return schema
 
 
 def _parse(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
@@ -206,7 +208,7 @@ def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
     Only a record carries the definitions in which fastavro's reader looks for names.
     """
     if isinstance(tree, list):
-        return [_with_definitions(one, named) for one in tree]
+        return [_with_definitions(part, named) for part in tree]
     if isinstance(tree, str) and tree in named:
         return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
     return tree
@@ -222,7 +224,7 @@ def _unpack(data: bytes, codec: bytes) -> bytes:
     if codec in (b"null", b""):
         return data
     if codec not in unpackers:
-        names = ", ".join(["null", *(one.decode() for one in unpackers)])
+        names = ", ".join(["null", *(name.decode() for name in unpackers)])
         raise Undecodable("not_avro", f"the container's codec is {codec[:20]!r}; there are: {names}")
     unpacker = unpackers[codec]()
     try:
@@ -241,9 +243,9 @@ def _read(data: bytes, schema: Schema) -> Any:
         if not schema.shape.is_small(len(data)):
             schema.measure.end_of(data)
         stream = BytesIO(data)
-        found, end = schemaless_reader(stream, schema.tree, None), stream.tell()
+        value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
     except _BAD_DATUM as error:
         raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
     if end != len(data):
         raise Undecodable("not_avro", f"{len(data) - end} bytes follow the record")
-    return found
+    return value

@@ -18,7 +18,7 @@ TEXT_FACTOR = 4  # the bytes of a character in memory
 
 def named_types(tree: Any) -> dict[str, Any]:
     """Returns the named types of a schema that fastavro has parsed. In a union each record carries them."""
-    records = [one for one in (tree if isinstance(tree, list) else [tree]) if isinstance(one, dict)]
+    records = [record for record in (tree if isinstance(tree, list) else [tree]) if isinstance(record, dict)]
     return {name: kind for record in records for name, kind in record.get("__named_schemas", {}).items()}
 
 
@@ -28,7 +28,7 @@ class Shape:
     def __init__(self, tree: Any) -> None:
         self._named = named_types(tree)
         self._open: set[str] = set()
-        self._known: dict[str, tuple[int, int]] = {}
+        self._by_name: dict[str, tuple[int, int]] = {}
         self.is_recursive = self.has_empty_items = False
         self._bytes_of_byte = PRIMITIVE_BYTES
         _, self._own_bytes = self._visit(tree)
@@ -50,8 +50,10 @@ class Shape:
             case str():
                 return self._visit_name(kind, None)
             case list():
-                found = [self._visit(one) for one in kind]
-                return 1 + min((one for one, _ in found), default=0), max((one for _, one in found), default=0)
+                bounds = [self._visit(branch) for branch in kind]
+                return 1 + min((bound for bound, _ in bounds), default=0), max(
+                    (bound for _, bound in bounds), default=0
+                )
             case {"type": "record" | "error", "name": name}:
                 return self._visit_name(name, kind)
             case {"type": "array", "items": items}:
@@ -78,9 +80,9 @@ class Shape:
             return (0, 0) if name in self._open else (1, PRIMITIVE_BYTES)
         if "fields" not in record:
             return self._visit(record) if record.get("type") == "fixed" else (1, PRIMITIVE_BYTES)
-        if name not in self._known:
+        if name not in self._by_name:
             self._open.add(name)
-            found = [self._visit(one["type"]) for one in record["fields"]]
+            bounds = [self._visit(field["type"]) for field in record["fields"]]
             self._open.discard(name)
-            self._known[name] = sum(one for one, _ in found), CONTAINER_BYTES + sum(one for _, one in found)
-        return self._known[name]
+            self._by_name[name] = sum(bound for bound, _ in bounds), CONTAINER_BYTES + sum(bound for _, bound in bounds)
+        return self._by_name[name]

@@ -25,7 +25,7 @@ class Measure:
     def __init__(self, tree: Any) -> None:
         """Raises ValueError for a schema with unknown types."""
         self._named = avro_bounds.named_types(tree)
-        self._known: dict[str, _Part] = {}
+        self._by_name: dict[str, _Part] = {}
         self._part = self._of(tree)
 
     def end_of(self, data: bytes) -> int:
@@ -34,9 +34,9 @@ class Measure:
         Raises Undecodable for a value that takes too much memory; EOFError, ValueError and RecursionError for bytes
         that are not a value.
         """
-        place = _Place(data, avro_bounds.VALUE_BYTES_MAX)
-        self._part.pass_over(place)
-        return place.at
+        cursor = _Place(data, avro_bounds.VALUE_BYTES_MAX)
+        self._part.pass_over(cursor)
+        return cursor.at
 
     def _of(self, kind: Any) -> _Part:
         match kind:
@@ -47,7 +47,7 @@ class Measure:
             case str():
                 return self._of_name(kind)
             case list():
-                return _Union([self._of(one) for one in kind])
+                return _Union([self._of(branch) for branch in kind])
             case {"type": "record" | "error" | "fixed" | "enum", "name": name}:
                 self._named.setdefault(name, kind)
                 return self._of_name(name)
@@ -60,19 +60,19 @@ class Measure:
         raise ValueError(f"unknown type {kind!r:.100}")
 
     def _of_name(self, name: str) -> _Part:
-        if name not in self._known:
+        if name not in self._by_name:
             match self._named.get(name):
                 case {"type": "fixed", "size": size}:
-                    self._known[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
+                    self._by_name[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
                 case {"type": "enum"}:
-                    self._known[name] = _NUMBER
+                    self._by_name[name] = _NUMBER
                 case {"fields": fields}:
                     record = _Record()
-                    self._known[name] = record  # for a type within itself
-                    self._known[name] = record.completed([self._of(one["type"]) for one in fields])
+                    self._by_name[name] = record  # for a type within itself
+                    self._by_name[name] = record.completed([self._of(field["type"]) for field in fields])
                 case _:
                     raise ValueError(f"unknown type {name!r:.100}")
-        return self._known[name]
+        return self._by_name[name]
 
 
 class _Place:
@@ -96,13 +96,13 @@ class _Place:
 
     def long(self) -> int:
         """Raises ValueError for a number of many bytes, which would take the processor a square of them."""
-        found = shift = 0
+        number = shift = 0
         for at in range(self.at, min(self.at + _LONG_BITS // 7, len(self._data))):
             byte = self._data[at]
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             if byte < 128:
                 self.at = at + 1
-                return (found >> 1) ^ -(found & 1)
+                return (number >> 1) ^ -(number & 1)
             shift += 7
         if shift < _LONG_BITS:
             raise EOFError("the value ends within a number")
@@ -112,7 +112,7 @@ class _Place:
 class _Part(Protocol):
     """A type. Its method moves the place behind one value."""
 
-    def pass_over(self, place: _Place) -> None: ...
+    def pass_over(self, cursor: _Place) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +122,22 @@ class _Fixed:
     size_bytes: int
     memory: int
 
-    def pass_over(self, place: _Place) -> None:
-        place.charge(self.memory)
-        place.skip(self.size_bytes)
+    def pass_over(self, cursor: _Place) -> None:
+        cursor.charge(self.memory)
+        cursor.skip(self.size_bytes)
 
 
 class _Number:
-    def pass_over(self, place: _Place) -> None:
-        place.charge(PRIMITIVE_BYTES)
-        place.long()
+    def pass_over(self, cursor: _Place) -> None:
+        cursor.charge(PRIMITIVE_BYTES)
+        cursor.long()
 
 
 class _Text:
-    def pass_over(self, place: _Place) -> None:
-        size = place.long()
-        place.charge(PRIMITIVE_BYTES + TEXT_FACTOR * max(size, 0))
-        place.skip(size)
+    def pass_over(self, cursor: _Place) -> None:
+        size = cursor.long()
+        cursor.charge(PRIMITIVE_BYTES + TEXT_FACTOR * max(size, 0))
+        cursor.skip(size)
 
 
 _NUMBER, _TEXT = _Number(), _Text()
@@ -147,11 +147,11 @@ _NUMBER, _TEXT = _Number(), _Text()
 class _Union:
     branches: list[_Part]
 
-    def pass_over(self, place: _Place) -> None:
-        at = place.long()
+    def pass_over(self, cursor: _Place) -> None:
+        at = cursor.long()
         if not 0 <= at < len(self.branches):
             raise ValueError(f"a union has no branch {at}")
-        self.branches[at].pass_over(place)
+        self.branches[at].pass_over(cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +161,21 @@ class _Items:
     item: _Part
     has_keys: bool
 
-    def pass_over(self, place: _Place) -> None:
-        place.charge(CONTAINER_BYTES)
-        while count := place.long():
+    def pass_over(self, cursor: _Place) -> None:
+        cursor.charge(CONTAINER_BYTES)
+        while count := cursor.long():
             if count < 0:  # then the bytes of the block follow
                 count = -count
-                place.long()
-            place.charge(ITEM_BYTES * count)
+                cursor.long()
+            cursor.charge(ITEM_BYTES * count)
             if isinstance(self.item, _Fixed) and not self.has_keys:
-                place.charge(self.item.memory * count)
-                place.skip(self.item.size_bytes * count)
+                cursor.charge(self.item.memory * count)
+                cursor.skip(self.item.size_bytes * count)
                 continue
             for _ in range(count):
                 if self.has_keys:
-                    _TEXT.pass_over(place)
-                self.item.pass_over(place)
+                    _TEXT.pass_over(cursor)
+                self.item.pass_over(cursor)
 
 
 @dataclass(slots=True)
@@ -185,15 +185,15 @@ class _Record:
     def completed(self, fields: list[_Part]) -> _Part:
         """Returns the part with these fields. Adjacent fields of a fixed size become one part."""
         self.parts = [_Fixed(0, CONTAINER_BYTES)]
-        for one in fields:
+        for part in fields:
             last = self.parts[-1]
-            if isinstance(last, _Fixed) and isinstance(one, _Fixed):
-                self.parts[-1] = _Fixed(last.size_bytes + one.size_bytes, last.memory + one.memory)
+            if isinstance(last, _Fixed) and isinstance(part, _Fixed):
+                self.parts[-1] = _Fixed(last.size_bytes + part.size_bytes, last.memory + part.memory)
             else:
-                self.parts.append(one)
+                self.parts.append(part)
         whole = self.parts[0]
         return whole if len(self.parts) == 1 else self
 
-    def pass_over(self, place: _Place) -> None:
+    def pass_over(self, cursor: _Place) -> None:
         for part in self.parts:
-            part.pass_over(place)
+            part.pass_over(cursor)

@@ -40,7 +40,7 @@ class AvroTypes:
 
     def __init__(self, tree: Any) -> None:
         self._named: dict[str, Any] = dict(tree.get("__named_schemas", {})) if isinstance(tree, dict) else {}
-        self._known: dict[tuple[str, int], Type] = {}
+        self._by_name: dict[tuple[str, int], Type] = {}
         self._open: set[str] = set()
         self._tree = tree
 
@@ -58,7 +58,7 @@ class AvroTypes:
             case str():
                 return _OF_AVRO.get(kind) or self._of_name(kind, depth)
             case list():
-                return merge_all(self._of(one, depth) for one in kind)
+                return merge_all(self._of(branch, depth) for branch in kind)
             case {"type": "bytes" | "fixed", "logicalType": "decimal"}:
                 return decimal(kind.get("precision"), kind.get("scale", 0))
             case {"type": "int" | "long" as base, "logicalType": logical}:
@@ -82,8 +82,8 @@ class AvroTypes:
             return self._of(named, depth)
         if name in self._open or depth >= DEPTH_MAX:
             return "null" if name in self._open else "json"
-        if (name, depth) not in self._known:
+        if (name, depth) not in self._by_name:
             self._open.add(name)
-            self._known[name, depth] = struct(self._members(named["fields"], depth + 1))
+            self._by_name[name, depth] = struct(self._members(named["fields"], depth + 1))
             self._open.discard(name)
-        return self._known[name, depth]
+        return self._by_name[name, depth]

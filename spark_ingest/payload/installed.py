@@ -13,14 +13,14 @@ PARTITIONERS = "penstock.ingest.partitioners"
 
 
 def entry_point_names(group: str) -> list[str]:
-    return sorted({one.name for one in entry_points(group=group)})
+    return sorted({entry_point.name for entry_point in entry_points(group=group)})
 
 
 def load_entry_point(group: str, name: str) -> Any:
     """Returns the object of an entry point. Raises IngestRefused if it is not installed or cannot be imported."""
-    for one in entry_points(group=group, name=name):
+    for entry_point in entry_points(group=group, name=name):
         try:
-            return one.load()
+            return entry_point.load()
         except (ImportError, AttributeError) as error:
             raise IngestRefused(f"{group}: {name} cannot be imported: {error}") from error
     there = ", ".join(entry_point_names(group)) or "none"

@@ -35,9 +35,9 @@ def _without_nan(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case Mapping():
-            return {name: _without_nan(one) for name, one in value.items()}
+            return {name: _without_nan(member) for name, member in value.items()}
         case list() | tuple():
-            return [_without_nan(one) for one in value]
+            return [_without_nan(item) for item in value]
     return value
 
 

@@ -73,9 +73,11 @@ def _type_of(value: object, depth: int = 0) -> Type:
         case str():
             return "string"
         case dict() if depth < DEPTH_MAX:
-            return struct([[name, _type_of(one, depth + 1)] for name, one in value.items() if isinstance(name, str)])
+            return struct(
+                [[name, _type_of(member, depth + 1)] for name, member in value.items() if isinstance(name, str)]
+            )
         case list() if depth < DEPTH_MAX:
-            return array(merge_all(_type_of(one, depth + 1) for one in value))
+            return array(merge_all(_type_of(item, depth + 1) for item in value))
     return "null"
 
 

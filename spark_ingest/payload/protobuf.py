@@ -79,12 +79,12 @@ def _message_class(descriptor_set: bytes, name: str) -> type[Message]:
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
             pool.Add(file)
-        found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        message_class: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except KeyError as error:
         raise ValueError(f"the descriptor set has no message {name!r}; write its full name") from error
     except (DecodeError, TypeError) as error:
         raise ValueError(f"the descriptor set is not usable: {error}; write it with --include_imports") from error
-    return found
+    return message_class
 
 
 def _unframe(value: bytes) -> bytes:
@@ -129,8 +129,8 @@ class _Converters:
     def _message(self, kind: Descriptor) -> Convert:
         plain = [field for field in kind.fields if not field.has_presence]
         present = [field for field in kind.fields if field.has_presence]
-        always = [(one.name, self._field(one)) for one in plain]
-        sometimes = [(one.name, self._field(one)) for one in present]
+        always = [(field.name, self._field(field)) for field in plain]
+        sometimes = [(field.name, self._field(field)) for field in present]
 
         def convert(message: Message) -> dict[str, object]:
             members = {name: convert_field(getattr(message, name)) for name, convert_field in always}
@@ -144,18 +144,18 @@ class _Converters:
     def _field(self, field: FieldDescriptor) -> Convert:
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
-            one = self._single(kind.fields_by_name["value"])
-            return lambda value: {_key(key): one(value[key]) for key in value}
+            wrapped = self._single(kind.fields_by_name["value"])
+            return lambda value: {_key(key): wrapped(value[key]) for key in value}
         single = self._single(field)
         if field.is_repeated:
-            return lambda value: [single(one) for one in value]
+            return lambda value: [single(item) for item in value]
         return single
 
     def _single(self, field: FieldDescriptor) -> Convert:
         if field.message_type is not None:
             return self.of(field.message_type)
         if field.enum_type is not None:
-            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            names = {number: enum_value.name for number, enum_value in field.enum_type.values_by_number.items()}
             return lambda number: names.get(number, number)
         return _itself
 
@@ -164,7 +164,7 @@ class _Types:
     """Makes the types of the fields of messages."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Type] = {}
+        self._by_name: dict[tuple[str, int], Type] = {}
         self._open: set[str] = set()
 
     def members(self, kind: Descriptor, depth: int = 0) -> Members:
@@ -188,9 +188,9 @@ class _Types:
             return _TYPES_OF_OWN.get(kind.full_name.removeprefix(_OWN_JSON), "null")
         if kind.full_name in self._open or depth >= DEPTH_MAX:
             return "null" if kind.full_name in self._open else "json"
-        if (kind.full_name, depth) not in self._known:
-            self._known[kind.full_name, depth] = struct(self.members(kind, depth))
-        return self._known[kind.full_name, depth]
+        if (kind.full_name, depth) not in self._by_name:
+            self._by_name[kind.full_name, depth] = struct(self.members(kind, depth))
+        return self._by_name[kind.full_name, depth]
 
 
 def _key(key: object) -> object:

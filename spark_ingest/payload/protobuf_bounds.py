@@ -40,9 +40,9 @@ class MessageBounds:
             return
         always = sum(not field.has_presence for field in kind.fields)
         self._costs[kind.full_name] = _MESSAGE_BYTES + _FIELD_BYTES * len(kind.fields) + _MEMBER_BYTES * always
-        for one in kind.fields:
-            if one.message_type is not None:
-                self._add(one.message_type)
+        for member in kind.fields:
+            if member.message_type is not None:
+                self._add(member.message_type)
 
     def _measure(self, value: bytes) -> int:
         """Returns the bytes of memory, up to the limit and a little more."""

@@ -53,8 +53,8 @@ class Registry:
         """Returns a schema; None if the registry does not have the id. Raises RegistryUnavailable."""
         return self._get(f"/schemas/ids/{schema_id}")
 
-    def referenced(self, one: Reference) -> RegisteredSchema | None:
-        return self._get(f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}")
+    def referenced(self, reference: Reference) -> RegisteredSchema | None:
+        return self._get(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
 
     def _get(self, path: str) -> RegisteredSchema | None:
         headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}

@@ -72,10 +72,10 @@ def _expression(options: Mapping[str, Any]) -> Decode:
         raise ValueError("the pattern has no named group, such as (?P<status>[0-9]+)")
 
     def decode(value: bytes) -> dict[str, object]:
-        found = find(value.decode().removesuffix("\n").removesuffix("\r"))
-        if found is None:
+        match = find(value.decode().removesuffix("\n").removesuffix("\r"))
+        if match is None:
             raise Undecodable("no_match", "the value does not match the pattern")
-        groups = found.groupdict()
+        groups = match.groupdict()
         return fields.members(names, [groups[name] for name in names])
 
     return decode

@@ -64,16 +64,21 @@ def declared_after(steps: Sequence[Mapping[str, Any]], declared: Types) -> Types
 def _retyped(declared: Types, path: Sequence[str], new: str, kind: Type | None) -> Types:
     """Returns types with another name, or another type, for the member of a path."""
     types: dict[str, Type] = {}
-    for name, known in declared:
+    for name, declared_kind in declared:
         if name != path[0]:
-            one = [name, known]
+            member = [name, declared_kind]
         elif len(path) == 1:
-            one = [new, known if kind is None else kind]
+            member = [new, declared_kind if kind is None else kind]
         else:
-            one = [name, struct(_retyped(known[1], path[1:], new, kind)) if known[0] == "struct" else known]
-        if one[1] != "null":
-            add_members(types, [one])
-    return [[name, known] for name, known in types.items()]
+            member = [
+                name,
+                struct(_retyped(declared_kind[1], path[1:], new, kind))
+                if declared_kind[0] == "struct"
+                else declared_kind,
+            ]
+        if member[1] != "null":
+            add_members(types, [member])
+    return [[name, kind] for name, kind in types.items()]
 
 
 def _transform(step: Mapping[str, Any]) -> Transform:
@@ -173,14 +178,14 @@ def _hash_with(key_env: str | None) -> Edit:
 
 def _filter(step: Mapping[str, Any]) -> Transform:
     """Keeps records whose member is there, or has one of the values; `keep = false` leaves these out instead."""
-    path, wanted, keeps = path_of(step["member"]), step.get("values"), step.get("keep", True)
+    path, values, keeps = path_of(step["member"]), step.get("values"), step.get("keep", True)
 
     def transform(text: bytes) -> bytes | None:
         members = _members_of(text)
         if members is None:
             return text
         raw = _value_of(members, path)
-        meets = raw is not None and (wanted is None or _plain(raw) in wanted)
+        meets = raw is not None and (values is None or _plain(raw) in values)
         return text if meets == keeps else None
 
     return transform

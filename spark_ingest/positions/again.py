@@ -46,11 +46,19 @@ class Bounds:
     ends: Positions | None = None
     partitions: frozenset[int] = frozenset()  # empty: all
 
-    def range_of(self, one: TieredPartition, reached: int) -> Range:
+    def range_of(self, partition: TieredPartition, reached: int) -> Range:
         """Returns the range of a partition within the store and below the position of the job."""
-        start = self.starts[one.topic].ends.get(one.partition, 0) if self.starts and one.topic in self.starts else 0
-        end = self.ends[one.topic].ends.get(one.partition, 0) if self.ends and one.topic in self.ends else reached
-        return Range(one.partition, max(start, one.log_start), min(end, one.tiered_end, reached))
+        start = (
+            self.starts[partition.topic].ends.get(partition.partition, 0)
+            if self.starts and partition.topic in self.starts
+            else 0
+        )
+        end = (
+            self.ends[partition.topic].ends.get(partition.partition, 0)
+            if self.ends and partition.topic in self.ends
+            else reached
+        )
+        return Range(partition.partition, max(start, partition.log_start), min(end, partition.tiered_end, reached))
 
 
 def chosen_ranges(
@@ -58,15 +66,20 @@ def chosen_ranges(
 ) -> dict[TopicId, list[Range]]:
     """Returns the ranges of a backfill or a replay. Topics without any are absent."""
     asked: dict[TopicId, list[Range]] = {}
-    for one in discover(source, head.cluster, lambda topic: topic in head.positions and is_wanted(topic)):
-        position = head.positions[one.topic]
-        if position.topic_id != one.topic_id or (bounds.partitions and one.partition not in bounds.partitions):
+    for partition in discover(source, head.cluster, lambda topic: topic in head.positions and is_wanted(topic)):
+        position = head.positions[partition.topic]
+        if position.topic_id != partition.topic_id or (
+            bounds.partitions and partition.partition not in bounds.partitions
+        ):
             continue
-        wanted = bounds.range_of(one, position.ends.get(one.partition, 0))
-        asked.setdefault((one.topic, one.topic_id), []).append(wanted)
+        span = bounds.range_of(partition, position.ends.get(partition.partition, 0))
+        asked.setdefault((partition.topic, partition.topic_id), []).append(span)
     chosen = common if step == REPLAY else without
-    found = {place: chosen(ranges, ingested.ranges.get(place, [])) for place, ranges in asked.items()}
-    return {place: ranges for place, ranges in found.items() if ranges}
+    spans_chosen = {
+        topic_partition: chosen(ranges, ingested.ranges.get(topic_partition, []))
+        for topic_partition, ranges in asked.items()
+    }
+    return {topic_partition: ranges for topic_partition, ranges in spans_chosen.items() if ranges}
 
 
 def recipes_of(history: History, head: Commit, topics: Container[str]) -> dict[str, Recipe]:
@@ -97,26 +110,36 @@ def ingest_again(job: str, step: str, selection: Selection, bounds: Bounds, limi
         assert head is not None
         commits = list(history.commits())
         before = [commit for commit in commits if commit.step != REPLAY or commit.number <= since]
-        known = ingested_by(before if step == REPLAY else commits)
-        ranges = chosen_ranges(parts.source, head, selection.wants, bounds, known, step)
+        ingested = ingested_by(before if step == REPLAY else commits)
+        ranges = chosen_ranges(parts.source, head, selection.wants, bounds, ingested, step)
         if step == REPLAY:
             done = ingested_by(commit for commit in commits if commit.step == REPLAY and commit.number > since)
-            ranges = {place: without(some, done.ranges.get(place, [])) for place, some in ranges.items()}
-        ranges = {place: some for place, some in ranges.items() if some and place[0] not in failed}
+            ranges = {
+                topic_partition: without(some, done.ranges.get(topic_partition, []))
+                for topic_partition, some in ranges.items()
+            }
+        ranges = {
+            topic_partition: some
+            for topic_partition, some in ranges.items()
+            if some and topic_partition[0] not in failed
+        }
         return _plan(job, step, head, selection, ranges, ingested_by(commits), parts) if ranges else None
 
     run(Job(job, selection, Recipe(), limits, step=make), parts)
 
 
 def _plan(
-    job: str, step: str, head: Commit, selection: Selection, chosen: Chosen, known: Ingested, parts: Components
+    job: str, step: str, head: Commit, selection: Selection, chosen: Chosen, ingested: Ingested, parts: Components
 ) -> Plan:
-    partitions = {(one.topic, one.partition): one for one in discover(parts.source, head.cluster, selection.wants)}
+    partitions = {
+        (partition.topic, partition.partition): partition
+        for partition in discover(parts.source, head.cluster, selection.wants)
+    }
     groups: list[tuple[str, tuple[Slice, ...]]] = []
     for (topic, _), ranges in chosen.items():
         for some in _apart(ranges):
             pieces = _slices(parts.source, partitions, topic, some)
-            size_bytes = sum(one.weight_bytes for one in pieces)
+            size_bytes = sum(piece.weight_bytes for piece in pieces)
             task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
             target = target_group_bytes(size_bytes, task_bytes, TASK_BYTES_LEAST, parts.parallelism())
             groups += [(topic, group) for group in cut(pieces, target, RECORDS_MAX)]
@@ -125,7 +148,7 @@ def _plan(
     topics = sorted({topic for topic, _ in groups})
     ids = {topic: topic_id for topic, topic_id in chosen if topic in topics}
     covered = {topic: union(span for task in tasks if task.topic == topic for span in task.ranges) for topic in topics}
-    recovered = {topic: common(covered[topic], known.lost_of(topic, ids[topic])) for topic in topics}
+    recovered = {topic: common(covered[topic], ingested.lost_of(topic, ids[topic])) for topic in topics}
     recipes = {topic: selection.choice_of(topic, Recipe()).recipe for topic in topics}
     schemas: dict[str, TableSchema] = {}
     for topic in topics:
@@ -144,7 +167,7 @@ def _plan(
         positions={topic: TopicPosition(ids[topic], {}) for topic in topics},
         schemas=schemas,
         tasks=tasks,
-        recipes={topic: one for topic, one in recipes.items() if one != Recipe()},
+        recipes={topic: recipe for topic, recipe in recipes.items() if recipe != Recipe()},
         arrow=arrow_of(recipes.values()),
         step=step,
         repeated=covered if step == REPLAY else {},
@@ -168,13 +191,13 @@ def _apart(ranges: Sequence[Range]) -> list[list[Range]]:
 def _slices(
     source: ObjectStore, partitions: Mapping[tuple[str, int], TieredPartition], topic: str, ranges: Sequence[Range]
 ) -> list[Slice]:
-    wanted = [(partitions[topic, span.partition], span.start, span.end) for span in ranges]
-    folded = load_folded(source, wanted)
-    return [piece for partition, start, end in wanted for piece in slices_of(partition, start, end, folded)]
+    spans = [(partitions[topic, span.partition], span.start, span.end) for span in ranges]
+    folded = load_folded(source, spans)
+    return [piece for partition, start, end in spans for piece in slices_of(partition, start, end, folded)]
 
 
 def with_choices(selection: Selection, recipes: Mapping[str, Recipe]) -> Selection:
     """Returns the selection with the recipe of each topic; its other choices stay."""
-    known = selection.choices
-    assert known is not None
-    return replace(selection, choices=lambda topic: replace(known(topic), recipe=recipes[topic]))
+    choices = selection.choices
+    assert choices is not None
+    return replace(selection, choices=lambda topic: replace(choices(topic), recipe=recipes[topic]))

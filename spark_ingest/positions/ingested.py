@@ -26,17 +26,17 @@ class Ingested:
     def lost_of(self, topic: str, topic_id: str) -> list[Range]:
         """Returns the lost ranges of a topic with a known end."""
         mine = (loss for loss in self.lost if (loss.topic, loss.topic_id) == (topic, topic_id))
-        return union(Range(one.partition, one.start, one.end) for one in mine if one.end is not None)
+        return union(Range(loss.partition, loss.start, loss.end) for loss in mine if loss.end is not None)
 
 
 def ingested_by(commits: Iterable[Commit]) -> Ingested:
     """Returns the ranges of the results of commits."""
     by_topic: dict[TopicId, list[Range]] = {}
-    kept = []
+    counted = []
     for commit in commits:
         if commit.lost or commit.recovered:
-            kept.append(commit)
+            counted.append(commit)
         for result in commit.results:
-            place = (result.topic, commit.positions[result.topic].topic_id)
-            by_topic.setdefault(place, []).extend(Range(*span) for span in result.ranges)
-    return Ingested({place: union(ranges) for place, ranges in by_topic.items()}, not_recovered(kept))
+            topic_id = (result.topic, commit.positions[result.topic].topic_id)
+            by_topic.setdefault(topic_id, []).extend(Range(*span) for span in result.ranges)
+    return Ingested({topic_id: union(ranges) for topic_id, ranges in by_topic.items()}, not_recovered(counted))

@@ -55,52 +55,61 @@ class Change:
 
 
 def changes_to(
-    history: History, head: Commit | None, found: Sequence[TieredPartition], wanted: Positions
+    history: History, head: Commit | None, partitions_there: Sequence[TieredPartition], positions: Positions
 ) -> list[Change]:
     """Returns the moves of partitions whose position differs. Raises IngestRefused for one that the store lacks."""
-    partitions = {(one.topic, one.partition): one for one in found}
+    partitions = {(partition.topic, partition.partition): partition for partition in partitions_there}
     changes = []
     ingested: Ingested | None = None
-    for topic, position in sorted(wanted.items()):
+    for topic, position in sorted(positions.items()):
         for number, after in sorted(position.ends.items()):
-            one = partitions.get((topic, number))
-            if one is None or position.topic_id not in ("", one.topic_id):
+            partition = partitions.get((topic, number))
+            if partition is None or position.topic_id not in ("", partition.topic_id):
                 raise IngestRefused(
                     f"{topic} partition {number} is not in the store", hint="see penstock ingest status"
                 )
-            _check(one, after, head)
-            before = head.progress.reached(topic, one.topic_id, number) if head else None
+            _check(partition, after, head)
+            before = head.progress.reached(topic, partition.topic_id, number) if head else None
             if before == after:
                 continue
             ingested = ingested or ingested_by(history.commits())
-            changes.append(_change(one, before, after, ingested))
+            changes.append(_change(partition, before, after, ingested))
     return changes
 
 
-def _check(one: TieredPartition, after: int, head: Commit | None) -> None:
-    place = f"{one.topic} partition {one.partition}"
-    if not one.log_start <= after <= one.tiered_end:
+def _check(partition: TieredPartition, after: int, head: Commit | None) -> None:
+    title = f"{partition.topic} partition {partition.partition}"
+    if not partition.log_start <= after <= partition.tiered_end:
         raise IngestRefused(
-            f"{place} has offsets {one.log_start} to {one.tiered_end} in the store, {after} is outside",
+            f"{title} has offsets {partition.log_start} to {partition.tiered_end} in the store, {after} is outside",
             hint="choose a position within",
         )
-    known = head.positions.get(one.topic) if head else None
-    if known is not None and known.topic_id != one.topic_id:
+    position = head.positions.get(partition.topic) if head else None
+    if position is not None and position.topic_id != partition.topic_id:
         hint = "run penstock ingest run first, which records what is lost with the earlier topic"
-        raise IngestRefused(f"{one.topic} was deleted and created again", hint=hint)
+        raise IngestRefused(f"{partition.topic} was deleted and created again", hint=hint)
 
 
-def _change(one: TieredPartition, before: int | None, after: int, ingested: Ingested) -> Change:
-    start = one.log_start if before is None else before
+def _change(partition: TieredPartition, before: int | None, after: int, ingested: Ingested) -> Change:
+    start = partition.log_start if before is None else before
     if after >= start:
-        cut = min(max(start, one.log_start), after)
-        gone, passed = _ranges(one.partition, start, cut), _ranges(one.partition, cut, after)
-        return Change(one.topic, one.topic_id, one.partition, before, after, gone, passed)
-    reopened = _ranges(one.partition, after, start)
-    repeated = common(reopened, ingested.of(one.topic, one.topic_id))
-    recovered = common(reopened, ingested.lost_of(one.topic, one.topic_id))
+        cut = min(max(start, partition.log_start), after)
+        gone, passed = _ranges(partition.partition, start, cut), _ranges(partition.partition, cut, after)
+        return Change(partition.topic, partition.topic_id, partition.partition, before, after, gone, passed)
+    reopened = _ranges(partition.partition, after, start)
+    repeated = common(reopened, ingested.of(partition.topic, partition.topic_id))
+    recovered = common(reopened, ingested.lost_of(partition.topic, partition.topic_id))
     return Change(
-        one.topic, one.topic_id, one.partition, before, after, (), (), reopened, tuple(repeated), tuple(recovered)
+        partition.topic,
+        partition.topic_id,
+        partition.partition,
+        before,
+        after,
+        (),
+        (),
+        reopened,
+        tuple(repeated),
+        tuple(recovered),
     )
 
 
@@ -112,7 +121,9 @@ def check_no_repetition(changes: Sequence[Change]) -> None:
     """Raises IngestRefused if a move lets ingested records come twice."""
     wrong = [change for change in changes if change.repeated]
     if wrong:
-        texts = [f"{one.place}: {one.repeated_records:,} from offset {one.repeated[0].start} on" for one in wrong]
+        texts = [
+            f"{change.place}: {change.repeated_records:,} from offset {change.repeated[0].start} on" for change in wrong
+        ]
         more = f"; and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
         raise IngestRefused(
             f"records that are ingested would come twice: {'; '.join(texts[:_SHOWN])}{more}",

@@ -23,7 +23,7 @@ def committed_positions(output: ObjectStore, job: str, is_wanted: Callable[[str]
     head = History(output, job).head()
     if head is None:
         raise IngestRefused(f"job {job} in {output.url} has no commit", hint="run penstock ingest run first")
-    return head, {topic: one for topic, one in sorted(head.positions.items()) if is_wanted(topic)}
+    return head, {topic: position for topic, position in sorted(head.positions.items()) if is_wanted(topic)}
 
 
 def positions_at(
@@ -36,23 +36,29 @@ def positions_at(
     partitions = discover(source, cluster, is_wanted)
     folded = load_folded(source, [(partition, partition.log_start, partition.tiered_end) for partition in partitions])
 
-    def position(one: TieredPartition) -> int:
-        return _first_at(source, one, unread_entries(one, one.log_start, folded), at_ms)
+    def position(partition: TieredPartition) -> int:
+        return _first_at(source, partition, unread_entries(partition, partition.log_start, folded), at_ms)
 
-    ends = [value_of(one) for one in request_all(position, partitions)]
+    ends = [value_of(answer) for answer in request_all(position, partitions)]
     return partitions, positions_of(partitions, ends)
 
 
-def positions_of(found: Sequence[TieredPartition], ends: Sequence[int]) -> Positions:
+def positions_of(partitions: Sequence[TieredPartition], ends: Sequence[int]) -> Positions:
     """Returns the positions of partitions, one end for each."""
-    return positions_from((one.topic, one.topic_id, one.partition, end) for one, end in zip(found, ends, strict=True))
+    return positions_from(
+        (partition.topic, partition.topic_id, partition.partition, end)
+        for partition, end in zip(partitions, ends, strict=True)
+    )
 
 
 def positions_document(positions: Positions) -> dict[str, Any]:
     """Returns the positions for JSON documents; `offsets set --positions` reads them."""
     return {
-        topic: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in sorted(one.ends.items())}}
-        for topic, one in sorted(positions.items())
+        topic: {
+            "topic_id": position.topic_id,
+            "ends": {str(number): end for number, end in sorted(position.ends.items())},
+        }
+        for topic, position in sorted(positions.items())
     }
 
 
@@ -74,9 +80,9 @@ def _first_at(source: ObjectStore, partition: TieredPartition, entries: Sequence
     for entry in entries:
         if entry.max_timestamp_ms < at_ms:
             continue
-        found = _first_within(source, partition, entry, at_ms)
-        if found is not None:
-            return found
+        offset = _first_within(source, partition, entry, at_ms)
+        if offset is not None:
+            return offset
     return partition.tiered_end
 
 

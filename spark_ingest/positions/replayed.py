@@ -41,9 +41,9 @@ def check_replayable(
     """Raises IngestRefused if rows of a topic cannot be dropped: its files are not Parquet, or a catalog has them."""
     history = History(output, job)
     unfit = sorted({file.key for file in live_files(output, history, history.effect()).files if not is_fit(file.key)})
-    found = sorted({names.topic_of(key) for key in unfit} & set(topics))
-    if found:
-        raise IngestRefused(f"files of {', '.join(found)} are not Parquet", hint="their rows cannot be replaced")
+    topics_found = sorted({names.topic_of(key) for key in unfit} & set(topics))
+    if topics_found:
+        raise IngestRefused(f"files of {', '.join(topics_found)} are not Parquet", hint="their rows cannot be replaced")
     check_published(history, publish)
 
 
@@ -61,7 +61,7 @@ def drop_replayed(
     complete = history.effect().replay
     if head is None or head.replay <= complete:
         return done
-    members = {topic: one.members for topic, one in head.schemas.items()}
+    members = {topic: schema.members for topic, schema in head.schemas.items()}
     for commit in [commit for commit in history.commits() if commit.step == REPLAY and commit.number > complete]:
         _drop(output, job, commit, members, done, new_id, publish or (lambda: None))
     if publish:

@@ -30,8 +30,8 @@ def components_of(
 def set_positions(
     job: str,
     selection: Selection,
-    found: Sequence[TieredPartition],
-    wanted: Positions,
+    partitions: Sequence[TieredPartition],
+    positions: Positions,
     parts: Components,
     *,
     may_repeat: bool,
@@ -40,7 +40,7 @@ def set_positions(
     history = History(parts.output, job)
 
     def make(head: Commit | None) -> Plan | None:
-        changes = changes_to(history, head, found, wanted)
+        changes = changes_to(history, head, partitions, positions)
         if changes and not may_repeat:
             check_no_repetition(changes)
         return move_plan(job, head, selection, parts, changes) if changes else None
@@ -79,10 +79,12 @@ def _commit_move(
     run(Job(job, selection, Recipe(), Limits(0, {}), step=step), parts)
 
 
-def dry_changes(output: ObjectStore, job: str, found: Sequence[TieredPartition], wanted: Positions) -> list[Change]:
+def dry_changes(
+    output: ObjectStore, job: str, partitions: Sequence[TieredPartition], positions: Positions
+) -> list[Change]:
     """Returns what `set_positions` would change, and changes nothing."""
     history = History(output, job)
-    return changes_to(history, history.head(), found, wanted)
+    return changes_to(history, history.head(), partitions, positions)
 
 
 def check_pending(history: History, step: str) -> None:

@@ -28,7 +28,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 def archive_of(commits: Sequence[Commit]) -> Archive:
     """Returns the archive of adjacent commits. The same commits give the same archive."""
-    assert [one.number for one in commits] == list(range(commits[0].number, commits[-1].number + 1))
+    assert [commit.number for commit in commits] == list(range(commits[0].number, commits[-1].number + 1))
     return Archive(commits[0].job, commits[0].number, commits[-1].number, tuple(map(_archived, commits)))
 
 
@@ -39,7 +39,7 @@ def _archived(commit: Commit) -> Commit:
     held = {topic: commit.held[topic] for topic in commit.held_here}
     return msgspec.structs.replace(
         commit,
-        positions={topic: one for topic, one in commit.positions.items() if topic in topics},
+        positions={topic: position for topic, position in commit.positions.items() if topic in topics},
         schemas={},
         seen={},
         misfits={},

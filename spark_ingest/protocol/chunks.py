@@ -150,10 +150,10 @@ def _split_large(order: TaskSpec, costs: ValueCosts, scanned: ScannedBatch) -> I
 
 def _parts(costs: ValueCosts, scanned: ScannedBatch) -> list[tuple[ScannedBatch, int]]:
     records, source = columns_of([scanned]), scanned.source
-    own = value_sizes(records.values)
-    shared = max(0, scanned.decoded_bytes - int(own.sum())) // len(records)  # keys, headers, lengths
+    payload_sizes = value_sizes(records.values)
+    shared = max(0, scanned.decoded_bytes - int(payload_sizes.sum())) // len(records)  # keys, headers, lengths
     columns = [costs.columns(value.as_py() or b"", 1) for value in records.values] if costs.counts_texts else []
-    sizes = np.maximum(own + shared, columns or costs.row_bytes)
+    sizes = np.maximum(payload_sizes + shared, columns or costs.row_bytes)
     offsets, parts = np.asarray(records.offsets), []
     for first, last in runs_of_bytes(sizes, BLOCK_BYTES):
         start = source.start if not first else int(offsets[first])
@@ -167,7 +167,7 @@ def _parts(costs: ValueCosts, scanned: ScannedBatch) -> list[tuple[ScannedBatch,
 
 def _undecodable(scanned: ScannedBatch) -> DeadLetter:
     """Returns a dead letter with the whole batch as its value, for the offsets within this slice."""
-    header, wanted = scanned.header, scanned.source
-    first, last = max(header.base_offset, wanted.start), min(header.next_offset, wanted.end) - 1
+    header, piece = scanned.header, scanned.source
+    first, last = max(header.base_offset, piece.start), min(header.next_offset, piece.end) - 1
     why, raw = str(scanned.undecodable), bytes(scanned.raw)
-    return DeadLetter(wanted.partition, first, last, header.max_timestamp, None, raw, (), "undecodable_batch", why)
+    return DeadLetter(piece.partition, first, last, header.max_timestamp, None, raw, (), "undecodable_batch", why)

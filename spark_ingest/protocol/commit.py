@@ -103,12 +103,12 @@ class Commit(msgspec.Struct, frozen=True):
     @property
     def held_here(self) -> list[str]:
         """Returns the topics of this commit's own plan that it holds back."""
-        return [topic for topic, one in self.held.items() if one.plan == self.number]
+        return [topic for topic, held in self.held.items() if held.plan == self.number]
 
     @property
     def held_details(self) -> dict[str, str]:
         """Returns the error of each held topic."""
-        return {topic: one.detail for topic, one in self.held.items()}
+        return {topic: held.detail for topic, held in self.held.items()}
 
     @property
     def rows(self) -> int:
@@ -141,7 +141,8 @@ def commit_of(
         schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(
-            msgspec.structs.replace(result, seen=[], times=None) for result in sorted(done, key=lambda one: one.task)
+            msgspec.structs.replace(result, seen=[], times=None)
+            for result in sorted(done, key=lambda result: result.task)
         ),
         **{name: getattr(plan, name) for name in TOPIC_RANGES},
         step=plan.step,
@@ -149,7 +150,7 @@ def commit_of(
         recovered_records=ended.recovered_records + sum(_lengths(plan.recovered).values()),
         deleted=plan.deleted,
         lost_records=ended.lost_records + counted(lost),
-        held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
+        held={topic: held_topic for topic, held_topic in ended.held.items() if topic not in plan.positions} | held,
         misfits=_add_misfits(ended.misfits, done),
         audit=_audit(done),
         unseen_records=dict(Counter(ended.unseen_records) + Counter(_lengths(plan.unseen))),
@@ -164,8 +165,8 @@ def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
 def _end_plan(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
     """Returns the commit that ends a plan, with the positions, schemas and counts of the commit before."""
     carried = {name: getattr(before, name) for name in _CARRIED} if before else {"first_nonce": plan.nonce}
-    own = Commit(plan.job, plan.number, plan.nonce, now_ms, plan.cluster, {}, {}, {}, ())
-    return msgspec.structs.replace(own, **carried)
+    empty = Commit(plan.job, plan.number, plan.nonce, now_ms, plan.cluster, {}, {}, {}, ())
+    return msgspec.structs.replace(empty, **carried)
 
 
 def _lost(skipped: dict[str, list[Range]], passed: dict[str, list[Range]], positions: Positions) -> list[Lost]:
@@ -173,22 +174,22 @@ def _lost(skipped: dict[str, list[Range]], passed: dict[str, list[Range]], posit
 
 
 def _lengths(ranges: dict[str, list[Range]]) -> dict[str, int]:
-    return {topic: sum(one.end - one.start for one in found) for topic, found in ranges.items()}
+    return {topic: sum(span.end - span.start for span in spans) for topic, spans in ranges.items()}
 
 
 def _audit(results: Sequence[TaskResult]) -> dict[str, TimeCounts]:
     """Returns the sums of topics; without topics that a worker of an earlier release did not count."""
     sums: dict[str, TimeCounts | None] = {}
-    for one in results:
-        sums[one.topic] = add_times(sums.get(one.topic, TimeCounts(batches={})), one.times)
-    return {topic: one for topic, one in sums.items() if one is not None}
+    for result in results:
+        sums[result.topic] = add_times(sums.get(result.topic, TimeCounts(batches={})), result.times)
+    return {topic: total for topic, total in sums.items() if total is not None}
 
 
 def _add_misfits(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
     counts = {topic: Counter(columns) for topic, columns in before.items()}
     for result in results:
-        for name, one in result.misfits.items():
-            counts.setdefault(result.topic, Counter())[name] += one.count
+        for name, misfit in result.misfits.items():
+            counts.setdefault(result.topic, Counter())[name] += misfit.count
     return {topic: dict(columns) for topic, columns in counts.items()}
 
 
@@ -214,11 +215,11 @@ def not_recovered(commits: Iterable[Commit]) -> list[Lost]:
     """
     rest: list[Lost] = []
     for commit in commits:
-        living = {(topic, one.topic_id) for topic, one in commit.positions.items()}
-        rest = [one for one in rest if one.reason not in _BY_DELETION or (one.topic, one.topic_id) not in living]
+        living = {(topic, position.topic_id) for topic, position in commit.positions.items()}
+        rest = [loss for loss in rest if loss.reason not in _BY_DELETION or (loss.topic, loss.topic_id) not in living]
         for topic, ranges in commit.recovered.items():
             topic_id = commit.positions[topic].topic_id
-            rest = [piece for one in rest for piece in _less(one, topic, topic_id, ranges)]
+            rest = [piece for loss in rest for piece in _less(loss, topic, topic_id, ranges)]
         rest += commit.lost
     return rest
 
@@ -227,4 +228,4 @@ def _less(lost: Lost, topic: str, topic_id: str, ranges: Sequence[Range]) -> lis
     if (lost.topic, lost.topic_id) != (topic, topic_id) or lost.end is None:
         return [lost]
     whole = Range(lost.partition, lost.start, lost.end)
-    return [msgspec.structs.replace(lost, start=one.start, end=one.end) for one in without([whole], ranges)]
+    return [msgspec.structs.replace(lost, start=span.start, end=span.end) for span in without([whole], ranges)]

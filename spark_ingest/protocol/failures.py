@@ -61,15 +61,15 @@ class Limits:
         """Returns the limits of one topic."""
         if self.choices is None:
             return replace(self, dead_letter_max_percent=self._percent_of(topic, self.dead_letter_max_percent))
-        one = self.choices(topic)
-        percent = self._percent_of(topic, one.dead_letter_max_percent)
+        choice = self.choices(topic)
+        percent = self._percent_of(topic, choice.dead_letter_max_percent)
         return Limits(
             percent,
             {},
-            one.misfit_max_percent,
-            one.widens,
-            one.dead_letter_allowed_records,
-            one.misfit_allowed_values,
+            choice.misfit_max_percent,
+            choice.widens,
+            choice.dead_letter_allowed_records,
+            choice.misfit_allowed_values,
         )
 
     def _percent_of(self, topic: str, otherwise: float) -> float:
@@ -150,13 +150,13 @@ def _misfits(
         counts = add_misfits(counts, result.misfits)
         seen = merge_members(seen, result.seen)
     most, allowed = limits.misfit_max_percent, limits.misfit_allowed_values
-    wrong = {name: one for name, one in counts.items() if _exceeds(one.count, one.values, most, allowed)}
+    wrong = {name: count for name, count in counts.items() if _exceeds(count.count, count.values, most, allowed)}
     if not wrong:
         return None
-    published, found = dict(schema.members), dict(seen)
-    texts = [f"{name} ({published[name]}): {one.count} of {one.values}" for name, one in sorted(wrong.items())]
+    published, seen_types = dict(schema.members), dict(seen)
+    texts = [f"{name} ({published[name]}): {count.count} of {count.values}" for name, count in sorted(wrong.items())]
     what = f"{topic}: values of other types than their column: {', '.join(texts)}; the limit is {most:g} %"
-    if limits.widens and any(is_widened(published[name], found.get(name)) for name in wrong):
+    if limits.widens and any(is_widened(published[name], seen_types.get(name)) for name in wrong):
         return ColumnsWidened(what)
     hint = "--on-misfit widen makes a bigint column decimal, --schema declares types, --on-misfit keep commits as it is"
     return TooManyMisfits(what, hint=hint)

@@ -92,7 +92,7 @@ class History:
     def is_behind(self, number: int) -> bool:
         """True if newer commits than `number` exist and this one does not: it was cleaned away."""
         newer = self.output.list(names.commits_prefix(self.job), names.commit_key(self.job, number))
-        return any(names.number_of(one.key) for one in newer) and self.commit(number) is None
+        return any(names.number_of(info.key) for info in newer) and self.commit(number) is None
 
     def commits_with_losses(self, head: Commit) -> list[Commit]:
         """Returns the commits up to `head` that recorded lost or recovered records, oldest first.
@@ -114,8 +114,8 @@ class History:
 
     def any_commit(self, number: int) -> Commit | None:
         """Returns a commit, also an archived one."""
-        if (found := self._find_archived(number) or self.commit(number)) is not None:
-            return found
+        if (commit := self._find_archived(number) or self.commit(number)) is not None:
+            return commit
         self._known_archives = self.archives()
         return self._find_archived(number)
 

@@ -31,16 +31,18 @@ class Changed:
 
     def all_lost(self) -> list[Lost]:
         """Raises the first error."""
-        return [one for found in self.lost.values() for one in value_of(found)]
+        return [loss for result in self.lost.values() for loss in value_of(result)]
 
 
 def lost_to_retention(partitions: Iterable[TieredPartition], progress: Progress) -> list[Lost]:
     """Returns the ranges between a position and the first offset in the store."""
     lost = []
-    for one in partitions:
-        reached = progress.reached(one.topic, one.topic_id, one.partition)
-        if reached is not None and reached < one.log_start:
-            lost.append(Lost(one.topic, one.topic_id, one.partition, reached, one.log_start, RETENTION))
+    for partition in partitions:
+        reached = progress.reached(partition.topic, partition.topic_id, partition.partition)
+        if reached is not None and reached < partition.log_start:
+            lost.append(
+                Lost(partition.topic, partition.topic_id, partition.partition, reached, partition.log_start, RETENTION)
+            )
     return lost
 
 
@@ -52,19 +54,23 @@ def changed_ids(
     `living` has the id in the store by topic. An id that is read, and is neither there nor has a marker, is the error
     of its topic: the store is another one, or is not whole. Also counts ids that came and went since the last read.
     """
-    known = {*progress.positions, *progress.ended}
-    changed = {topic for topic in known if is_wanted(topic) and not _is_at(progress, topic, living.get(topic, ""))}
-    changed |= {topic for topic in living if topic not in known}
+    known_topics = {*progress.positions, *progress.ended}
+    changed = {
+        topic for topic in known_topics if is_wanted(topic) and not _is_at(progress, topic, living.get(topic, ""))
+    }
+    changed |= {topic for topic in living if topic not in known_topics}
     if not progress.is_complete:
-        changed |= known
+        changed |= known_topics
     markers = list_deleted(store, cluster, changed)
     unread = {topic: sorted(ids - progress.ids_of(topic) - {living.get(topic, "")}) for topic, ids in markers.items()}
-    settled = {topic: ids for topic, ids in unread.items() if ids and not (topic in known and progress.is_complete)}
-    topics = [topic for topic in sorted(markers) if topic in known and is_wanted(topic)]
+    settled = {
+        topic: ids for topic, ids in unread.items() if ids and not (topic in known_topics and progress.is_complete)
+    }
+    topics = [topic for topic in sorted(markers) if topic in known_topics and is_wanted(topic)]
     lost_with = partial(_lost_with, store, cluster)
 
     def lost_of_topic(topic: str) -> list[Lost]:
-        lost = [one for each in unread[topic] if topic not in settled for one in lost_with(topic, each, {})]
+        lost = [loss for each in unread[topic] if topic not in settled for loss in lost_with(topic, each, {})]
         position = progress.positions.get(topic)
         if position is None or _is_at(progress, topic, living.get(topic, "")):
             return lost
@@ -115,9 +121,9 @@ def pending_losses(store: ObjectStore, cluster: str, progress: Progress) -> list
 def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = RETENTION) -> list[Lost]:
     """Converts `skipped` or `unseen` of a plan or commit to lost ranges."""
     return [
-        Lost(topic, positions[topic].topic_id, one.partition, one.start, one.end, reason)
-        for topic, found in ranges.items()
-        for one in found
+        Lost(topic, positions[topic].topic_id, span.partition, span.start, span.end, reason)
+        for topic, spans in ranges.items()
+        for span in spans
     ]
 
 

@@ -137,7 +137,7 @@ def next_plan(
     recipe: Recipe,
     *,
     left_out: Container[str],
-    known: Callable[[str], KnownTopics],
+    known_topics: Callable[[str], KnownTopics],
     claim: Callable[[str], None],
     parallelism: int,
     new_id: Callable[[], str],
@@ -145,7 +145,7 @@ def next_plan(
 ) -> Planned:
     """Returns the plan after `head`, without the topics in `left_out`. `claim` raises if a table is another job's.
 
-    `cluster` is that of the job, `known` returns what the job remembers of it.
+    `cluster` is that of the job, `known_topics` returns what the job remembers of it.
 
     Raises IngestRefused, and retryable errors; an error of one topic is in the result.
     """
@@ -156,13 +156,13 @@ def next_plan(
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
     stored = [topic for topic in stored_topics if topic not in left_out]
-    discovered = partitions_of(source, cluster, stored, known(cluster), partial(_is_committed, progress))
+    discovered = partitions_of(source, cluster, stored, known_topics(cluster), partial(_is_committed, progress))
     gone: dict[str, list[TieredPartition] | EngineError] = {
         topic: [] for topic in of_job.difference(stored_topics) if selection.wants(topic) and topic not in left_out
     }
     topics = dict(sorted((gone | discovered.topics).items()))
     changes, failures, settled = _all_changes(source, cluster, progress, selection, topics, now_ms)
-    reading = {topic: one.reading for topic, one in changes.items() if one.reading}
+    reading = {topic: change.reading for topic, change in changes.items() if change.reading}
     groups = _groups(changes, selection, parallelism, partial(_log_bytes_of_file, head, selection, recipe))
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max, selection.plan_records_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
@@ -180,11 +180,13 @@ def next_plan(
             failures[topic] = schema
         else:
             schemas[topic], mixed[topic] = schema
-    changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
+    changes = {
+        topic: change for topic, change in changes.items() if topic not in failures and (change.todos or change.deleted)
+    }
     if not changes:
         return Planned(None, failures, cluster, reading, discovered.known)
-    kept = [task for task in tasks if task.topic in changes]
-    tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
+    planned = [task for task in tasks if task.topic in changes]
+    tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(planned))
     todos = [todo for change in changes.values() for todo in change.todos]
     recipes = _recipes(selection, recipe, by_topic.keys() & changes)
     positions = _positions(todos, tasks)
@@ -231,23 +233,23 @@ def _all_changes(
     now_ms: int,
 ) -> tuple[dict[str, _Changes], dict[str, EngineError], dict[str, list[str]]]:
     """Returns the changes of each topic, the errors of the others, and what the plan has as settled."""
-    failures = {topic: found for topic, found in topics.items() if isinstance(found, EngineError)}
-    stored = {topic: found for topic, found in topics.items() if not isinstance(found, EngineError)}
-    living = living_ids(one for found in stored.values() for one in found)
+    failures = {topic: result for topic, result in topics.items() if isinstance(result, EngineError)}
+    stored = {topic: result for topic, result in topics.items() if not isinstance(result, EngineError)}
+    living = living_ids(partition for partitions in stored.values() for partition in partitions)
     changed = changed_ids(source, cluster, living, progress, stored.__contains__)
     changes: dict[str, _Changes] = {}
-    for topic, found in stored.items():
+    for topic, partitions in stored.items():
         with _failing_alone(topic, failures):
-            changes[topic] = _changes(progress, selection, found, value_of(changed.lost.get(topic, [])))
+            changes[topic] = _changes(progress, selection, partitions, value_of(changed.lost.get(topic, [])))
     todos = [todo for change in changes.values() for todo in change.todos]
     folded = load_folded(source, [(todo.partition, todo.start, todo.end) for todo in todos])
     complete: dict[str, _Changes] = {}
-    for topic, one in changes.items():
+    for topic, topic_change in changes.items():
         with _failing_alone(topic, failures):
-            within = [_bounded_in_time(todo, progress, selection, folded, now_ms) for todo in one.todos]
+            within = [_bounded_in_time(todo, progress, selection, folded, now_ms) for todo in topic_change.todos]
             slices = [piece for todo in within for piece in slices_of(todo.partition, todo.start, todo.end, folded)]
-            is_cut = any(todo.end < before.end for todo, before in zip(within, one.todos, strict=True))
-            complete[topic] = replace(one, todos=within, slices=slices, is_cut=is_cut)
+            is_cut = any(todo.end < before.end for todo, before in zip(within, topic_change.todos, strict=True))
+            complete[topic] = replace(topic_change, todos=within, slices=slices, is_cut=is_cut)
     return complete, failures, changed.settled
 
 
@@ -256,11 +258,11 @@ def _bounded_in_time(todo: _Todo, progress: Progress, selection: Selection, fold
     partition, start, end = todo.partition, todo.start, todo.end
     if selection.start_age_ms is not None and _committed(partition, progress) is None:
         recent = slices_between(partition, start, end, folded, now_ms - selection.start_age_ms, None)
-        start = next((one.start for one in recent), end)
+        start = next((entry.start for entry in recent), end)
     if selection.span_ms is not None and start < end:
         first, *others = unread_entries(partition, start, folded)
         until_ms = first.min_timestamp_ms + selection.span_ms
-        end = next((one.base_offset for one in others if one.min_timestamp_ms > until_ms), end)
+        end = next((entry.base_offset for entry in others if entry.min_timestamp_ms > until_ms), end)
     return _Todo(partition, start, end)
 
 
@@ -292,19 +294,19 @@ def _committed(partition: TieredPartition, progress: Progress) -> int | None:
     return progress.reached(partition.topic, partition.topic_id, partition.partition)
 
 
-def _is_committed(progress: Progress, place: Place, manifest: KnownManifest) -> bool:
+def _is_committed(progress: Progress, partition_key: Place, manifest: KnownManifest) -> bool:
     """True if the job has committed all that a manifest has."""
-    return progress.reached(*place) == manifest.end_offset
+    return progress.reached(*partition_key) == manifest.end_offset
 
 
 def _todo(partition: TieredPartition, progress: Progress, selection: Selection) -> _Todo:
     start, end = _committed(partition, progress), partition.tiered_end
     if start is None:
         return _Todo(partition, end if selection.start == LATEST else partition.log_start, end)
-    place = f"{partition.topic} partition {partition.partition}"
+    title = f"{partition.topic} partition {partition.partition}"
     if start > end:
         raise LostRecords(
-            f"{place} is ingested up to {start}, but the store ends at {end}", hint="the store may be an older copy"
+            f"{title} is ingested up to {start}, but the store ends at {end}", hint="the store may be an older copy"
         )
     return _Todo(partition, max(start, partition.log_start), end)
 
@@ -316,18 +318,18 @@ def _groups(
 
     A task with a target writes its rows in parts, so the number of its records is not bounded.
     """
-    totals = {topic: sum(piece.weight_bytes for piece in one.slices) for topic, one in changes.items()}
-    wanted = {topic: min(file_log_bytes(topic), selection.plan_bytes_max) for topic in changes}
-    total = sum(size_bytes for topic, size_bytes in totals.items() if not wanted[topic])
+    totals = {topic: sum(piece.weight_bytes for piece in change.slices) for topic, change in changes.items()}
+    group_bytes = {topic: min(file_log_bytes(topic), selection.plan_bytes_max) for topic in changes}
+    total = sum(size_bytes for topic, size_bytes in totals.items() if not group_bytes[topic])
     task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
     shared = target_group_bytes(total, task_bytes, TASK_BYTES_LEAST, parallelism)
     records_max = selection.plan_records_max or FILE_RECORDS_MAX
     groups: list[tuple[str, tuple[Slice, ...]]] = []
-    for topic, one in changes.items():
+    for topic, change in changes.items():
         target, most = shared, min(RECORDS_MAX, records_max)
-        if wanted[topic]:
-            target, most = -(-totals[topic] // max(1, round(totals[topic] / wanted[topic]))) or 1, records_max
-        groups += [(topic, group) for group in cut_across(one.slices, target, most)]
+        if group_bytes[topic]:
+            target, most = -(-totals[topic] // max(1, round(totals[topic] / group_bytes[topic]))) or 1, records_max
+        groups += [(topic, group) for group in cut_across(change.slices, target, most)]
     return groups
 
 
@@ -343,8 +345,8 @@ def _log_bytes_of_file(head: Commit | None, selection: Selection, recipe: Recipe
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
     """Returns the position of every partition after the tasks of the plan."""
-    found = [(todo.partition.topic, todo.partition.topic_id, todo.partition.partition, todo.start) for todo in todos]
-    positions = positions_from(found)
+    starts = [(todo.partition.topic, todo.partition.topic_id, todo.partition.partition, todo.start) for todo in todos]
+    positions = positions_from(starts)
     for task in tasks:
         for span in task.ranges:
             assert positions[task.topic].ends[span.partition] == span.start
@@ -374,4 +376,4 @@ def _unseen(todos: Sequence[_Todo], progress: Progress, selection: Selection) ->
 def _recipes(selection: Selection, recipe: Recipe, topics: Iterable[str]) -> dict[str, Recipe]:
     """Returns the recipes of topics that have another one than the plan."""
     recipes = {topic: selection.choice_of(topic, recipe).recipe for topic in sorted(topics)}
-    return {topic: one for topic, one in recipes.items() if one != recipe}
+    return {topic: own_recipe for topic, own_recipe in recipes.items() if own_recipe != recipe}

@@ -65,10 +65,10 @@ class Registrar:
 
 def _with_positions(before: Mapping[str, RegisteredTopic], positions: Positions) -> dict[str, RegisteredTopic]:
     topics = dict(before)
-    for topic, one in positions.items():
-        known = topics.get(topic)
-        ends = known.ends if known and known.topic_id == one.topic_id else {}
-        topics[topic] = RegisteredTopic(one.topic_id, {**ends, **one.ends})
+    for topic, position in positions.items():
+        registered = topics.get(topic)
+        ends = registered.ends if registered and registered.topic_id == position.topic_id else {}
+        topics[topic] = RegisteredTopic(position.topic_id, {**ends, **position.ends})
     return topics
 
 
@@ -101,9 +101,9 @@ def registrations(source: ObjectStore, cluster: str) -> Iterator[Listed]:
 def unregister(source: ObjectStore, cluster: str, job: str, job_id: str | None) -> list[Registration]:
     """Removes the registrations of a job, of all outputs without `job_id`; returns them. Leaves unreadable ones."""
     removed = []
-    for one in registrations(source, cluster):
-        registration = one.registration
+    for listed in registrations(source, cluster):
+        registration = listed.registration
         if registration is not None and registration.job == job and job_id in (None, registration.job_id):
-            source.delete(one.key)
+            source.delete(listed.key)
             removed.append(registration)
     return removed

@@ -75,17 +75,17 @@ def add_counts(counts: Mapping[int, int], more: Mapping[int, int]) -> dict[int, 
     return {ALL_TIMES: sum(total.values())} if len(total) > PERIODS_MAX or ALL_TIMES in total else total
 
 
-def add_times(one: TimeCounts | None, other: TimeCounts | None) -> TimeCounts | None:
+def add_times(left: TimeCounts | None, other: TimeCounts | None) -> TimeCounts | None:
     """Returns the sums; None if either was not counted."""
-    if one is None or other is None:
+    if left is None or other is None:
         return None
-    batches = None if one.batches is None or other.batches is None else add_counts(one.batches, other.batches)
-    return TimeCounts(add_counts(one.records, other.records), add_counts(one.events, other.events), batches)
+    batches = None if left.batches is None or other.batches is None else add_counts(left.batches, other.batches)
+    return TimeCounts(add_counts(left.records, other.records), add_counts(left.events, other.events), batches)
 
 
-def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
-    total = dict(one)
+def add_misfits(left: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
+    total = dict(left)
     for name, more in other.items():
-        known = total.get(name, Misfits(0, 0))
-        total[name] = Misfits(known.count + more.count, known.values + more.values)
+        misfits = total.get(name, Misfits(0, 0))
+        total[name] = Misfits(misfits.count + more.count, misfits.values + more.values)
     return total

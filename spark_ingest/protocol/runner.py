@@ -138,8 +138,8 @@ def within(selection: Selection, budget: Budget) -> Selection:
 
 def _register(job: Job, registrar: Registrar, commit: Commit | None) -> None:
     if commit is not None and job.is_registered:
-        wanted = {topic: one for topic, one in commit.positions.items() if job.selection.wants(topic)}
-        registrar.update(commit.cluster, commit.first_nonce, wanted)
+        positions = {topic: position for topic, position in commit.positions.items() if job.selection.wants(topic)}
+        registrar.update(commit.cluster, commit.first_nonce, positions)
 
 
 def _new_plan(
@@ -201,7 +201,7 @@ def _next_plan(
         job.selection,
         job.recipe,
         left_out=failures,
-        known=remembered.load,
+        known_topics=remembered.load,
         claim=lambda topic: claim_table(parts.output, topic, job.name, _layout(job, topic)),
         parallelism=parts.parallelism(),
         new_id=parts.new_id,

@@ -57,11 +57,11 @@ class _Place(NamedTuple):
     def offset(self) -> int:
         batch = self.batch
         if batch.plain is None:
-            return [one.offset for one in batch.decoded if one.value is not None][self.at]
+            return [record.offset for record in batch.decoded if record.value is not None][self.at]
         columns = read_columns([batch.plain], batch.source.start, batch.source.end)
         is_there, nulls = columns.values.is_there, columns.values.null_count
         offsets = columns.offsets.cast("q")
-        return [one for at, one in enumerate(offsets) if not nulls or is_there[at >> 3] >> (at & 7) & 1][self.at]
+        return [offset for at, offset in enumerate(offsets) if not nulls or is_there[at >> 3] >> (at & 7) & 1][self.at]
 
 
 def table_schema(
@@ -108,34 +108,36 @@ def sampled_members(
     converter = converter_of(recipe)
     values = _values(store, _sampled_slices(slices))
     bigints = {name for name, kind in published if kind == "bigint"}
-    known: dict[str, Type] = {}
+    known_types: dict[str, Type] = {}
     mixed: list[Mixed] = []
-    counts = counted(values if converter is None else _convert(values, converter, bigints, known))
-    members = [[name, one.chosen((name,), limit_percent, mixed)] for name, one in counts.items()]
-    return prefer_members(members, [list(one) for one in known.items()]), [_mixed_column(column) for column in mixed]
+    counts = counted(values if converter is None else _convert(values, converter, bigints, known_types))
+    members = [[name, count.chosen((name,), limit_percent, mixed)] for name, count in counts.items()]
+    return prefer_members(members, [list(member) for member in known_types.items()]), [
+        _mixed_column(column) for column in mixed
+    ]
 
 
 def _convert(
-    values: Iterable[_Sampled], converter: Converter, bigints: Container[str], known: dict[str, Type]
+    values: Iterable[_Sampled], converter: Converter, bigints: Container[str], known_types: dict[str, Type]
 ) -> Iterator[_Sampled]:
-    """Yields the JSON of values with the types that they declare, and adds these types to `known`."""
+    """Yields the JSON of values with the types that they declare, and adds these types to `known_types`."""
     without_bigints = OfSame(lambda members: [member for member in members if member[0] not in bigints])
     before: Members = []
-    for value, place, _ in values:
+    for value, origin, _ in values:
         [text] = converter.convert([value]).texts
         if text is not None:
             declared = without_bigints(converter.declared(value))
             if declared is not before:
-                add_members(known, declared, MEMBERS_MAX)
+                add_members(known_types, declared, MEMBERS_MAX)
                 before = declared
-            yield text, place, declared
+            yield text, origin, declared
 
 
-def _mixed_column(one: Mixed) -> MixedColumn:
-    place = one.place if isinstance(one.place, _Place) else None
-    partition, offset = (place.batch.source.partition, place.offset) if place else (-1, -1)
-    kind = one.kind if isinstance(one.kind, str) else one.kind[0]
-    return MixedColumn(list(one.path), kind, one.values, one.others, list(one.other_kinds), partition, offset)
+def _mixed_column(mixed: Mixed) -> MixedColumn:
+    origin = mixed.place if isinstance(mixed.place, _Place) else None
+    partition, offset = (origin.batch.source.partition, origin.offset) if origin else (-1, -1)
+    kind = mixed.kind if isinstance(mixed.kind, str) else mixed.kind[0]
+    return MixedColumn(list(mixed.path), kind, mixed.values, mixed.others, list(mixed.other_kinds), partition, offset)
 
 
 def counted(values: Iterable[_Sampled]) -> dict[str, TypeCounts]:
@@ -146,37 +148,37 @@ def counted(values: Iterable[_Sampled]) -> dict[str, TypeCounts]:
     """
     coming, counts = iter(values), dict[str, TypeCounts]()
     members: Members = []
-    known: list[Member] | None = None
+    settled: list[Member] | None = None
     while block := list(islice(coming, _BLOCK_VALUES)):
-        is_known = known is not None and not any(declared for _, _, declared in block)
-        found = _read_known([text for text, _, _ in block], known or [], len(members)) if is_known else None
-        if found is not None:
-            for one, column in zip(flattened(counts, members), found, strict=True):
-                one.add_known(len(block) - column.null_count)
+        is_known = settled is not None and not any(declared for _, _, declared in block)
+        columns = _read_known([text for text, _, _ in block], settled or [], len(members)) if is_known else None
+        if columns is not None:
+            for counts_of_member, column in zip(flattened(counts, members), columns, strict=True):
+                counts_of_member.add_known(len(block) - column.null_count)
             continue
-        for text, place, declared in block:
+        for text, origin, declared in block:
             if is_inferable(text):
-                _infer(counts, text, place, declared)
-        members = [[name, one.settle()] for name, one in counts.items()]
-        known = described(members) if members else None
+                _infer(counts, text, origin, declared)
+        members = [[name, count.settle()] for name, count in counts.items()]
+        settled = described(members) if members else None
     return counts
 
 
-def _read_known(values: Sequence[bytes], known: list[Member], count: int) -> list[MemberColumn] | None:
+def _read_known(values: Sequence[bytes], members: list[Member], count: int) -> list[MemberColumn] | None:
     """Returns the columns if the codec reads all values; without PyArrow, which a plan alone does not need."""
     ends = memoryview(array("i", [0, *accumulate(map(len, values))]))
-    return read_members(ends, b"".join(values), None, 0, len(values), known, count, skips_others=False)
+    return read_members(ends, b"".join(values), None, 0, len(values), members, count, skips_others=False)
 
 
-def _infer(counts: dict[str, TypeCounts], value: bytes, place: object, declared: Members) -> None:
+def _infer(counts: dict[str, TypeCounts], value: bytes, origin: object, declared: Members) -> None:
     try:
         kind = infer_text(value, ["struct", declared])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if isinstance(kind, list) and kind[0] == "struct":
-        for name, one in kind[1]:
+        for name, member in kind[1]:
             if name in counts or len(counts) < MEMBERS_MAX:
-                counts.setdefault(name, TypeCounts()).add(one, place)
+                counts.setdefault(name, TypeCounts()).add(member, origin)
 
 
 def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:

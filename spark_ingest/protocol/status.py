@@ -39,13 +39,13 @@ def status(
     cluster, progress = _of_job(source, head, cluster)
     by_topic, failed = _read_partitions(source, cluster, is_wanted)
     partitions = _partitions(source, by_topic, progress, failed)
-    every = [one for some in by_topic.values() for one in some]
+    every = [partition for some in by_topic.values() for partition in some]
     changed = changed_ids(
         source, cluster, living_ids(every), progress, lambda topic: is_wanted(topic) and topic not in failed
     )
-    failed |= {topic: one for topic, one in changed.lost.items() if isinstance(one, EngineError)}
+    failed |= {topic: error for topic, error in changed.lost.items() if isinstance(error, EngineError)}
     lost = lost_to_retention(every, progress)
-    lost += [one for some in changed.lost.values() if not isinstance(some, EngineError) for one in some]
+    lost += [loss for some in changed.lost.values() if not isinstance(some, EngineError) for loss in some]
     skipped_in = history.commits_with_losses(head) if head else []
     pending = history.pending(head)
     return {
@@ -74,8 +74,8 @@ def remaining_misfits(history: History, head: Commit | None) -> dict[str, dict[s
     if head is None or not head.misfits:
         return {}
     lifted = history.effect().lifted
-    remain = {topic: dict(Counter(one) - Counter(lifted.get(topic, {}))) for topic, one in head.misfits.items()}
-    return {topic: one for topic, one in remain.items() if one}
+    remain = {topic: dict(Counter(misfits) - Counter(lifted.get(topic, {}))) for topic, misfits in head.misfits.items()}
+    return {topic: misfits for topic, misfits in remain.items() if misfits}
 
 
 def incomplete_replay(history: History, head: Commit | None) -> int | None:
@@ -94,12 +94,14 @@ def lag(
     cluster, progress = _of_job(source, head, cluster)
     topics: dict[str, dict[str, Any]] = {}
     by_topic, failed = _read_partitions(source, cluster, is_wanted)
-    for one in _partitions(source, by_topic, progress, failed):
-        known = topics.setdefault(one["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0})
-        known["lag_records"] += one["lag_records"]
-        known["lag_bytes"] += one["lag_bytes"]
-        known["partitions"] += 1
-        known["oldest_ms"] = min(filter(None, (known["oldest_ms"], one["oldest_ms"])), default=None)
+    for partition in _partitions(source, by_topic, progress, failed):
+        topic = topics.setdefault(
+            partition["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0}
+        )
+        topic["lag_records"] += partition["lag_records"]
+        topic["lag_bytes"] += partition["lag_bytes"]
+        topic["partitions"] += 1
+        topic["oldest_ms"] = min(filter(None, (topic["oldest_ms"], partition["oldest_ms"])), default=None)
     return {
         "job": job,
         "cluster": cluster,
@@ -120,8 +122,8 @@ def _read_partitions(
 ) -> tuple[dict[str, list[TieredPartition]], dict[str, EngineError]]:
     """Returns the partitions of each topic, and the errors of the others."""
     by_topic = partitions_of(source, cluster, topics_of(source, cluster, is_wanted)).topics
-    failed = {topic: one for topic, one in by_topic.items() if isinstance(one, EngineError)}
-    return {topic: one for topic, one in by_topic.items() if not isinstance(one, EngineError)}, failed
+    failed = {topic: result for topic, result in by_topic.items() if isinstance(result, EngineError)}
+    return {topic: result for topic, result in by_topic.items() if not isinstance(result, EngineError)}, failed
 
 
 def _partitions(
@@ -131,12 +133,14 @@ def _partitions(
     failed: dict[str, EngineError],
 ) -> list[dict[str, Any]]:
     """Returns the documents of partitions. Adds topics to `failed` whose older entries cannot be read."""
-    every = [one for some in by_topic.values() for one in some]
-    folded = load_folded(source, [(one, _start(one, progress), one.tiered_end) for one in every])
+    every = [partition for some in by_topic.values() for partition in some]
+    folded = load_folded(
+        source, [(partition, _start(partition, progress), partition.tiered_end) for partition in every]
+    )
     documents: list[dict[str, Any]] = []
     for topic, some in by_topic.items():
         try:
-            documents += [_partition(one, progress, folded) for one in some]
+            documents += [_partition(partition, progress, folded) for partition in some]
         except EngineError as error:
             failed[topic] = error
     return documents

@@ -143,10 +143,10 @@ class _RollingOutput:
         self._letters += chunk.dead
         self._end = (chunk.ranges[-1].partition, chunk.ranges[-1].end)
         held = sum(512 + len(letter.value or b"") for letter in self._letters)
-        return [_grown(one) for one in ended], self._dead_letters() if held >= _LETTERS_BYTES else []
+        return [_grown(file) for file in ended], self._dead_letters() if held >= _LETTERS_BYTES else []
 
     def finish(self) -> tuple[list[_File], list[_File]]:
-        return [_grown(one) for one in self._files.finish()], self._dead_letters()
+        return [_grown(file) for file in self._files.finish()], self._dead_letters()
 
     def _dead_letters(self) -> list[_File]:
         if not self._letters:
@@ -197,21 +197,21 @@ def _misfits(table: pa.Table, name: str, count: int) -> Misfits:
     return Misfits(count, count + table.num_rows - table[name].null_count)
 
 
-def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
+def _merge(left: TaskResult, other: TaskResult) -> TaskResult:
     """Merges the results of two chunks."""
     return msgspec.structs.replace(
-        one,
-        rows=one.rows + other.rows,
-        bad=one.bad + other.bad,
-        fallbacks=one.fallbacks + other.fallbacks,
-        reasons=dict(Counter(one.reasons) + Counter(other.reasons)),
-        seen=merge_members(one.seen, other.seen)[:SEEN_MEMBERS_MAX],
-        files=one.files + other.files,
-        dead_letters=one.dead_letters + other.dead_letters,
-        read_bytes=one.read_bytes + other.read_bytes,
-        misfits=add_misfits(one.misfits, other.misfits),
-        filtered=one.filtered + other.filtered,
-        times=add_times(one.times, other.times),
+        left,
+        rows=left.rows + other.rows,
+        bad=left.bad + other.bad,
+        fallbacks=left.fallbacks + other.fallbacks,
+        reasons=dict(Counter(left.reasons) + Counter(other.reasons)),
+        seen=merge_members(left.seen, other.seen)[:SEEN_MEMBERS_MAX],
+        files=left.files + other.files,
+        dead_letters=left.dead_letters + other.dead_letters,
+        read_bytes=left.read_bytes + other.read_bytes,
+        misfits=add_misfits(left.misfits, other.misfits),
+        filtered=left.filtered + other.filtered,
+        times=add_times(left.times, other.times),
     )
 
 
@@ -239,7 +239,7 @@ def _whole(
 
 def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:
     by_day: dict[str, list[DeadLetter]] = {}
-    for letter in sorted(dead, key=lambda one: (one.partition, one.offset)):
+    for letter in sorted(dead, key=lambda letter: (letter.partition, letter.offset)):
         by_day.setdefault(names.day_directory(record_timestamp(letter.timestamp)), []).append(letter)
     prefix = names.dead_letters_prefix(order.task.topic)
     return [_whole(prefix + day + name, dead_letter_table(order, letters)) for day, letters in sorted(by_day.items())]
@@ -250,7 +250,7 @@ def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -
         return [_store(output, file) for file in files]
     with ThreadPoolExecutor(puts_at_once) as pool:
         try:
-            return list(pool.map(lambda one: _store(output, one), files))
+            return list(pool.map(lambda file: _store(output, file), files))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

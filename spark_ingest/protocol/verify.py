@@ -66,9 +66,11 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
             findings.repeated += lost_of(commit.repeated, commit.positions, REPEATED)
         findings.unseen += commit.unseen_ranges
         wrong = [] if commit.number <= archived_end else against_plan(commit, history.plan(commit.number))
-        findings.problems += [f"commit {commit.number}: {one}" for one in wrong]
+        findings.problems += [f"commit {commit.number}: {problem}" for problem in wrong]
         for result in commit.results:
-            findings.problems += [f"commit {commit.number} task {result.task}: {one}" for one in _of_result(result)]
+            findings.problems += [
+                f"commit {commit.number} task {result.task}: {problem}" for problem in _of_result(result)
+            ]
             findings.files += len(result.files) + len(result.dead_letters)
             findings.rows += result.rows
             findings.dead_letters += result.bad
@@ -96,14 +98,14 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
             _check_step(commit, done, findings)
         for result in commit.results if commit.step not in (BACKFILL, REPLAY) else ():
             for span in result.ranges:
-                place = (result.topic, commit.positions[result.topic].topic_id, span.partition)
-                if reached.setdefault(place, span.start) != span.start:
-                    what = "are missing" if reached[place] < span.start else "come twice"
-                    between = f"{min(reached[place], span.start)} to {max(reached[place], span.start) - 1}"
+                key = (result.topic, commit.positions[result.topic].topic_id, span.partition)
+                if reached.setdefault(key, span.start) != span.start:
+                    what = "are missing" if reached[key] < span.start else "come twice"
+                    between = f"{min(reached[key], span.start)} to {max(reached[key], span.start) - 1}"
                     findings.problems.append(
                         f"commit {commit.number}: {result.topic} partition {span.partition} offsets {between} {what}"
                     )
-                reached[place] = span.end
+                reached[key] = span.end
         done.append(commit)
         for topic, position in commit.positions.items():
             for partition, end in position.ends.items():
@@ -116,18 +118,22 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
 
 def _check_step(commit: Commit, before: Iterable[Commit], findings: Findings) -> None:
     """Checks that a backfill ingested only what was not ingested, and a replay only what was."""
-    known: dict[tuple[str, str], list[Range]] = {}
+    ranges_by_topic: dict[tuple[str, str], list[Range]] = {}
     for earlier in before:
         for result in earlier.results:
-            known.setdefault((result.topic, earlier.positions[result.topic].topic_id), []).extend(result.ranges)
+            ranges_by_topic.setdefault((result.topic, earlier.positions[result.topic].topic_id), []).extend(
+                result.ranges
+            )
     for result in commit.results:
-        ingested = known.get((result.topic, commit.positions[result.topic].topic_id), [])
+        ingested = ranges_by_topic.get((result.topic, commit.positions[result.topic].topic_id), [])
         ranges = [Range(*span) for span in result.ranges]
         wrong = without(ranges, ingested) if commit.step == REPLAY else common(ranges, ingested)
         what = "were not ingested before" if commit.step == REPLAY else "come twice"
-        for one in wrong:
-            place = f"{result.topic} partition {one.partition} offsets {one.start} to {one.end - 1}"
-            findings.problems.append(f"commit {commit.number}: {place} {what}")
+        for wrong_span in wrong:
+            title = (
+                f"{result.topic} partition {wrong_span.partition} offsets {wrong_span.start} to {wrong_span.end - 1}"
+            )
+            findings.problems.append(f"commit {commit.number}: {title} {what}")
 
 
 def against_plan(commit: Commit, plan: Plan | None) -> list[str]:
@@ -160,16 +166,18 @@ def _check_rewrites(commits: list[Commit], effect: Effect, rewrites: list[Rewrit
     findings.dropped = {table: count for table, count in sorted(effect.dropped.items()) if count}
     named = {file.key: file for commit in commits for result in commit.results for file in result.every_file}
     made: dict[str, StoredFile] = {}
-    for one in rewrites:
-        for result in one.results:
-            place = f"rewrite {one.number} group {result.group}"
+    for rewrite in rewrites:
+        for result in rewrite.results:
+            title = f"rewrite {rewrite.number} group {result.group}"
             for file in result.replaced:
-                if named.get(file.key, made.get(file.key, file)) != file or not _is_known(file.key, named, one.number):
-                    findings.problems.append(f"{place}: {file.key} is not as it was committed")
+                if named.get(file.key, made.get(file.key, file)) != file or not _is_known(
+                    file.key, named, rewrite.number
+                ):
+                    findings.problems.append(f"{title}: {file.key} is not as it was committed")
             rows = result.file.rows if result.file else 0
             before = sum(file.rows for file in result.replaced)
             if rows + result.dropped != before:
-                findings.problems.append(f"{place}: {before} rows became {rows}, and {result.dropped} were dropped")
+                findings.problems.append(f"{title}: {before} rows became {rows}, and {result.dropped} were dropped")
             if result.file:
                 made[result.file.key] = result.file
     for key in effect.replaced:

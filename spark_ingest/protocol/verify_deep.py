@@ -57,25 +57,25 @@ def verify_deep(
     with ThreadPoolExecutor(_GETS_AT_ONCE) as pool:
         rewritten = _Rewritten()
         for made in pool.map(
-            lambda one: _read_rewritten(output, one, layouts), _not_retired(effect.files.values(), is_retired)
+            lambda file: _read_rewritten(output, file, layouts), _not_retired(effect.files.values(), is_retired)
         ):
             yield from made.problems
             rewritten.add(made)
         for commit in commits:
             for result in commit.results:
                 live = [file for file in result.every_file if file.key not in effect.replaced]
-                found = _not_retired(live, is_retired)
+                files = _not_retired(live, is_retired)
                 data, letters = set(result.files), set(result.dead_letters)
                 rows = pool.map(
-                    lambda one, number=commit.number: _read_rows(output, one, number, layouts),
-                    [one for one in found if one in data],
+                    lambda file, number=commit.number: _read_rows(output, file, number, layouts),
+                    [file for file in files if file in data],
                 )
-                dead = pool.map(lambda one: _read_letters(output, one), [one for one in found if one in letters])
+                dead = pool.map(lambda file: _read_letters(output, file), [file for file in files if file in letters])
                 reads = [*rows, *dead]
                 yield from (problem for read in reads for problem in read.problems)
                 places = [place for read in reads for place in read.places]
                 places += rewritten.take(commit.number, result)
-                if len(found) < len(live) or any(map(is_retired, (file.key for file in result.every_file))):
+                if len(files) < len(live) or any(map(is_retired, (file.key for file in result.every_file))):
                     rewritten.has_gaps = True
                 elif not any(read.problems for read in reads) and layouts(result.topic).format != LINES:
                     is_changed = len(live) < len(result.every_file)
@@ -138,9 +138,9 @@ def _read_rewritten(output: ObjectStore, file: StoredFile, layouts: Layouts) -> 
 
 def _of_other_directories(file: StoredFile, table: pa.Table, layout: Layout) -> list[str]:
     """Compares the period or the positions of rows with the directory, and no value of a field."""
-    found = np.unique(starts_of(table, layout)).tolist()
-    start = names.table_prefix(names.topic_of(file.key)) + (directory_of(layout, found[0]) if found else "")
-    is_right = len(found) == 1 and file.key.startswith(start)
+    starts = np.unique(starts_of(table, layout)).tolist()
+    start = names.table_prefix(names.topic_of(file.key)) + (directory_of(layout, starts[0]) if starts else "")
+    is_right = len(starts) == 1 and file.key.startswith(start)
     return [] if is_right else [f"{file.key} has rows of another directory"]
 
 
@@ -200,20 +200,20 @@ def _of_places(
 
     Counts missing rows of rewritten files, which a rewrite may have dropped.
     """
-    found = 0
-    for one in result.ranges:
-        mine = sorted((first, last) for partition, first, last in places if partition == one.partition)
-        found += sum(last - first + 1 for first, last in mine)
-        reached = one.start
+    count = 0
+    for result_span in result.ranges:
+        mine = sorted((first, last) for partition, first, last in places if partition == result_span.partition)
+        count += sum(last - first + 1 for first, last in mine)
+        reached = result_span.start
         for first, last in mine:
-            if first < reached or last >= one.end:
+            if first < reached or last >= result_span.end:
                 yield (
-                    f"commit {commit.number}: {result.topic} partition {one.partition} offset {first} "
+                    f"commit {commit.number}: {result.topic} partition {result_span.partition} offset {first} "
                     + ("comes twice" if first < reached else "is outside the range")
                 )
             reached = last + 1
     offsets = sum(span.end - span.start for span in result.ranges)
-    if rewritten is not None and found <= offsets - result.absent:
-        rewritten.missing += offsets - result.absent - found
-    elif found != offsets - result.absent:
-        yield f"commit {commit.number} task {result.task}: {offsets - result.absent} records, {found} are in its files"
+    if rewritten is not None and count <= offsets - result.absent:
+        rewritten.missing += offsets - result.absent - count
+    elif count != offsets - result.absent:
+        yield f"commit {commit.number} task {result.task}: {offsets - result.absent} records, {count} are in its files"

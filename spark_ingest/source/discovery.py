@@ -55,28 +55,28 @@ def resolve_cluster(store: ObjectStore, given: str | None, of_job: str | None = 
     if of_job is not None and given not in (None, of_job):
         text = f"the commits of this job are of cluster {of_job}, and --cluster names {given}"
         raise IngestRefused(text, hint="give the other cluster a job with another name")
-    wanted = of_job or given
-    if wanted is not None and _is_cluster(store, wanted):
-        return wanted
+    cluster = of_job or given
+    if cluster is not None and _is_cluster(store, cluster):
+        return cluster
     clusters = [
         name for name in names_below(store, "") if not name.startswith(("_", ".")) and _holds_topics(store, name)
     ]
-    if wanted is None and len(clusters) == 1:
+    if cluster is None and len(clusters) == 1:
         return clusters[0]
     fault = f"holds {len(clusters)} clusters"
-    if wanted is not None:
-        fault = f"has no cluster {wanted!r}" + (", which this job reads" if of_job else "")
+    if cluster is not None:
+        fault = f"has no cluster {cluster!r}" + (", which this job reads" if of_job else "")
     hint = f"name one of: {', '.join(clusters)}"
-    if wanted is not None or not clusters:
+    if cluster is not None or not clusters:
         hint = "check that --store is the right one and is mounted"
-        hint += f"; it has {', '.join(clusters)}" if clusters else "" if wanted else ", or no segment is tiered yet"
+        hint += f"; it has {', '.join(clusters)}" if clusters else "" if cluster else ", or no segment is tiered yet"
     raise IngestRefused(f"{store.url} {fault}", hint=hint)
 
 
 def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[TieredPartition]:
     """Returns every partition with a manifest of the selected topics, by topic and number. Raises the first error."""
     by_topic = partitions_of(store, cluster, topics_of(store, cluster, is_wanted)).topics
-    return [one for result in by_topic.values() for one in value_of(result)]
+    return [partition for result in by_topic.values() for partition in value_of(result)]
 
 
 def topics_of(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[str]:
@@ -109,11 +109,11 @@ def slice_of(partition: int, entry: ManifestEntry, start: int, end: int) -> Slic
     return Slice(partition, entry.key, entry.size_bytes, entry.base_offset, entry.end_offset, start, end)
 
 
-def load_folded(store: ObjectStore, wanted: Iterable[tuple[TieredPartition, int, int]]) -> Folded:
+def load_folded(store: ObjectStore, partitions: Iterable[tuple[TieredPartition, int, int]]) -> Folded:
     """Returns the older entries of ranges of offsets, which manifests have in objects of their own; or their errors."""
     refs = [
         ref
-        for partition, start, end in wanted
+        for partition, start, end in partitions
         if partition.manifest is not None
         for ref in partition.manifest.folded
         if ref.end_offset > start and ref.base_offset < end
@@ -131,17 +131,17 @@ def partitions_of(
     store: ObjectStore,
     cluster: str,
     topics: Sequence[str],
-    known: KnownTopics = MappingProxyType({}),
+    known_topics: KnownTopics = MappingProxyType({}),
     is_read: Callable[[Place, KnownManifest], bool] | None = None,
 ) -> Discovered:
     """Returns the partitions with a manifest of the newest id of each topic; or Corrupt, UnsupportedFormat.
 
     Does not read the manifests that are known if `is_read` says that the caller needs nothing of their entries.
     """
-    listings = newest_roots(store, cluster, topics, known)
-    roots = {place: root for one in listings.values() for place, root in one.newest.items()}
-    same = {place: one for place, root in roots.items() if (one := _find_known(known, place, root))}
-    same = {place: one for place, one in same.items() if is_read and is_read(place, one)}
+    listings = newest_roots(store, cluster, topics, known_topics)
+    roots = {place: root for listing in listings.values() for place, root in listing.newest.items()}
+    same = {place: cached for place, root in roots.items() if (cached := _find_known(known_topics, place, root))}
+    same = {place: cached for place, cached in same.items() if is_read and is_read(place, cached)}
     changed = [place for place in roots if place not in same]
     loaded = request_all(lambda place: _load(store, cluster, place, roots[place]), changed)
     manifests = dict(zip(changed, loaded, strict=True))
@@ -149,15 +149,17 @@ def partitions_of(
     for topic, listing in listings.items():
         partitions = [_partition(place, same.get(place), manifests.get(place)) for place in listing.newest]
         errors = [partition for partition in partitions if isinstance(partition, EngineError)]
-        by_topic[topic] = errors[0] if errors else [one for one in partitions if isinstance(one, TieredPartition)]
-    return Discovered(by_topic, {topic: _remember(one, by_topic[topic]) for topic, one in listings.items()})
+        by_topic[topic] = (
+            errors[0] if errors else [partition for partition in partitions if isinstance(partition, TieredPartition)]
+        )
+    return Discovered(by_topic, {topic: _remember(listing, by_topic[topic]) for topic, listing in listings.items()})
 
 
-def _find_known(known: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
+def _find_known(known_topics: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
     """Returns what is remembered of exactly this root."""
-    topic = known.get(place.topic)
-    one = topic.manifests.get(place.partition) if topic and topic.topic_id == place.topic_id else None
-    return one if one and NewestRoot(one.generation, one.size_bytes, one.modified_ms) == root else None
+    topic = known_topics.get(place.topic)
+    cached = topic.manifests.get(place.partition) if topic and topic.topic_id == place.topic_id else None
+    return cached if cached and NewestRoot(cached.generation, cached.size_bytes, cached.modified_ms) == root else None
 
 
 def _load(store: ObjectStore, cluster: str, place: Place, root: NewestRoot) -> Manifest | None:
@@ -169,25 +171,25 @@ def _load(store: ObjectStore, cluster: str, place: Place, root: NewestRoot) -> M
 
 
 def _partition(
-    place: Place, known: KnownManifest | None, loaded: Manifest | EngineError | None
+    place: Place, cached: KnownManifest | None, loaded: Manifest | EngineError | None
 ) -> TieredPartition | EngineError | None:
     if isinstance(loaded, EngineError):
         return loaded
-    if known is not None:
-        return TieredPartition(*place, known.log_start, known.end_offset, None)
+    if cached is not None:
+        return TieredPartition(*place, cached.log_start, cached.end_offset, None)
     return TieredPartition(*place, loaded.log_start, loaded.end_offset, loaded) if loaded else None
 
 
-def _remember(listing: TopicListing, found: Sequence[TieredPartition] | EngineError) -> KnownTopic:
+def _remember(listing: TopicListing, partitions: Sequence[TieredPartition] | EngineError) -> KnownTopic:
     """Returns what the next discovery needs. A root that was replaced meanwhile is not remembered."""
     manifests: dict[int, KnownManifest] = {}
-    if isinstance(found, EngineError) or not found:
+    if isinstance(partitions, EngineError) or not partitions:
         return KnownTopic(keys=listing.keys)
-    for one in found:
-        root = listing.newest[Place(one.topic, one.topic_id, one.partition)]
-        if one.manifest is None or one.manifest.generation == root.generation:
-            manifests[one.partition] = KnownManifest(*root, one.log_start, one.tiered_end)
-    return KnownTopic(found[0].topic_id, listing.keys, manifests)
+    for partition in partitions:
+        root = listing.newest[Place(partition.topic, partition.topic_id, partition.partition)]
+        if partition.manifest is None or partition.manifest.generation == root.generation:
+            manifests[partition.partition] = KnownManifest(*root, partition.log_start, partition.tiered_end)
+    return KnownTopic(partitions[0].topic_id, listing.keys, manifests)
 
 
 def _entries(partition: TieredPartition, start: int, folded: Folded) -> Iterator[ManifestEntry]:

@@ -58,14 +58,14 @@ class KnownManifests:
     def load(self, cluster: str) -> KnownTopics:
         """Returns what is remembered of a cluster; nothing without a usable object."""
         with suppress(NoSuchObject, msgspec.DecodeError, UnicodeDecodeError):
-            found = msgspec.json.decode(self._output.get(self._key), type=_Stored)
-            if (found.format, found.store, found.cluster) == (_FORMAT, self._store_url, cluster):
-                self._stored = found
-                return found.topics
+            stored = msgspec.json.decode(self._output.get(self._key), type=_Stored)
+            if (stored.format, stored.store, stored.cluster) == (_FORMAT, self._store_url, cluster):
+                self._stored = stored
+                return stored.topics
         return {}
 
     def store(self, cluster: str, topics: KnownTopics) -> None:
         """Writes the object, unless it is as it was loaded."""
-        wanted = _Stored(_FORMAT, self._store_url, cluster, dict(topics))
-        if wanted != self._stored:
-            self._output.put(self._key, msgspec.json.encode(wanted))
+        content = _Stored(_FORMAT, self._store_url, cluster, dict(topics))
+        if content != self._stored:
+            self._output.put(self._key, msgspec.json.encode(content))

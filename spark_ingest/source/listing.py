@@ -37,10 +37,10 @@ class TopicListing(NamedTuple):
 
 
 def newest_roots(
-    store: ObjectStore, cluster: str, topics: Sequence[str], known: KnownTopics
+    store: ObjectStore, cluster: str, topics: Sequence[str], known_topics: KnownTopics
 ) -> dict[str, TopicListing]:
     """Returns what each topic has. Raises the error of a listing."""
-    before = {topic: known.get(topic, KnownTopic()) for topic in topics}
+    before = {topic: known_topics.get(topic, KnownTopic()) for topic in topics}
     small = [topic for topic in topics if before[topic].keys < _keys_max(before[topic])]
     pages = request_all(lambda topic: _all_at_once(store, cluster, topic, _keys_max(before[topic])), small)
     listings = dict(zip(small, map(value_of, pages), strict=True))
@@ -54,7 +54,7 @@ def newest_roots(
 
 def names_below(store: ObjectStore, prefix: str) -> list[str]:
     """Returns the names of the directories of a prefix."""
-    return [one.removeprefix(prefix).rstrip("/") for one in store.list_prefixes(prefix)]
+    return [listed.removeprefix(prefix).rstrip("/") for listed in store.list_prefixes(prefix)]
 
 
 def _keys_max(topic: KnownTopic) -> int:
@@ -66,24 +66,24 @@ def _all_at_once(store: ObjectStore, cluster: str, topic: str, keys_max: int) ->
     prefix = f"{cluster}/{topic}/"
     roots: dict[Place, NewestRoot] = {}
     keys = 0
-    for one in islice(store.list(prefix), keys_max):
+    for info in islice(store.list(prefix), keys_max):
         keys += 1
-        match = _ROOT.fullmatch(one.key, len(prefix))
+        match = _ROOT.fullmatch(info.key, len(prefix))
         if match:
             place = Place(topic, match[1], int(match[2]))
-            root = NewestRoot(int(match[3]), one.size_bytes, one.modified_ms)
+            root = NewestRoot(int(match[3]), info.size_bytes, info.modified_ms)
             roots[place] = max(root, roots.get(place, root))
     return TopicListing(keys, roots)
 
 
 def _one_by_one(
-    store: ObjectStore, cluster: str, topics: Sequence[str], known: KnownTopics
+    store: ObjectStore, cluster: str, topics: Sequence[str], known_topics: KnownTopics
 ) -> dict[str, dict[Place, NewestRoot]]:
     ids = request_all(lambda topic: names_below(store, f"{cluster}/{topic}/"), topics)
-    pairs = [(topic, one) for topic, names in zip(topics, ids, strict=True) for one in value_of(names)]
+    pairs = [(topic, topic_id) for topic, names in zip(topics, ids, strict=True) for topic_id in value_of(names)]
     numbers = request_all(lambda of: _numbers(store, cluster, *of), pairs)
-    places = [Place(*of, one) for of, found in zip(pairs, numbers, strict=True) for one in value_of(found)]
-    roots = request_all(lambda place: _newest_root(store, cluster, place, known[place.topic]), places)
+    places = [Place(*of, number) for of, names in zip(pairs, numbers, strict=True) for number in value_of(names)]
+    roots = request_all(lambda place: _newest_root(store, cluster, place, known_topics[place.topic]), places)
     by_topic: dict[str, dict[Place, NewestRoot]] = {topic: {} for topic in topics}
     for place, root in zip(places, map(value_of, roots), strict=True):
         if root is not None:
@@ -91,8 +91,8 @@ def _one_by_one(
     return by_topic
 
 
-def _newest_root(store: ObjectStore, cluster: str, place: Place, known: KnownTopic) -> NewestRoot | None:
-    manifest = known.manifests.get(place.partition) if known.topic_id == place.topic_id else None
+def _newest_root(store: ObjectStore, cluster: str, place: Place, known_topic: KnownTopic) -> NewestRoot | None:
+    manifest = known_topic.manifests.get(place.partition) if known_topic.topic_id == place.topic_id else None
     return find_newest(store, store_partition_prefix(cluster, *place), manifest.generation if manifest else None)
 
 
@@ -101,9 +101,9 @@ def _numbers(store: ObjectStore, cluster: str, topic: str, topic_id: str) -> lis
     return sorted(int(name) for name in names if is_partition_number(name))
 
 
-def _of_newest_id(found: dict[Place, NewestRoot]) -> dict[Place, NewestRoot]:
+def _of_newest_id(roots: dict[Place, NewestRoot]) -> dict[Place, NewestRoot]:
     """Returns the partitions of the topic id with the newest root: a recreated topic has several ids."""
-    if not found:
+    if not roots:
         return {}
-    newest = max(found, key=lambda place: found[place].modified_ms).topic_id
-    return {place: found[place] for place in sorted(found) if place.topic_id == newest}
+    newest = max(roots, key=lambda place: roots[place].modified_ms).topic_id
+    return {place: roots[place] for place in sorted(roots) if place.topic_id == newest}

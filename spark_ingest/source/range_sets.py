@@ -26,10 +26,10 @@ def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     shared: list[Range] = []
     at = other_at = 0
     while at < len(left) and other_at < len(right):
-        one, other = left[at], right[other_at]
-        if one.partition == other.partition and max(one.start, other.start) < min(one.end, other.end):
-            shared.append(Range(one.partition, max(one.start, other.start), min(one.end, other.end)))
-        if (one.partition, one.end) <= (other.partition, other.end):
+        span, other = left[at], right[other_at]
+        if span.partition == other.partition and max(span.start, other.start) < min(span.end, other.end):
+            shared.append(Range(span.partition, max(span.start, other.start), min(span.end, other.end)))
+        if (span.partition, span.end) <= (other.partition, other.end):
             at += 1
         else:
             other_at += 1
@@ -41,18 +41,18 @@ def without(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     removed = union(others)
     rest: list[Range] = []
     at = 0
-    for one in union(ranges):
-        start = one.start
-        while at < len(removed) and (removed[at].partition, removed[at].end) <= (one.partition, one.start):
+    for span in union(ranges):
+        start = span.start
+        while at < len(removed) and (removed[at].partition, removed[at].end) <= (span.partition, span.start):
             at += 1
         for other in removed[at:]:
-            if other.partition != one.partition or other.start >= one.end:
+            if other.partition != span.partition or other.start >= span.end:
                 break
             if start < other.start:
-                rest.append(Range(one.partition, start, other.start))
+                rest.append(Range(span.partition, start, other.start))
             start = max(start, other.end)
-        if start < one.end:
-            rest.append(Range(one.partition, start, one.end))
+        if start < span.end:
+            rest.append(Range(span.partition, start, span.end))
     return rest
 
 

@@ -22,23 +22,23 @@ class Replacements:
         self._manifests: dict[str, Manifest | None] = {}
         self._subs: dict[str, SubManifest] = {}
 
-    def slice_of(self, one: Slice, start: int) -> Slice:
+    def slice_of(self, piece: Slice, start: int) -> Slice:
         """Returns what is left of a slice from `start` on, in the object that has it now.
 
         Raises NoSuchObject if no other object has all offsets of the one that is gone.
         """
-        prefix = one.key.rpartition("/")[0] + "/"
+        prefix = piece.key.rpartition("/")[0] + "/"
         if prefix not in self._manifests:
             self._manifests[prefix] = load_newest(self._store, prefix)
-        entry = self._entry_at(self._manifests[prefix], one.base_offset)
-        if entry is None or entry.key == one.key or entry.end_offset < one.end_offset:
+        entry = self._entry_at(self._manifests[prefix], piece.base_offset)
+        if entry is None or entry.key == piece.key or entry.end_offset < piece.end_offset:
             raise NoSuchObject(
-                f"segment {one.key} is gone from {self._store.url}",
+                f"segment {piece.key} is gone from {self._store.url}",
                 hint="penstock tier repair finds a copy in the store, if there is one; penstock ingest abandon drops a "
                 "plan that cannot be finished",
             )
         return msgspec.structs.replace(
-            one,
+            piece,
             key=entry.key,
             size_bytes=entry.size_bytes,
             base_offset=entry.base_offset,

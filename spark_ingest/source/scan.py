@@ -82,38 +82,38 @@ def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_B
                     yield _decoded(piece, header, raw)
 
 
-def _decoded(one: Slice, header: Header, raw: memoryview) -> ScannedBatch:
+def _decoded(slice_: Slice, header: Header, raw: memoryview) -> ScannedBatch:
     if not has_valid_crc(raw, 0, header):
         raise Corrupt(
-            f"{one.key}: the batch at offset {header.base_offset} fails its checksum",
+            f"{slice_.key}: the batch at offset {header.base_offset} fails its checksum",
             hint=_RESTORE,
         )
     if header.is_control:
-        return ScannedBatch(one, header, 0, raw, len(raw), [])
+        return ScannedBatch(slice_, header, 0, raw, len(raw), [])
     try:
         plain = raw if header.codec == Codec.NONE else uncompressed(raw, header, DECODED_BYTES_MAX)
         if can_read_columns(plain):
-            count = min(header.next_offset, one.end) - max(header.base_offset, one.start)
-            return ScannedBatch(one, header, count, raw, len(plain), [], plain)
+            count = min(header.next_offset, slice_.end) - max(header.base_offset, slice_.start)
+            return ScannedBatch(slice_, header, count, raw, len(plain), [], plain)
         records = decode_one(plain)
         if len(records) != header.record_count:
             raise InvalidBatch(f"the header announces {header.record_count} records, there are {len(records)}")
     except InvalidBatch as error:
-        return ScannedBatch(one, header, 0, raw, len(raw), [], undecodable=error.detail)
-    records = _within(one, records)
-    return ScannedBatch(one, header, len(records), raw, len(plain), records)
+        return ScannedBatch(slice_, header, 0, raw, len(raw), [], undecodable=error.detail)
+    records = _within(slice_, records)
+    return ScannedBatch(slice_, header, len(records), raw, len(plain), records)
 
 
-def _within(one: Slice, records: list[Record]) -> list[Record]:
-    if records and records[0].offset >= one.start and records[-1].offset < one.end:
+def _within(slice_: Slice, records: list[Record]) -> list[Record]:
+    if records and records[0].offset >= slice_.start and records[-1].offset < slice_.end:
         return records
-    return [record for record in records if one.start <= record.offset < one.end]
+    return [record for record in records if slice_.start <= record.offset < slice_.end]
 
 
-def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
-    position, offset = _look_up(store, one, piece_bytes)
+def _batches(store: ObjectStore, slice_: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
+    position, offset = _look_up(store, slice_, piece_bytes)
     if position:
-        batches = _batches_from(store, one, piece_bytes, position, offset)
+        batches = _batches_from(store, slice_, piece_bytes, position, offset)
         try:
             first = next(batches, None)
         except Corrupt:
@@ -122,51 +122,56 @@ def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple
             yield first
             yield from batches
             return
-    yield from _batches_from(store, one, piece_bytes, 0, one.base_offset)
+    yield from _batches_from(store, slice_, piece_bytes, 0, slice_.base_offset)
 
 
-def _look_up(store: ObjectStore, one: Slice, piece_bytes: int) -> tuple[int, int]:
+def _look_up(store: ObjectStore, slice_: Slice, piece_bytes: int) -> tuple[int, int]:
     """Returns position and offset of a batch at or before the start of a slice; those of the object without an index.
 
     The index may be wrong: its reader checks that the batch is there.
     """
-    whole = (0, one.base_offset)
-    if one.size_bytes * (one.start - one.base_offset) // (one.end_offset - one.base_offset) < piece_bytes:
+    whole = (0, slice_.base_offset)
+    if (
+        slice_.size_bytes * (slice_.start - slice_.base_offset) // (slice_.end_offset - slice_.base_offset)
+        < piece_bytes
+    ):
         return whole
     try:
-        aux = decode_aux(store.get(aux_key_of(one.key)), one.key)
+        aux = decode_aux(store.get(aux_key_of(slice_.key)), slice_.key)
     except (NoSuchObject, Corrupt, UnsupportedFormat):
         return whole
-    if (aux.base_offset, aux.end_offset, aux.size_bytes) != (one.base_offset, one.end_offset, one.size_bytes):
+    if (aux.base_offset, aux.end_offset, aux.size_bytes) != (slice_.base_offset, slice_.end_offset, slice_.size_bytes):
         return whole
-    return aux.index.batch_at_or_before(one.start)
+    return aux.index.batch_at_or_before(slice_.start)
 
 
 def _batches_from(
-    store: ObjectStore, one: Slice, piece_bytes: int, position: int, offset: int
+    store: ObjectStore, slice_: Slice, piece_bytes: int, position: int, offset: int
 ) -> Iterator[tuple[Header, memoryview]]:
     fetched, reached = position, offset
     rest = b""
-    while fetched < one.size_bytes:
-        wanted = max(piece_bytes, _missing_bytes(rest))
-        piece = store.get(one.key, fetched, min(fetched + wanted, one.size_bytes))
+    while fetched < slice_.size_bytes:
+        read_bytes = max(piece_bytes, _missing_bytes(rest))
+        piece = store.get(slice_.key, fetched, min(fetched + read_bytes, slice_.size_bytes))
         if not piece:
-            raise Corrupt(f"{one.key} ends at byte {fetched}, the manifest says {one.size_bytes}")
+            raise Corrupt(f"{slice_.key} ends at byte {fetched}, the manifest says {slice_.size_bytes}")
         fetched += len(piece)
         for buffer in _buffers(rest, piece):
             consumed = 0
-            for at, header in _walk(one.key, buffer):
+            for at, header in _walk(slice_.key, buffer):
                 is_first_empty = (
-                    not header.record_count and reached == one.base_offset
+                    not header.record_count and reached == slice_.base_offset
                 )  # may begin in an earlier object
                 if header.base_offset < reached and not is_first_empty:
-                    raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
+                    raise Corrupt(f"{slice_.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
                 consumed, reached = at + header.size_bytes, header.next_offset
                 yield header, buffer[at:consumed]
-                if reached >= one.end:
+                if reached >= slice_.end:
                     return
             rest = bytes(buffer[consumed:])
-    raise Corrupt(f"{one.key} ends after offset {reached - 1}, the manifest says {one.end_offset - 1}", hint=_RESTORE)
+    raise Corrupt(
+        f"{slice_.key} ends after offset {reached - 1}, the manifest says {slice_.end_offset - 1}", hint=_RESTORE
+    )
 
 
 def _buffers(rest: bytes, piece: bytes) -> list[memoryview]:

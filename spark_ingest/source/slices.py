@@ -61,19 +61,19 @@ def ranges_of(slices: Iterable[Slice]) -> list[Range]:
 
 def between(ranges: Iterable[Range], begin: PartitionOffset, end: PartitionOffset) -> list[Range]:
     """Clips ranges to `begin` to `end` (exclusive), in the order of (partition, offset)."""
-    found = []
+    pieces = []
     for span in ranges:
         start = max(begin, (span.partition, span.start))
         stop = min(end, (span.partition, span.end))
         if start < stop and start[0] == stop[0]:
-            found.append(Range(span.partition, start[1], stop[1]))
-    return found
+            pieces.append(Range(span.partition, start[1], stop[1]))
+    return pieces
 
 
 def target_group_bytes(total_bytes: int, target_bytes: int, least_bytes: int, parallelism: int) -> int:
     """Returns the bytes for each group: equal groups, one for each core unless that makes them too small."""
-    wanted = min(parallelism, total_bytes // least_bytes)
-    return -(-total_bytes // max(wanted, -(-total_bytes // target_bytes), 1)) or 1
+    groups = min(parallelism, total_bytes // least_bytes)
+    return -(-total_bytes // max(groups, -(-total_bytes // target_bytes), 1)) or 1
 
 
 def cut(slices: Iterable[Slice], target_bytes: int, records_max: int = RECORDS_MAX) -> list[tuple[Slice, ...]]:
@@ -85,8 +85,8 @@ def cut(slices: Iterable[Slice], target_bytes: int, records_max: int = RECORDS_M
     groups: list[tuple[Slice, ...]] = []
     group: list[Slice] = []
     taken_bytes = taken_records = 0
-    for one in slices:
-        for piece in split(one, target_bytes, records_max):
+    for slice_ in slices:
+        for piece in split(slice_, target_bytes, records_max):
             records = piece.end - piece.start
             if group and (taken_bytes + piece.weight_bytes > most_bytes or taken_records + records > records_max):
                 groups.append(tuple(group))
@@ -97,13 +97,13 @@ def cut(slices: Iterable[Slice], target_bytes: int, records_max: int = RECORDS_M
     return [*groups, tuple(group)] if group else groups
 
 
-def split(one: Slice, target_bytes: int, records_max: int) -> list[Slice]:
+def split(slice_: Slice, target_bytes: int, records_max: int) -> list[Slice]:
     """Splits a slice into equal parts, as few as the target allows."""
-    records = one.end - one.start
-    parts = max(-(-one.weight_bytes // target_bytes), -(-records // records_max), 1)
+    records = slice_.end - slice_.start
+    parts = max(-(-slice_.weight_bytes // target_bytes), -(-records // records_max), 1)
     parts = min(parts, records)
-    cuts = [one.start + records * at // parts for at in range(parts + 1)]
-    return [msgspec.structs.replace(one, start=start, end=end) for start, end in pairwise(cuts)]
+    cuts = [slice_.start + records * at // parts for at in range(parts + 1)]
+    return [msgspec.structs.replace(slice_, start=start, end=end) for start, end in pairwise(cuts)]
 
 
 def bounded(
@@ -113,8 +113,8 @@ def bounded(
     taken: list[tuple[Slice, ...]] = []
     total = records = 0
     for group in groups:
-        total += sum(one.weight_bytes for one in group)
-        records += sum(one.end - one.start for one in group)
+        total += sum(piece.weight_bytes for piece in group)
+        records += sum(piece.end - piece.start for piece in group)
         if taken and (total > limit_bytes or (limit_records is not None and records > limit_records)):
             break
         taken.append(group)

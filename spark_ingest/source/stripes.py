@@ -35,9 +35,9 @@ def _sets(slices: Iterable[Slice], target_bytes: int) -> Iterator[list[list[Slic
     """Yields the slices of each partition, in sets of partitions."""
     taken: list[list[Slice]] = []
     taken_bytes = 0
-    for _, some in groupby(slices, lambda one: one.partition):
+    for _, some in groupby(slices, lambda piece: piece.partition):
         taken.append(list(some))
-        taken_bytes += sum(one.weight_bytes for one in taken[-1])
+        taken_bytes += sum(piece.weight_bytes for piece in taken[-1])
         if len(taken) >= PARTITIONS_LEAST and taken_bytes >= target_bytes:
             yield taken
             taken, taken_bytes = [], 0
@@ -47,12 +47,12 @@ def _sets(slices: Iterable[Slice], target_bytes: int) -> Iterator[list[list[Slic
 
 def _stripes(partitions: Sequence[Sequence[Slice]], target_bytes: int, records_max: int) -> list[list[Slice]]:
     """Returns as few stripes as the limits allow. Their last one may need another cut, by a few records."""
-    weight_bytes = sum(one.weight_bytes for mine in partitions for one in mine)
-    records = sum(one.end - one.start for mine in partitions for one in mine)
+    weight_bytes = sum(piece.weight_bytes for mine in partitions for piece in mine)
+    records = sum(piece.end - piece.start for mine in partitions for piece in mine)
     rounded = max(records_max - len(partitions), 1)  # a share of each partition is rounded up
     count = max(-(-weight_bytes // target_bytes), -(-records // rounded), 1)
     if len(partitions) == 1 or count * len(partitions) > records:
-        return [[one for mine in partitions for one in mine]]
+        return [[piece for mine in partitions for piece in mine]]
     return [[piece for mine in partitions for piece in _share(mine, at, count)] for at in range(count)]
 
 

@@ -99,7 +99,7 @@ def _context_unless_stopped(conf: Any, with_code: bool) -> Any:
 
 def is_stopped_meanwhile(master: str, text: str) -> bool:
     """Returns whether the Java exception is that of a start whose context was stopped, as no master answered."""
-    return master.startswith("spark://") and any(one in text for one in _STOPPED_MEANWHILE)
+    return master.startswith("spark://") and any(text_found in text for text_found in _STOPPED_MEANWHILE)
 
 
 def _with_root(path: str) -> str:

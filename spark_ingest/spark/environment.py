@@ -23,8 +23,8 @@ def require_spark(environment: Mapping[str, str] = os.environ) -> None:
     """Raises IngestRefused if Java or PySpark is missing or too old."""
     java = find_java(environment)
     if java is None:
-        place = f"JAVA_HOME is {environment['JAVA_HOME']}" if environment.get("JAVA_HOME") else "it is not on the PATH"
-        missing = f"Spark needs Java {JAVA_MAJOR_MIN} or later, and there is none: {place}"
+        where = f"JAVA_HOME is {environment['JAVA_HOME']}" if environment.get("JAVA_HOME") else "it is not on the PATH"
+        missing = f"Spark needs Java {JAVA_MAJOR_MIN} or later, and there is none: {where}"
         raise IngestRefused(missing, hint=_INSTALL_JAVA)
     major = java_major(java)
     if major is not None and major < JAVA_MAJOR_MIN:

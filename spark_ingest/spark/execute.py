@@ -77,7 +77,9 @@ class SparkExecutor:
             collecting = pool.submit(job.collect)
             try:
                 topics = {spec.task.topic for spec in specs}
-                answers = [msgspec.json.decode(one, type=Answer) for one in self._watch(collecting, reports, topics)]
+                answers = [
+                    msgspec.json.decode(answer, type=Answer) for answer in self._watch(collecting, reports, topics)
+                ]
             except _AllFailed as stop:
                 context.cancelAllJobs()
                 return stop.failed
@@ -108,7 +110,7 @@ class SparkExecutor:
             done = self._take_reports(reports.value)
             if failed := failures_if_all(done, topics):
                 raise _AllFailed(failed)
-            self._progress(len(done), sum(one.rows for one in done))
+            self._progress(len(done), sum(answer.rows for answer in done))
             if is_done:
                 return _result(collecting)
             if polls == _POLLS_WITHOUT_EXECUTOR and not done and not _has_executor(self._context):
@@ -116,13 +118,13 @@ class SparkExecutor:
 
     def _take_reports(self, reports: Sequence[Report | WorkerNote]) -> list[Report]:
         """Returns the reports of tasks; passes on what workers lack. Raises IngestRefused if that is a library."""
-        for one in reports:
-            if isinstance(one, WorkerNote):
-                if one.is_fatal:
-                    raise IngestRefused(one.text, hint=_PACK)
-                if one.text not in self._noted:
-                    self._noted.add(one.text)
-                    self._note(f"{one.text}; its tasks take longer")
+        for report_path in reports:
+            if isinstance(report_path, WorkerNote):
+                if report_path.is_fatal:
+                    raise IngestRefused(report_path.text, hint=_PACK)
+                if report_path.text not in self._noted:
+                    self._noted.add(report_path.text)
+                    self._note(f"{report_path.text}; its tasks take longer")
         return [report for report in reports if isinstance(report, Report)]
 
 

@@ -46,12 +46,12 @@ def run_here(spec: bytes, source_url: str, output_url: str, reports: Any) -> byt
 @lru_cache(maxsize=1)
 def note_on_worker() -> WorkerNote | None:
     """Returns what this process lacks, None if nothing."""
-    place = f"the Python of Spark's worker on {platform.node()} ({sys.executable})"
+    where = f"the Python of Spark's worker on {platform.node()} ({sys.executable})"
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
-        return WorkerNote(f"{place} lacks {', '.join(missing)}", is_fatal=True)
+        return WorkerNote(f"{where} lacks {', '.join(missing)}", is_fatal=True)
     import penstock_codec
 
     if penstock_codec.native is None:
-        return WorkerNote(f"{place} has no compiled penstock-codec: {penstock_codec.why_not}", is_fatal=False)
+        return WorkerNote(f"{where} has no compiled penstock-codec: {penstock_codec.why_not}", is_fatal=False)
     return None

@@ -37,33 +37,33 @@ def pack(target: Path) -> int:
     """
     if not target.name.endswith(ENDINGS):
         raise ValueError(f"the name must end in {' or '.join(ENDINGS)}")
-    found = distributions()
+    packages = distributions()
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     with tarfile.open(target, "w:gz", compresslevel=_GZIP_LEVEL) as archive:
         for path, data in _interpreter():
             _add(archive, path, data)
-        for one in found:
-            for place, source in _files(one):
+        for package in packages:
+            for place, source in _files(package):
                 archive.add(source, f"{library}/{place}", recursive=False)
-    return len(found)
+    return len(packages)
 
 
 def distributions() -> list[Distribution]:
     """Returns the installed distributions that ours requires, with those of EXTRAS that are installed."""
-    waiting, found = [(ROOT_DISTRIBUTION, EXTRAS)], {ROOT_DISTRIBUTION: distribution(ROOT_DISTRIBUTION)}
+    waiting, packages = [(ROOT_DISTRIBUTION, EXTRAS)], {ROOT_DISTRIBUTION: distribution(ROOT_DISTRIBUTION)}
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, extras = waiting.pop()
-        for required, wanted in _requirements(found[name], extras):
-            if required in LEFT_OUT or (required, wanted) in seen:
+        for required, extras_of in _requirements(packages[name], extras):
+            if required in LEFT_OUT or (required, extras_of) in seen:
                 continue
-            seen.add((required, wanted))
+            seen.add((required, extras_of))
             try:
-                found[required] = distribution(required)
+                packages[required] = distribution(required)
             except PackageNotFoundError:
                 continue  # an extra that is not installed, or for another platform
-            waiting.append((required, wanted))
-    return [found[name] for name in sorted(found)]
+            waiting.append((required, extras_of))
+    return [packages[name] for name in sorted(packages)]
 
 
 def _requirements(of: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
@@ -74,7 +74,7 @@ def _requirements(of: Distribution, extras: frozenset[str]) -> Iterator[tuple[st
         match = _REQUIREMENT.match(text)
         if match and (needed is None or needed[1] in extras):
             name = re.sub(r"[-_.]+", "-", match[1]).lower()
-            yield name, frozenset(filter(None, (one.strip() for one in (match[2] or "").split(","))))
+            yield name, frozenset(filter(None, (extra.strip() for extra in (match[2] or "").split(","))))
 
 
 def _interpreter() -> Iterator[tuple[str, str]]:

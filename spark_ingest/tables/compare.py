@@ -28,7 +28,7 @@ class Compared:
 
 
 def compare_tables(
-    found: Iterable[Publication],
+    publications: Iterable[Publication],
     commits: Sequence[Commit],
     tables: Tables,
     effect: Effect,
@@ -36,14 +36,14 @@ def compare_tables(
 ) -> dict[str, Compared]:
     """Returns what differs, by topic; an error of reading a table is a problem of it."""
     compared = {}
-    for one in found:
+    for publication in publications:
         try:
-            if one.error:
-                raise one.error
-            listed = tables.files(one.topic) if one.state else []
-            compared[one.topic] = compare(one, commits, listed, effect, is_retired)
+            if publication.error:
+                raise publication.error
+            listed = tables.files(publication.topic) if publication.state else []
+            compared[publication.topic] = compare(publication, commits, listed, effect, is_retired)
         except EngineError as error:
-            compared[one.topic] = Compared(problems=(str(error),))
+            compared[publication.topic] = Compared(problems=(str(error),))
     return compared
 
 
@@ -57,25 +57,25 @@ def compare(
     """Compares the files that a table lists with those of its commits and rewrites that are not retired."""
     effect = effect or Effect("")
     runs = [run for commit in commits if (run := files_of(commit, table.topic, is_retired)) is not None]
-    wanted = {key: run for run in runs if run.commit <= table.after for key in run.keys}
+    runs_by_key = {key: run for run in runs if run.commit <= table.after for key in run.keys}
     ahead = {key for run in runs if run.commit > table.after for key in run.keys}
     rows = sum(run.rows for run in runs if run.commit <= table.after)
     is_behind = (table.state.rewrite if table.state else 0) < effect.latest.get(table.topic, 0)
     if is_behind:  # it may still have what was replaced
         listed = [file for file in listed if file.key not in effect.replaced]
-    wanted = {key: run for key, run in wanted.items() if key not in effect.replaced}
-    made = set() if is_behind else {one.key for one in effect.files_of(table.topic) if not is_retired(one.key)}
+    runs_by_key = {key: run for key, run in runs_by_key.items() if key not in effect.replaced}
+    made = set() if is_behind else {file.key for file in effect.files_of(table.topic) if not is_retired(file.key)}
     times = Counter(file.key for file in listed)
     problems = [f"{table.table} lists {key} {count} times" for key, count in sorted(times.items()) if count > 1]
     problems += [f"{table.table} lists {key}, whose commit it does not have" for key in sorted(times.keys() & ahead)]
-    missing, foreign = (wanted.keys() | made) - times.keys(), times.keys() - wanted.keys() - ahead - made
+    missing, foreign = (runs_by_key.keys() | made) - times.keys(), times.keys() - runs_by_key.keys() - ahead - made
     rows -= effect.dropped_of(table.topic)
     if (missing or foreign) and not problems and sum(file.rows for file in listed) == rows:
         return Compared(len(listed), len(missing))
-    problems += [f"{table.table} does not list {key} of {_origin(key, wanted)}" for key in sorted(missing)]
+    problems += [f"{table.table} does not list {key} of {_origin(key, runs_by_key)}" for key in sorted(missing)]
     problems += [f"{table.table} lists {key}, which no commit has" for key in sorted(foreign)]
     return Compared(len(listed), problems=tuple(problems))
 
 
-def _origin(key: str, wanted: Mapping[str, RunFiles]) -> str:
-    return f"commit {wanted[key].commit}" if key in wanted else f"rewrite {names.rewrite_of(key)}"
+def _origin(key: str, runs_by_key: Mapping[str, RunFiles]) -> str:
+    return f"commit {runs_by_key[key].commit}" if key in runs_by_key else f"rewrite {names.rewrite_of(key)}"

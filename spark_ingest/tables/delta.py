@@ -82,8 +82,8 @@ class DeltaTables:
 
     def rewrite(self, change: RewriteFiles) -> bool:
         def is_wanted(state: TableState | None) -> bool:
-            found = (state.commit, state.rewrite) if state else (change.after, 0)
-            return found == (change.after, change.since)
+            published = (state.commit, state.rewrite) if state else (change.after, 0)
+            return published == (change.after, change.since)
 
         last = (change.commit, change.rewrite)
         files = _Files(change.added, change.replaced, _partitions(change.layout), last)
@@ -120,15 +120,15 @@ class DeltaTables:
         """Raises ValueError if the table cannot take the files, FileNotFoundError if one is gone."""
         prefix = names.table_prefix(topic)
         listed = _listed(table) if table is not None else {}
-        add = [one.removeprefix(prefix) for one in files.added]
-        add = [one for one in add if one not in listed]
-        remove = [one.removeprefix(prefix) for one in files.replaced]
-        if table is not None and (gone := [one for one in remove if one not in listed]):
+        add = [key.removeprefix(prefix) for key in files.added]
+        add = [path for path in add if path not in listed]
+        remove = [key.removeprefix(prefix) for key in files.replaced]
+        if table is not None and (gone := [path for path in remove if path not in listed]):
             raise ValueError(f"another program has replaced {gone[0]}")
         names_of = list(files.partitions.names)
-        actions: list[Any] = [self._add_action(prefix, one, names_of) for one in add]
+        actions: list[Any] = [self._add_action(prefix, path, names_of) for path in add]
         modified_ms = max((action.modification_time for action in actions), default=0)
-        columns = [pq.read_schema(self._file(prefix + one)) for one in dict.fromkeys((*add[:1], *add[-1:]))]
+        columns = [pq.read_schema(self._file(prefix + path)) for path in dict.fromkeys((*add[:1], *add[-1:]))]
         properties = self._properties(files.last)
         if table is None:
             create_table_with_add_actions(
@@ -144,10 +144,10 @@ class DeltaTables:
         before = pa.schema(table.schema().to_arrow())
         after = _merged([before, *columns])
         if after != before:
-            new = [one for one in after if one.name not in before.names or before.field(one.name) != one]
+            new = [field for field in after if field.name not in before.names or before.field(field.name) != field]
             only = CommitProperties(max_commit_retries=0)
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=only)
-        actions += [RemoveAction(one, True, modified_ms, None, _partition(one, names_of)) for one in remove]
+        actions += [RemoveAction(path, True, modified_ms, None, _partition(path, names_of)) for path in remove]
         table.create_write_transaction(actions, "append", table.schema(), names_of, commit_properties=properties)
 
     def _add_action(self, prefix: str, path: str, names_of: Sequence[str]) -> AddAction:
@@ -207,21 +207,21 @@ def _address_of(output_url: str) -> tuple[str, dict[str, str] | None]:
         hint = "set the encryption of the bucket instead"
         raise IngestRefused(f"Delta tables are not written with the store option {', '.join(unknown)}", hint=hint)
     path = unquote(parts.path).rstrip("/")
-    if any(one in path for one in "?#%"):
+    if any(letter in path for letter in "?#%"):
         raise IngestRefused(f"--output {output_url} has a character that Delta readers take for another")
-    found = {"AWS_CONDITIONAL_PUT": "etag"}
+    storage = {"AWS_CONDITIONAL_PUT": "etag"}
     if "region" in options:
-        found["AWS_REGION"] = options["region"]
+        storage["AWS_REGION"] = options["region"]
     if "endpoint" in options:
-        found |= {"AWS_ENDPOINT_URL": options["endpoint"], "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false"}
-        found["AWS_ALLOW_HTTP"] = "true" if options["endpoint"].startswith("http://") else "false"
-    return f"{parts.scheme}://{parts.netloc}{path}", found
+        storage |= {"AWS_ENDPOINT_URL": options["endpoint"], "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false"}
+        storage["AWS_ALLOW_HTTP"] = "true" if options["endpoint"].startswith("http://") else "false"
+    return f"{parts.scheme}://{parts.netloc}{path}", storage
 
 
 def _listed(table: DeltaTable) -> dict[str, int]:
     """Returns the paths of the newest version's files, each with its number of rows."""
-    found = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
-    return {unquote(one["path"]): one["num_records"] or 0 for one in found}
+    rows = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
+    return {unquote(row["path"]): row["num_records"] or 0 for row in rows}
 
 
 def _partitions(layout: Layout) -> pa.Schema:
@@ -242,29 +242,31 @@ def _merged(schemas: list[pa.Schema]) -> pa.Schema:
     Jobs with tables have no such columns, except those that they had before. Raises ValueError for types.
     """
     optional = [
-        pa.schema([one.with_nullable(True).with_type(_named(one.type)) for one in schema]).remove_metadata()
+        pa.schema([field.with_nullable(True).with_type(_named(field.type)) for field in schema]).remove_metadata()
         for schema in schemas
     ]
     try:
-        merged = _union([pa.struct(list(one)) for one in optional])
+        merged = _union([pa.struct(list(schema)) for schema in optional])
     except pa.ArrowInvalid as error:
         raise ValueError(first_line(error)) from error
-    known: dict[str, str] = {}
-    kept = [one for one in merged if NAME_RULES[DELTA].can_have(one.name) and not _is_empty(one.type)]
-    return pa.schema([one for one in kept if known.setdefault(one.name.lower(), one.name) == one.name])
+    names: dict[str, str] = {}
+    fields = [field for field in merged if NAME_RULES[DELTA].can_have(field.name) and not _is_empty(field.type)]
+    return pa.schema([field for field in fields if names.setdefault(field.name.lower(), field.name) == field.name])
 
 
 def _named(kind: Any) -> Any:
     """Returns a type without the members that a table cannot name."""
     if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_named(one.type)) for one in kind if NAME_RULES[DELTA].can_have(one.name)])
+        return pa.struct(
+            [field.with_type(_named(field.type)) for field in kind if NAME_RULES[DELTA].can_have(field.name)]
+        )
     return pa.list_(kind.value_field.with_type(_named(kind.value_type))) if pa.types.is_list(kind) else kind
 
 
 def _is_empty(kind: Any) -> bool:
     """Returns whether a type has a struct without members, which no table has."""
     if pa.types.is_struct(kind):
-        return not len(list(kind)) or any(_is_empty(one.type) for one in kind)
+        return not len(list(kind)) or any(_is_empty(field.type) for field in kind)
     return pa.types.is_list(kind) and _is_empty(kind.value_type)
 
 
@@ -276,23 +278,23 @@ def _union(types: list[Any]) -> Any:
     if all(map(pa.types.is_list, types)):
         return pa.list_(types[0].value_field.with_type(_union([kind.value_type for kind in types])))
     if not all(map(pa.types.is_struct, types)):
-        known, *others = types
-        if any(_plain(one) != _plain(known) for one in others):
-            raise ValueError(f"a column is {known} in the table and {others[-1]} in the files")
-        return known
+        first, *others = types
+        if any(_plain(other) != _plain(first) for other in others):
+            raise ValueError(f"a column is {first} in the table and {others[-1]} in the files")
+        return first
     members: dict[str, list[Any]] = {}
-    for one in types:
-        for field in one:
+    for member in types:
+        for field in member:
             members.setdefault(field.name, []).append(field.type)
-    return pa.struct([pa.field(name, _union(found), nullable=True) for name, found in members.items()])
+    return pa.struct([pa.field(name, _union(kinds), nullable=True) for name, kinds in members.items()])
 
 
-def _plain(one: Any) -> object:
+def _plain(kind: Any) -> object:
     """Returns a type without the names and the nullability of its parts, which libraries write differently."""
-    if pa.types.is_struct(one):
-        return "struct", [(field.name, _plain(field.type)) for field in one]
-    if pa.types.is_map(one):
-        return "map", _plain(one.key_type), _plain(one.item_type)
-    if pa.types.is_list(one) or pa.types.is_large_list(one):
-        return "list", _plain(one.value_type)
-    return str(one).replace("large_", "").replace("_view", "")
+    if pa.types.is_struct(kind):
+        return "struct", [(field.name, _plain(field.type)) for field in kind]
+    if pa.types.is_map(kind):
+        return "map", _plain(kind.key_type), _plain(kind.item_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return "list", _plain(kind.value_type)
+    return str(kind).replace("large_", "").replace("_view", "")

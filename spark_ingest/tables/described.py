@@ -50,4 +50,4 @@ def files_of_table(history: History, topic: str) -> list[StoredFile]:
         if result.topic == topic
         for file in result.files
     ]
-    return [one for one in (*named, *effect.files_of(topic)) if one.key not in effect.replaced]
+    return [file for file in (*named, *effect.files_of(topic)) if file.key not in effect.replaced]

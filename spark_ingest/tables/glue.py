@@ -76,12 +76,12 @@ class GlueTables:
         if self._load(topic) is None:
             return []
         pages = self._calls(topic, lambda: list(self._pages(topic)))
-        known = {tuple(one["Values"]) for page in pages for one in page["Partitions"]}
+        registered = {tuple(partition["Values"]) for page in pages for partition in page["Partitions"]}
         named = files_of_table(self._history, topic)
         return [
-            TableFile(one.key, one.rows)
-            for one in named
-            if not table.partitions or tuple(partition_values(table, one.directory)) in known
+            TableFile(directory.key, directory.rows)
+            for directory in named
+            if not table.partitions or tuple(partition_values(table, directory.directory)) in registered
         ]
 
     def _pages(self, topic: str) -> Iterable[Any]:
@@ -95,7 +95,7 @@ class GlueTables:
         directories = directories_of(keys) if table.partitions else []
         for at in range(0, len(directories), _PARTITIONS_AT_ONCE):
             some = directories[at : at + _PARTITIONS_AT_ONCE]
-            self._add_partitions(topic, [_partition(table, self._history, one) for one in some])
+            self._add_partitions(topic, [_partition(table, self._history, directory) for directory in some])
         self._update(topic, table, location, last)
 
     def _create(self, topic: str, table: HiveTable, location: str) -> None:
@@ -117,7 +117,7 @@ class GlueTables:
                 PartitionInputList=partitions, **self._place(topic, "TableName")
             ),
         )
-        errors = [one["ErrorDetail"] for one in done.get("Errors") or ()]
+        errors = [error["ErrorDetail"] for error in done.get("Errors") or ()]
         if bad := [error for error in errors if error.get("ErrorCode") != "AlreadyExistsException"]:
             raise NotPublished(f"{self.name(topic)} did not take a partition: {bad[0].get('ErrorMessage')}")
 
@@ -127,9 +127,9 @@ class GlueTables:
             loaded = self._load(topic)
             if loaded is None:
                 raise NotPublished(f"{self.name(topic)} was removed by another program")
-            before = {one["Name"]: one["Type"] for one in loaded["StorageDescriptor"]["Columns"]}
+            before = {column["Name"]: column["Type"] for column in loaded["StorageDescriptor"]["Columns"]}
             parameters = loaded.get("Parameters", {}) | self._parameters(topic, table)
-            parameters |= {name: str(max(one, _number(parameters, name))) for name, one in last.items()}
+            parameters |= {name: str(max(value, _number(parameters, name))) for name, value in last.items()}
             given = _table_input(table, location, parameters, before)
             version = {"VersionId": loaded["VersionId"]} if loaded.get("VersionId") else {}
             try:

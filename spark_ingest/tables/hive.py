@@ -79,22 +79,25 @@ def hive_table(topic: str, payload: str, schema: TableSchema, layout: Layout, na
         text = f"{topic} has directories of the form {layout.pattern}, and a catalog takes partitions from name=value"
         raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
     standard = [(column.name, column.spark_type.lower().replace(", ", ",")) for column in LEADING]
-    own: list[tuple[str, str | None]] = [(VALUE.name, "binary")]
+    value_columns: list[tuple[str, str | None]] = [(VALUE.name, "binary")]
     if payload != RAW:
-        own = [(member, _type_of(kind)) for member, kind in columns(schema.members)] + [(EXTRA.name, "string")]
+        value_columns = [(member, _type_of(kind)) for member, kind in columns(schema.members)] + [
+            (EXTRA.name, "string")
+        ]
     if layout.format == LINES:
-        standard, own = [], [(LINE_COLUMN, "string")]
-    found: list[tuple[str, str]] = []
+        standard, value_columns = [], [(LINE_COLUMN, "string")]
+    member_columns: list[tuple[str, str]] = []
     left_out = []
-    for column, kind in [*standard, *own]:
+    for column, kind in [*standard, *value_columns]:
         if kind is None or not COLUMN.fullmatch(column):
             left_out.append(column)
         else:
-            found.append((_name_in_files(column, layout).lower(), _type_in_files(kind, layout)))
+            member_columns.append((_name_in_files(column, layout).lower(), _type_in_files(kind, layout)))
     partitions = tuple(
-        (one.lower(), "string" if kind == "INT" else kind.lower()) for one, kind in layout.partition_columns.items()
+        (column.lower(), "string" if kind == "INT" else kind.lower())
+        for column, kind in layout.partition_columns.items()
     )
-    return HiveTable(name or table_name(topic), tuple(found), partitions, tuple(left_out), layout)
+    return HiveTable(name or table_name(topic), tuple(member_columns), partitions, tuple(left_out), layout)
 
 
 def table_name(topic: str) -> str:
@@ -112,15 +115,15 @@ def directories_of(keys: Iterable[str]) -> list[str]:
 def partition_values(table: HiveTable, directory: str) -> list[str]:
     """Returns the values of the partition that a directory is."""
     below = directory.removeprefix(names.table_prefix_of(directory))
-    parts = dict(one.split("=", 1) for one in below.split("/") if "=" in one)
+    parts = dict(part.split("=", 1) for part in below.split("/") if "=" in part)
     return [unquote(parts[name]) for name in table.layout.partition_columns]
 
 
 def statements(table: HiveTable, database: str, location: str, directories: Iterable[str]) -> Iterator[str]:
     """Yields the DDL of a table. `directories` are paths below the location; without any, Hive looks for them."""
-    place = ".".join(f"`{one}`" for one in (database, table.name) if one)
+    table_name = ".".join(f"`{part}`" for part in (database, table.name) if part)
     library, reader, writer = STORAGE[table.layout.format]
-    lines = [f"CREATE EXTERNAL TABLE IF NOT EXISTS {place} ("]
+    lines = [f"CREATE EXTERNAL TABLE IF NOT EXISTS {table_name} ("]
     lines += [",\n".join(f"  `{name}` {kind}" for name, kind in table.columns), ")"]
     if table.partitions:
         lines.append("PARTITIONED BY (" + ", ".join(f"`{name}` {kind}" for name, kind in table.partitions) + ")")
@@ -139,17 +142,17 @@ def statements(table: HiveTable, database: str, location: str, directories: Iter
         pairs = zip(table.partitions, partition_values(table, directory), strict=True)
         values = ", ".join(f"`{name}` = {_text(value)}" for (name, _), value in pairs)
         path = directory.removeprefix(names.table_prefix_of(directory))
-        yield f"ALTER TABLE {place} ADD IF NOT EXISTS PARTITION ({values}) LOCATION {_text(location + path)};"
+        yield f"ALTER TABLE {table_name} ADD IF NOT EXISTS PARTITION ({values}) LOCATION {_text(location + path)};"
 
 
 def repair(table: HiveTable, database: str) -> str:
     """Returns the statement with which Hive looks for partitions."""
-    return f"MSCK REPAIR TABLE {'.'.join(f'`{one}`' for one in (database, table.name) if one)};"
+    return f"MSCK REPAIR TABLE {'.'.join(f'`{part}`' for part in (database, table.name) if part)};"
 
 
 def can_repair(layout: Layout) -> bool:
     """True if Hive finds the partitions of a layout by itself."""
-    return all("=" in one for one in layout.pattern.split("/") if one)
+    return all("=" in part for part in layout.pattern.split("/") if part)
 
 
 def _type_of(kind: Type) -> str | None:
@@ -159,18 +162,18 @@ def _type_of(kind: Type) -> str | None:
     if kind[0] == "array":
         inner = _type_of(kind[1])
         return None if inner is None else f"array<{inner}>"
-    members = [(name, _type_of(one)) for name, one in columns(kind[1])]
-    if any(one is None or not MEMBER.fullmatch(name) for name, one in members):
+    members = [(name, _type_of(column)) for name, column in columns(kind[1])]
+    if any(member is None or not MEMBER.fullmatch(name) for name, member in members):
         return None
-    return "struct<" + ",".join(f"{name.lower()}:{one}" for name, one in members) + ">"
+    return "struct<" + ",".join(f"{name.lower()}:{member}" for name, member in members) + ">"
 
 
 def _type_in_files(kind: str, layout: Layout) -> str:
     if layout.format in (CSV, DELIMITED):
         return "string"
     types = {JSONL: _TYPES_OF_LINES, AVRO: _TYPES_OF_AVRO}.get(layout.format, {})
-    found = types.get(kind, kind)
-    return _TEXT_WITHIN.sub("string", found) if layout.format == JSONL else found
+    type_name = types.get(kind, kind)
+    return _TEXT_WITHIN.sub("string", type_name) if layout.format == JSONL else type_name
 
 
 def _name_in_files(name: str, layout: Layout) -> str:
@@ -183,7 +186,9 @@ def _name_in_files(name: str, layout: Layout) -> str:
 
 def _with(head: str, values: dict[str, str]) -> str:
     return (
-        head + " (" + ", ".join(f"{_text(name)} = {_text(one)}" for name, one in values.items()) + ")" if values else ""
+        head + " (" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in values.items()) + ")"
+        if values
+        else ""
     )
 
 

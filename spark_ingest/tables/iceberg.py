@@ -160,12 +160,12 @@ class IcebergTables:
 
     def _check_owner(self, topic: str, table: Table) -> None:
         """Raises IngestRefused for a table of another job, or one that has files of another program only."""
-        found = {name: table.properties.get(name) for name in (JOB, OUTPUT, TOPIC)}
-        if found == {**self._owner, TOPIC: topic}:
+        properties = {name: table.properties.get(name) for name in (JOB, OUTPUT, TOPIC)}
+        if properties == {**self._owner, TOPIC: topic}:
             return
         hint = "name another table in the file of --tables"
-        if found[JOB] is not None:
-            owner = f"topic {found[TOPIC]} of job {found[JOB]} in {found[OUTPUT]}"
+        if properties[JOB] is not None:
+            owner = f"topic {properties[TOPIC]} of job {properties[JOB]} in {properties[OUTPUT]}"
             raise IngestRefused(f"{self._place(topic)} belongs to {owner}", hint=hint)
         if table.current_snapshot() is not None:
             raise IngestRefused(f"{self._place(topic)} has files of another program", hint=hint)
@@ -173,17 +173,17 @@ class IcebergTables:
     def _stage_rewrite(self, change: RewriteFiles, table: Table | None) -> Any:
         """Returns a transaction that exchanges the files. Raises IngestRefused if the table cannot take them."""
         last = {COMMIT: str(change.commit), REWRITE: str(change.rewrite)}
-        place = f"{self._place(change.topic)} cannot take rewrite {change.rewrite}"
+        text = f"{self._place(change.topic)} cannot take rewrite {change.rewrite}"
         if table is None:
             transaction = self._stage(RunFiles(change.topic, change.commit, change.added, 0, change.layout), None)
             transaction.set_properties(last)
             return transaction
         listed = {task.file.file_path: task.file for task in table.scan().plan_files()}
         replaced = [f"{self._location}/{key}" for key in change.replaced]
-        if missing := [one for one in replaced if one not in listed]:
+        if missing := [path for path in replaced if path not in listed]:
             hint = "drop the table without purging and publish: it is then made from the files of the job"
-            raise IngestRefused(f"{place}: another program has replaced {missing[0]}", hint=hint)
-        paths = [one for key in change.added if (one := f"{self._location}/{key}") not in listed]
+            raise IngestRefused(f"{text}: another program has replaced {missing[0]}", hint=hint)
+        paths = [added_path for key in change.added if (added_path := f"{self._location}/{key}") not in listed]
         try:
             transaction = table.transaction()
             # the first file is of a commit, the last of the newest rewrite
@@ -199,7 +199,7 @@ class IcebergTables:
                         overwrite.delete_data_file(listed[path])
         except (ValidationError, ValueError) as error:
             hint = "change the table, or name another one in the file of --tables"
-            raise IngestRefused(f"{place}: {first_line(error)}", hint=hint) from error
+            raise IngestRefused(f"{text}: {first_line(error)}", hint=hint) from error
         return transaction
 
     def _stage(self, run: RunFiles, table: Table | None) -> Any:
@@ -221,7 +221,7 @@ class IcebergTables:
     def _schema(self, path: str) -> pa.Schema:
         """Returns the columns of a file as the table has them, all optional. All files of a run have the same."""
         with load_file_io({**self._catalog.properties, **self._io_properties}, path).new_input(path).open() as file:
-            return in_table(pa.schema([one.with_nullable(True) for one in pq.read_schema(file)]))
+            return in_table(pa.schema([field.with_nullable(True) for field in pq.read_schema(file)]))
 
     def _new_table(self, run: RunFiles, schema: pa.Schema) -> Any:
         identifier = self._settings.identifier(run.topic)
@@ -242,7 +242,7 @@ def _add_columns(transaction: Any, schemas: Sequence[pa.Schema]) -> None:
     """Adds the columns that a table lacks, and the names that they have in files."""
     fields = [field.name for field in transaction.table_metadata.schema().fields]
     if RESERVED & {*fields}:  # a table of an earlier release, or of a user: its columns have the names of files
-        for name in sorted(fields, key=lambda one: one in RESERVED):  # the new name of one may be the old of another
+        for name in sorted(fields, key=lambda name: name in RESERVED):  # the new name of one may be the old of another
             if table_name(name) != name:
                 with transaction.update_schema() as columns:
                     columns.rename_column(name, table_name(name))
@@ -262,8 +262,8 @@ def _append(transaction: Any, paths: Sequence[str], properties: dict[str, str]) 
 
     Raises ValueError for a file that the table has.
     """
-    if known := transaction._find_referenced_data_files([*paths]):
-        raise ValueError(f"it has {known[0]} already")
+    if already := transaction._find_referenced_data_files([*paths]):
+        raise ValueError(f"it has {already[0]} already")
     update = transaction.update_snapshot(snapshot_properties=properties)
     merges = transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED) == "true"
     view = _as_in_files(transaction.table_metadata)
@@ -277,7 +277,7 @@ def _as_in_files(metadata: Any) -> Any:
     schema = metadata.schema()
     fields = [field.model_copy(update={"name": file_name(field.name)}) for field in schema.fields]
     view = Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
-    others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
+    others = [other for other in metadata.schemas if other.schema_id != schema.schema_id]
     return metadata.model_copy(update={"schemas": [*others, view]})
 
 
@@ -323,7 +323,7 @@ def location_of(url: str) -> str:
     """Returns a store's URL as tables name it: without options and percent-encoding. Raises IngestRefused."""
     parts = urlsplit(url)
     path = unquote(parts.path).rstrip("/")
-    if any(one in path for one in "?#%"):
+    if any(letter in path for letter in "?#%"):
         raise IngestRefused(f"--output {url} has a character that Iceberg readers take for another", hint="rename it")
     return f"{parts.scheme}://{parts.netloc}{path}"
 
@@ -336,7 +336,7 @@ def io_properties(url: str) -> dict[str, str]:
 def _last_of(table: Table, name: str) -> int:
     """Returns the last commit, or the last rewrite, whose files the table has had."""
     summaries = [snapshot.summary for snapshot in table.metadata.snapshots if snapshot.summary is not None]
-    return max(int(one.get(name) or 0) for one in ({**table.properties}, *summaries))
+    return max(int(summary.get(name) or 0) for summary in ({**table.properties}, *summaries))
 
 
 def _check_required(columns: Any, files: pa.Schema) -> None:

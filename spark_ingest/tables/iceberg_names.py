@@ -34,16 +34,16 @@ def file_name(name: str) -> str:
 
 def in_table(schema: pa.Schema) -> pa.Schema:
     """Returns the columns of a file with their names in the table."""
-    return pa.schema([one.with_name(table_name(one.name)) for one in schema])
+    return pa.schema([field.with_name(table_name(field.name)) for field in schema])
 
 
 def mapping_of_files(mapping: Any, columns: dict[int, str]) -> Any:
     """Returns a name mapping in which renamed columns, by field id, have their names in files only."""
     fields = []
-    for one in mapping.root:
-        name = columns.get(one.field_id, "")
+    for mapped in mapping.root:
+        name = columns.get(mapped.field_id, "")
         renamed = file_name(name) != name
-        fields.append(one.model_copy(update={"names": [file_name(name)]}) if renamed else one)
+        fields.append(mapped.model_copy(update={"names": [file_name(name)]}) if renamed else mapped)
     return type(mapping)(fields)
 
 

@@ -46,9 +46,9 @@ class JobTables:
             text = "--on-misfit widen makes a bigint column decimal, and a column of such a table cannot do that"
             raise IngestRefused(text, hint="declare the column decimal with --schema before its first run")
         check_layouts(layouts, self._tables.kind)
-        for one in publications(self._history, self._tables, self._history.head()).values():
-            if one.error and not isinstance(one.error, NotPublished):
-                raise one.error
+        for publication in publications(self._history, self._tables, self._history.head()).values():
+            if publication.error and not isinstance(publication.error, NotPublished):
+                raise publication.error
 
     def publish(self) -> tuple[list[dict[str, Any]], EngineError | None]:
         """Adds what the tables do not have; returns the document, and the error of tables that are not up to date."""
@@ -83,7 +83,7 @@ class JobTables:
             | {"files": compared[publication.topic].files, "rewritten_files": compared[publication.topic].rewritten}
             for publication in publications
         ]
-        return rows, [problem for one in compared.values() for problem in one.problems]
+        return rows, [problem for table in compared.values() for problem in table.problems]
 
 
 def _open(path: Path, history: History) -> Tables:
@@ -107,22 +107,22 @@ def _open(path: Path, history: History) -> Tables:
     return IcebergTables(settings, job, output_url)
 
 
-def _document(one: Publication, commits: str) -> dict[str, Any]:
+def _document(publication: Publication, commits: str) -> dict[str, Any]:
     return {
-        "topic": one.topic,
-        "table": one.table,
-        "commit": one.after if one.state else None,
-        "snapshot": one.state.snapshot if one.state else None,
-        "rewrite": one.state.rewrite if one.state else None,
-        commits: one.commits,
-        f"{commits}_rows": one.rows,
-        "error": str(one.error) if one.error else None,
+        "topic": publication.topic,
+        "table": publication.table,
+        "commit": publication.after if publication.state else None,
+        "snapshot": publication.state.snapshot if publication.state else None,
+        "rewrite": publication.state.rewrite if publication.state else None,
+        commits: publication.commits,
+        f"{commits}_rows": publication.rows,
+        "error": str(publication.error) if publication.error else None,
     }
 
 
-def _failure(found: Sequence[Publication]) -> EngineError | None:
+def _failure(publications: Sequence[Publication]) -> EngineError | None:
     """Returns one kind of error for one table and for several, so that the exit code is the same."""
-    errors = [one.error for one in found if one.error]
+    errors = [publication.error for publication in publications if publication.error]
     if not errors:
         return None
     if len(errors) == 1 and isinstance(errors[0], NotPublished):
@@ -133,16 +133,16 @@ def _failure(found: Sequence[Publication]) -> EngineError | None:
 
 def print_tables(tables: Sequence[dict[str, Any]]) -> None:
     """Prints a line for each table: what was added to it, or what it has and what is missing."""
-    for one in tables:
-        has = f"has commit {one['commit']}" if one["commit"] else "is not there yet"
-        has += f", snapshot {one['snapshot']}" if one["snapshot"] is not None else ""
-        if one.get("added"):
-            has += f", {_counted('added', one['added'], one['added_rows'])}"
-        if one.get("not_published"):
-            has += f"; not published: {_counted('', one['not_published'], one['not_published_rows'])}"
-        if one.get("rewritten_files"):
-            has += f"; {one['rewritten_files']:,} files were rewritten by another program"
-        click.echo(f"table {one['table']} {has}" if not one["error"] else f"not published: {one['error']}")
+    for table in tables:
+        has = f"has commit {table['commit']}" if table["commit"] else "is not there yet"
+        has += f", snapshot {table['snapshot']}" if table["snapshot"] is not None else ""
+        if table.get("added"):
+            has += f", {_counted('added', table['added'], table['added_rows'])}"
+        if table.get("not_published"):
+            has += f"; not published: {_counted('', table['not_published'], table['not_published_rows'])}"
+        if table.get("rewritten_files"):
+            has += f"; {table['rewritten_files']:,} files were rewritten by another program"
+        click.echo(f"table {table['table']} {has}" if not table["error"] else f"not published: {table['error']}")
 
 
 def _counted(verb: str, commits: Sequence[int], rows: int) -> str:

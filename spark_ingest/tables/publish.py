@@ -50,27 +50,27 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
     head = history.head()
     by_topic, layouts = publications(history, tables, head), layouts_of(history.output)
-    for one in by_topic.values():
-        with _noting_error(one):
-            check_layouts([layouts(one.topic)], tables.kind)
-    if head and any(not one.error for one in by_topic.values()):
+    for publication in by_topic.values():
+        with _noting_error(publication):
+            check_layouts([layouts(publication.topic)], tables.kind)
+    if head and any(not publication.error for publication in by_topic.values()):
         _exchange(history, tables, history.effect(), by_topic, layouts)
-    for at, (one, run) in enumerate(unpublished(history, by_topic, head)):
+    for at, (publication, run) in enumerate(unpublished(history, by_topic, head)):
         if at == 0 and tables.lists_files:
             history.mark_published()
-        with _noting_error(one):
-            if tables.add(replace(run, layout=layouts(one.topic))):
-                one.commits.append(run.commit)
-                one.rows += run.rows
-            one.after = run.commit
-    for one in by_topic.values():
-        if one.error:
+        with _noting_error(publication):
+            if tables.add(replace(run, layout=layouts(publication.topic))):
+                publication.commits.append(run.commit)
+                publication.rows += run.rows
+            publication.after = run.commit
+    for publication in by_topic.values():
+        if publication.error:
             continue
-        with _noting_error(one):
-            if one.commits or one.rewrites:
-                one.state = tables.state(one.topic)
-            if head and one.state and head.number - one.after >= MARK_AFTER:
-                tables.mark(one.topic, head.number)
+        with _noting_error(publication):
+            if publication.commits or publication.rewrites:
+                publication.state = tables.state(publication.topic)
+            if head and publication.state and head.number - publication.after >= MARK_AFTER:
+                tables.mark(publication.topic, head.number)
     return list(by_topic.values())
 
 
@@ -87,32 +87,32 @@ def _exchange(
     history: History, tables: Tables, effect: Effect, by_topic: Mapping[str, Publication], layouts: Layouts
 ) -> None:
     """Gives tables the files of rewrites that they do not have."""
-    for one in by_topic.values():
+    for publication in by_topic.values():
         for _ in range(_LOOKS_MAX):
-            since = one.state.rewrite if one.state else 0
-            if one.error or effect.latest.get(one.topic, 0) <= since:
+            since = publication.state.rewrite if publication.state else 0
+            if publication.error or effect.latest.get(publication.topic, 0) <= since:
                 break
-            with _noting_error(one):
-                change = rewrite_files(history, effect, one.topic, one.after, since)
-                if one.state is None and not change.added:
+            with _noting_error(publication):
+                change = rewrite_files(history, effect, publication.topic, publication.after, since)
+                if publication.state is None and not change.added:
                     break  # no row is left for a first file
                 if tables.lists_files:
                     history.mark_published()
-                if tables.rewrite(replace(change, layout=layouts(one.topic))):
-                    one.rewrites.append(change.rewrite)
-                one.state = tables.state(one.topic)
-                one.after = one.state.commit if one.state else one.after
+                if tables.rewrite(replace(change, layout=layouts(publication.topic))):
+                    publication.rewrites.append(change.rewrite)
+                publication.state = tables.state(publication.topic)
+                publication.after = publication.state.commit if publication.state else publication.after
         else:
-            one.error = NotPublished(f"{one.table} changes all the time")
+            publication.error = NotPublished(f"{publication.table} changes all the time")
 
 
 def rewrite_files(history: History, effect: Effect, topic: str, after: int, since: int) -> RewriteFiles:
     """Returns what a table with commit `after` and rewrite `since` needs for the newest rewrite of its topic."""
     commit, covers = max(after, effect.reached[topic]), load_retained(history.output, history.job).covers
     runs = [history.any_commit(number) for number in range(after + 1, commit + 1)]
-    added = [key for one in runs if one and (run := files_of(one, topic)) for key in run.keys]
+    added = [key for commit in runs if commit and (run := files_of(commit, topic)) for key in run.keys]
     added = [key for key in added if key not in effect.replaced]
-    added += [one.key for one in effect.files_of(topic) if (names.rewrite_of(one.key) or 0) > since]
+    added += [file.key for file in effect.files_of(topic) if (names.rewrite_of(file.key) or 0) > since]
     added = [key for key in added if not covers(key)]
     prefix = names.table_prefix(topic)
     replaced = [
@@ -133,20 +133,20 @@ def pending(history: History, tables: Tables) -> list[Publication]:
     """Returns what `publish` would add, and adds nothing."""
     head = history.head()
     by_topic = publications(history, tables, head)
-    for one, run in unpublished(history, by_topic, head):
-        one.commits.append(run.commit)
-        one.rows += run.rows
+    for publication, run in unpublished(history, by_topic, head):
+        publication.commits.append(run.commit)
+        publication.rows += run.rows
     return list(by_topic.values())
 
 
 def publications(history: History, tables: Tables, head: Commit | None) -> dict[str, Publication]:
     """Returns the state of each topic's table, or the error of reading it."""
     by_topic = {topic: Publication(topic, tables.name(topic)) for topic in sorted(head.schemas if head else ())}
-    for topic, one in by_topic.items():
+    for topic, publication in by_topic.items():
         assert head is not None
-        with _noting_error(one):
-            one.state = tables.state(topic)
-            one.after = one.state.commit if one.state else _before_first(history, topic, head)
+        with _noting_error(publication):
+            publication.state = tables.state(topic)
+            publication.after = publication.state.commit if publication.state else _before_first(history, topic, head)
     return by_topic
 
 
@@ -156,17 +156,19 @@ def unpublished(
     """Yields the runs that tables do not have, oldest first, without topics that have failed meanwhile."""
     if head is None:
         return
-    first = min((one.after for one in by_topic.values() if not one.error), default=head.number) + 1
+    first = (
+        min((publication.after for publication in by_topic.values() if not publication.error), default=head.number) + 1
+    )
     covers = load_retained(history.output, history.job).covers if first <= head.number else _nothing
     for number in range(first, head.number + 1):
         commit = head if number == head.number else history.any_commit(number)
-        for one in by_topic.values():
-            if one.error or one.after >= number:
+        for publication in by_topic.values():
+            if publication.error or publication.after >= number:
                 continue
             if commit is None:
-                one.error = _gone(history.job, number, one.table)
-            elif run := files_of(commit, one.topic, covers):
-                yield one, run
+                publication.error = _gone(history.job, number, publication.table)
+            elif run := files_of(commit, publication.topic, covers):
+                yield publication, run
 
 
 def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
@@ -186,8 +188,8 @@ def _nothing(_: str) -> bool:
 
 def files_of(commit: Commit, topic: str, is_retired: Callable[[str], bool] = _nothing) -> RunFiles | None:
     """Returns the data files of a topic in a commit, without retired ones; None without any."""
-    found = (file for result in commit.results if result.topic == topic for file in result.files)
-    files = [file for file in found if not is_retired(file.key)]
+    topic_files = (file for result in commit.results if result.topic == topic for file in result.files)
+    files = [file for file in topic_files if not is_retired(file.key)]
     if not files:
         return None
     return RunFiles(topic, commit.number, tuple(file.key for file in files), sum(file.rows for file in files))

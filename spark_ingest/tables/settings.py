@@ -122,8 +122,8 @@ def _settings(sections: dict[str, Any]) -> TableSettings:
     for name, value in texts.items():
         if not isinstance(value, str) or not value:
             raise ValueError(f"{name} is not a text")
-    for name, one in maps.items():
-        if not isinstance(one, dict) or not all(isinstance(value, str) and value for value in one.values()):
+    for name, topic_map in maps.items():
+        if not isinstance(topic_map, dict) or not all(isinstance(value, str) and value for value in topic_map.values()):
             raise ValueError(f"[{ICEBERG}.{name}] has a value that is not a text")
     settings = TableSettings(**texts, **maps)
     _check(settings)
@@ -134,14 +134,14 @@ def _settings(sections: dict[str, Any]) -> TableSettings:
 
 def _glue(sections: dict[str, Any]) -> GlueSettings:
     section = sections[GLUE]
-    known = ("database", "region", "endpoint", "catalog_id", "tables")
-    if not isinstance(section, dict) or (unknown := sorted(section.keys() - set(known))):
+    options = ("database", "region", "endpoint", "catalog_id", "tables")
+    if not isinstance(section, dict) or (unknown := sorted(section.keys() - set(options))):
         raise ValueError(f"unknown settings: {', '.join(unknown)}" if isinstance(section, dict) else "write [glue]")
     tables = section.get("tables", {})
-    texts = {name: one for name, one in section.items() if name != "tables"}
+    texts = {name: text for name, text in section.items() if name != "tables"}
     if not texts.get("database"):
         raise ValueError("database is missing")
-    if wrong := [name for name, one in texts.items() if not isinstance(one, str) or not one]:
+    if wrong := [name for name, text in texts.items() if not isinstance(text, str) or not text]:
         raise ValueError(f"{wrong[0]} is not a text")
     topics: dict[str, str] = {}
     for topic, name in tables.items() if isinstance(tables, dict) else [("", tables)]:

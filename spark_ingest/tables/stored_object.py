@@ -28,7 +28,7 @@ class StoredObject(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self.info.size_bytes - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
-        data = self._store.get(self.info.key, self._at, self._at + wanted) if wanted else b""
+        length = left if size is None or size < 0 else min(size, left)
+        data = self._store.get(self.info.key, self._at, self._at + length) if length else b""
         self._at += len(data)
         return data

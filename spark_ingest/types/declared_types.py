@@ -59,8 +59,8 @@ def refused(published: Members, declared: Members) -> frozenset[str]:
 
     A text may look like bytes, and one without a zone like a timestamp, so the types that the payload declares decide.
     """
-    known = dict(declared)
-    return frozenset(name for name, kind in published if _is_refused(kind, known.get(name, "null")))
+    kinds = dict(declared)
+    return frozenset(name for name, kind in published if _is_refused(kind, kinds.get(name, "null")))
 
 
 def _is_refused(kind: Type, declared: Type) -> bool:
@@ -70,5 +70,5 @@ def _is_refused(kind: Type, declared: Type) -> bool:
         return kind != "string" and kind in TEXTS
     inner = [["", kind[1]]] if kind[0] == "array" else kind[1]
     if isinstance(declared, str) or declared[0] != kind[0]:
-        return any(_is_refused(one, "json") for _, one in inner)
+        return any(_is_refused(member, "json") for _, member in inner)
     return bool(refused(inner, [["", declared[1]]] if kind[0] == "array" else declared[1]))

@@ -88,7 +88,7 @@ class NameRules(NamedTuple):
             return True
         if kind[0] == "array":
             return self.can_hold(kind[1])
-        return all(self.member.fullmatch(name) and self.can_hold(one) for name, one in columns(kind[1]))
+        return all(self.member.fullmatch(name) and self.can_hold(column) for name, column in columns(kind[1]))
 
     def paths(self, name: str, kind: Type) -> set[str]:
         """Returns the names of a column and of the members within it, none without `has_paths`."""
@@ -101,8 +101,8 @@ def _paths(path: str, kind: Type) -> Iterator[str]:
         yield from _paths(f"{path}.element", kind[1])
         yield from (() if isinstance(kind[1], str) else _paths(path, kind[1]))
     elif kind[0] == "struct":
-        for name, one in columns(kind[1]):
-            yield from _paths(f"{path}.{name.lower()}", one)
+        for name, column in columns(kind[1]):
+            yield from _paths(f"{path}.{name.lower()}", column)
 
 
 ANY_NAMES = NameRules()
@@ -127,10 +127,16 @@ def infer(value: object, depth: int = 0, declared: Type = "null") -> Type:
             return "string"
         case list() if depth < DEPTH_MAX:
             inner = declared[1] if declared[0] == "array" else "null"
-            return ["array", merge_all(infer(one, depth + 1, inner) for one in value)]
+            return ["array", merge_all(infer(item, depth + 1, inner) for item in value)]
         case dict() if depth < DEPTH_MAX:
-            known = dict(declared[1]) if declared[0] == "struct" else {}
-            return ["struct", [[name, infer(one, depth + 1, known.get(name, "null"))] for name, one in value.items()]]
+            declared_members = dict(declared[1]) if declared[0] == "struct" else {}
+            return [
+                "struct",
+                [
+                    [name, infer(member, depth + 1, declared_members.get(name, "null"))]
+                    for name, member in value.items()
+                ],
+            ]
     return "json"
 
 
@@ -221,7 +227,7 @@ def _merge_scalars(left: str, right: str) -> Type:
         return "double"
     if kinds == {"long", "double"}:
         return DECIMAL
-    decimals = [{"bigint": _BIGINTS, "long": _BIGINTS, "double": DECIMAL}.get(one, one) for one in (left, right)]
+    decimals = [{"bigint": _BIGINTS, "long": _BIGINTS, "double": DECIMAL}.get(kind, kind) for kind in (left, right)]
     return (all(map(is_decimal, decimals)) and common_decimal(*decimals)) or "json"
 
 
@@ -243,13 +249,13 @@ def merge_members(left: Members, right: Members) -> Members:
     return [[name, kind] for name, kind in merged.items()]
 
 
-def add_members(known: dict[str, Type], more: Iterable[Sequence[Any]], limit: int | None = None) -> None:
-    """Merges pairs of name and type into `known`; ignores new names beyond the limit."""
+def add_members(members: dict[str, Type], more: Iterable[Sequence[Any]], limit: int | None = None) -> None:
+    """Merges pairs of name and type into `members`; ignores new names beyond the limit."""
     for name, kind in more:
-        if name in known:
-            known[name] = merge(known[name], kind)
-        elif limit is None or len(known) < limit:
-            known[name] = kind
+        if name in members:
+            members[name] = merge(members[name], kind)
+        elif limit is None or len(members) < limit:
+            members[name] = kind
 
 
 def evolve(
@@ -269,29 +275,33 @@ def evolve(
     name that no column can have is left out, and so are null members beyond MEMBERS_MAX. With `widens`, a bigint with
     fractions in `seen` becomes a decimal.
     """
-    taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED | {one.lower() for one in reserved}
+    taken = (
+        {name.lower() for name, kind in published if kind != "null"} | RESERVED | {name.lower() for name in reserved}
+    )
     before = dict(published)
     total = leaves(columns(published))
     paths = {path for name, kind in columns(published) for path in names.paths(name, kind)}
     members: Members = []
     for name, kind in merge_names(published, _with_columns(seen)):
-        known = before.get(name, "null")
-        now = grow(known, kind)
-        if known != "null" and total + leaves_of(now) - leaves_of(known) > max(total, TABLE_LEAVES_MAX):
-            now = known
-        if not names.can_hold(now) and names.can_hold(known):
-            now = "json" if known == "null" else known
-        if (names.paths(name, now) - names.paths(name, known)) & paths:
-            now = known
+        published_kind = before.get(name, "null")
+        now = grow(published_kind, kind)
+        if published_kind != "null" and total + leaves_of(now) - leaves_of(published_kind) > max(
+            total, TABLE_LEAVES_MAX
+        ):
+            now = published_kind
+        if not names.can_hold(now) and names.can_hold(published_kind):
+            now = "json" if published_kind == "null" else published_kind
+        if (names.paths(name, now) - names.paths(name, published_kind)) & paths:
+            now = published_kind
         if widens and is_widened(now, kind):
             now = "decimal"
-        if known == "null" and now != "null":
+        if published_kind == "null" and now != "null":
             is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX and names.can_have(name)
             now = now if is_free and total + leaves_of(now) <= TABLE_LEAVES_MAX else "null"
             taken.add(name.lower())
-        if now != known:
+        if now != published_kind:
             paths |= names.paths(name, now)
-        total += leaves(columns([["", now]])) - leaves(columns([["", known]]))
+        total += leaves(columns([["", now]])) - leaves(columns([["", published_kind]]))
         if now != "null" or len(members) < MEMBERS_MAX:
             members.append([name, now])
     return members
@@ -304,8 +314,8 @@ def is_widened(published: Type, seen: Type) -> bool:
 
 def merge_names(published: Members, seen: Members) -> Members:
     """Returns every name once, published ones first, with the type seen for it."""
-    known = dict(seen)
-    return [[name, known.pop(name, "null")] for name, _ in published] + [[name, kind] for name, kind in known.items()]
+    names = dict(seen)
+    return [[name, names.pop(name, "null")] for name, _ in published] + [[name, kind] for name, kind in names.items()]
 
 
 def grow(published: Type, seen: Type) -> Type:
@@ -330,7 +340,7 @@ def published_type(kind: Type) -> Type:
         return "bigint" if kind == "long" else kind
     if kind[0] == "array":
         return "null" if kind[1] == "null" else ["array", _published_within(kind[1])]
-    members = [[name, _published_within(one)] for name, one in _with_columns(kind[1])]
+    members = [[name, _published_within(column)] for name, column in _with_columns(kind[1])]
     if not columns(members):
         return "null"
     return ["struct", members] if _is_storable(members) else "json"
@@ -369,18 +379,18 @@ def _is_storable(members: Members) -> bool:
 
 def described(members: Members) -> list[Member] | None:
     """Returns the members for the compiled codec, level by level; None for a type or a name that it does not read."""
-    found: list[Member] = []
+    flat: list[Member] = []
     levels: deque[tuple[int, Members]] = deque([(-1, members)])
     while levels:
         parent, level = levels.popleft()
         if parent >= 0:
-            found[parent] = found[parent]._replace(first=len(found), length=len(level))
+            flat[parent] = flat[parent]._replace(first=len(flat), length=len(level))
         for name, kind in level:
             is_struct = not isinstance(kind, str) and kind[0] == "struct"
             read_as = MemberKind.STRUCT if is_struct else CODEC_KINDS.get(kind) if isinstance(kind, str) else None
             if read_as is None or not is_decodable(name):
                 return None
             if is_struct:
-                levels.append((len(found), kind[1]))
-            found.append(Member(name.encode(), read_as))
-    return found
+                levels.append((len(flat), kind[1]))
+            flat.append(Member(name.encode(), read_as))
+    return flat

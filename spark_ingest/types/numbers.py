@@ -26,7 +26,7 @@ PRECISION, SCALE = 38, 18
 DECIMAL = "decimal"  # a type without precision and scale has those of above
 INTEGER_MAX = 2**53  # a double holds every integer up to this
 _DIGITS_MAX = 767  # no double has more significant digits
-_MARKS = bytes(ord("0" if chr(one) in "0123456789." else "e" if chr(one) in "eE" else " ") for one in range(256))
+_MARKS = bytes(ord("0" if chr(code) in "0123456789." else "e" if chr(code) in "eE" else " ") for code in range(256))
 _LONG_RUNS = (b"0" * 17, b"0" * 16 + b"e")  # 16 digits with a point, or before an exponent
 _FAR = re.compile(rb"[eE]-0*(?:29[0-9]|[3-9][0-9]{2}|[1-9][0-9]{3})")  # near the least double, they have fewer digits
 _SUSPECT = re.compile(
@@ -55,9 +55,9 @@ def precision_of(kind: str) -> tuple[int, int]:
 
 def common_decimal(left: str, right: str) -> str | None:
     """Returns the decimal type that holds the values of both; None if there is none."""
-    (one, scale), (other, other_scale) = precision_of(left), precision_of(right)
+    (digits, scale), (other, other_scale) = precision_of(left), precision_of(right)
     most = max(scale, other_scale)
-    precision = most + max(one - scale, other - other_scale)
+    precision = most + max(digits - scale, other - other_scale)
     return decimal_kind(precision, most) if precision <= PRECISION else None
 
 
@@ -102,7 +102,7 @@ def are_rounded(texts: Iterable[bytes | None]) -> bool:
     is_far = (b"e-" in whole or b"E-" in whole) and _FAR.search(whole)
     if not is_far and not any(run in marks for run in _LONG_RUNS):
         return False
-    return any(not is_double(found[1].decode()) for found in _SUSPECT.finditer(whole))
+    return any(not is_double(match[1].decode()) for match in _SUSPECT.finditer(whole))
 
 
 def has_long_number(text: bytes) -> bool:

@@ -36,4 +36,4 @@ LEADING = (
 )
 EXTRA = StandardColumn("_extra", "STRING")  # last, with payload json
 VALUE = StandardColumn("_value", "BINARY")  # last, with payload raw
-STANDARD_COLUMNS = tuple(one.name for one in (*LEADING, EXTRA, VALUE))
+STANDARD_COLUMNS = tuple(column.name for column in (*LEADING, EXTRA, VALUE))

@@ -50,16 +50,16 @@ def clean(
     """Store the archives that are due, and remove what is archived. Raises HistoryDamaged, UnreadablePlan."""
     assert keep_commits > 0
     history, cleaned = History(output, job), Cleaned()
-    known: dict[tuple[int, int], Archive | None] = dict.fromkeys(history.archives())
+    archives: dict[tuple[int, int], Archive | None] = dict.fromkeys(history.archives())
     end = history.archived_end()
     old_end = _old_end(output, job, keep_commits, keep_ms)
     for first in range(end + 1, old_end - archive_commits + 2, archive_commits):
         archive = archive_of([_commit(history, number) for number in range(first, first + archive_commits)])
         if not is_dry:
             history.put_archive(archive)
-        known[archive.first, archive.last] = archive
+        archives[archive.first, archive.last] = archive
         cleaned.archives.append((archive.first, archive.last))
-    _remove(output, history, known, cleaned, is_dry=is_dry)
+    _remove(output, history, archives, cleaned, is_dry=is_dry)
     return cleaned
 
 

@@ -78,7 +78,7 @@ def compact(
         check_published(history, publish)
     info = output.head(names.commit_key(job, head.number))
     until_ms = None if compaction.older_ms is None else (info.modified_ms if info else 0) - compaction.older_ms
-    members = {topic: one.members for topic, one in head.schemas.items()}
+    members = {topic: schema.members for topic, schema in head.schemas.items()}
     layouts = layouts_of(output)
 
     checked: set[str] = set()  # files without older columns
@@ -95,7 +95,7 @@ def compact(
 
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         fit = [file for file in live.files if file.key not in failed and is_fit(file.key)]
-        files = [one for one in fit if compaction.topics.fullmatch(names.topic_of(one.key))]
+        files = [file for file in fit if compaction.topics.fullmatch(names.topic_of(file.key))]
         groups = tuple(_take_bytes(groups_of(files, live, compaction, until_ms, layouts), compaction.rewrite_bytes))
         if not groups and compaction.widens:
             groups = tuple(_take_bytes(older_files(files), compaction.rewrite_bytes))
@@ -133,10 +133,10 @@ def groups_of(
     or have no period.
     """
     by_directory = groupby(
-        sorted(files, key=lambda one: (one.directory, one.first, one.key)), lambda one: one.directory
+        sorted(files, key=lambda file: (file.directory, file.first, file.key)), lambda file: file.directory
     )
-    for directory, found in by_directory:
-        topic, here = names.topic_of(directory), tuple(found)
+    for directory, in_directory in by_directory:
+        topic, here = names.topic_of(directory), tuple(in_directory)
         is_table = directory.startswith(names.table_prefix(topic))
         if until_ms is not None:
             end_ms = end_ms_of(layouts(topic) if is_table else DEAD_LETTERS, directory)
@@ -146,7 +146,7 @@ def groups_of(
             if not is_too_large(here, compaction) and (len(here) > 1 or _is_new(here[0], live, compaction)):
                 yield Group(topic, here)
             continue
-        small = [one for one in here if one.size_bytes * 2 < compaction.file_bytes]
+        small = [file for file in here if file.size_bytes * 2 < compaction.file_bytes]
         if compaction.small_max is not None and len(small) <= compaction.small_max.get(directory, len(small)):
             continue
         for group in _fill(small, compaction.file_bytes):
@@ -156,7 +156,7 @@ def groups_of(
 
 def is_too_large(here: Sequence[StoredFile], compaction: Compaction) -> bool:
     """True if a directory cannot be deduplicated, because one file is made of it."""
-    return sum(one.size_bytes for one in here) > _DISTINCT_FILES * compaction.file_bytes
+    return sum(file.size_bytes for file in here) > _DISTINCT_FILES * compaction.file_bytes
 
 
 def _is_new(file: StoredFile, live: Live, compaction: Compaction) -> bool:
@@ -165,7 +165,7 @@ def _is_new(file: StoredFile, live: Live, compaction: Compaction) -> bool:
 
 def _too_large(live: Live, compaction: Compaction) -> dict[str, str]:
     tables = [file for file in live.files if file.directory.startswith(names.table_prefix(names.topic_of(file.key)))]
-    mine = sorted((one for one in tables if compaction.topics.fullmatch(names.topic_of(one.key))), key=_directory)
+    mine = sorted((table for table in tables if compaction.topics.fullmatch(names.topic_of(table.key))), key=_directory)
     directories = {directory: list(files) for directory, files in groupby(mine, _directory)}
     text = "too large to remove duplicates; raise --file-bytes"
     return {directory: text for directory, files in directories.items() if is_too_large(files, compaction)}

@@ -77,7 +77,7 @@ def erase(
     if not is_dry:
         check_published(history, publish)
     key_sha256 = hashlib.sha256(key).hexdigest()
-    members = {topic: one.members for topic, one in head.schemas.items()}
+    members = {topic: schema.members for topic, schema in head.schemas.items()}
     searched: dict[str, int] = {}  # the rows of the key in each file
 
     def count_rows(file: StoredFile) -> int:
@@ -127,15 +127,15 @@ def _remains(
     is_published: bool,
 ) -> list[str]:
     """Returns what may still have records of the key, each with the reason."""
-    wanted = [topic for topic in sorted(head.positions) if topics.fullmatch(topic)]
+    topics_there = [topic for topic in sorted(head.positions) if topics.fullmatch(topic)]
     unfit = unfit_tables(live_files(output, history, history.effect()), topics)
     remains = [f"{prefix}: its files are {form}; only Parquet files are searched" for prefix, form in unfit.items()]
     plan = history.pending(head)
-    if plan is not None and any(topic in wanted for topic in plan.schemas):
+    if plan is not None and any(topic in topics_there for topic in plan.schemas):
         remains.append(
             f"plan {plan.number} is not committed and may have written files: erase again after the next run"
         )
-    if any(topic in wanted for topic in head.held):
+    if any(topic in topics_there for topic in head.held):
         remains.append("topics that the last run held back have dead letters: erase again after they are committed")
     if any("undecodable_batch" in result.reasons for commit in history.commits() for result in commit.results):
         remains.append(_UNDECODABLE)
@@ -144,11 +144,11 @@ def _remains(
     if source is None:
         remains.append("the store of segments was not looked at: name it with --store")
         return remains
-    for one in discover(source, head.cluster, lambda topic: topic in wanted):
-        if one.log_start < one.tiered_end:
-            place = f"{one.topic} partition {one.partition}"
+    for partition in discover(source, head.cluster, lambda topic: topic in topics_there):
+        if partition.log_start < partition.tiered_end:
+            title = f"{partition.topic} partition {partition.partition}"
             remains.append(
-                f"{place}: the store has offsets {one.log_start} to {one.tiered_end - 1} until retention removes them; "
-                "segments never change, so no record can be taken out of them"
+                f"{title}: the store has offsets {partition.log_start} to {partition.tiered_end - 1} "
+                "until retention removes them; segments never change, so no record can be taken out of them"
             )
     return remains

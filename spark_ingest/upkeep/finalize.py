@@ -81,14 +81,14 @@ def finalize(
     layouts = layouts_of(output)
     for topic, watermark_ms in done.watermarks.items():
         prefix, layout = names.table_prefix(topic), layouts(topic)
-        known = {info.key for info in output.list(prefix) if names.is_marker(info.key)}
-        done.complete += len(known)
+        markers = {info.key for info in output.list(prefix) if names.is_marker(info.key)}
+        done.complete += len(markers)
         for directory, files in sorted(hours.items()):
             end_ms = end_ms_of(layout, directory) if directory.startswith(prefix) else None
             if end_ms is None or end_ms + delay_ms > watermark_ms:
                 continue
             key = names.marker_key(directory)
-            if key in known:
+            if key in markers:
                 if any((names.plan_number_of(file.key) or 0) > head.number - LATE_COMMITS for file in files):
                     _count_late(output, key, files, done)
                 continue
@@ -103,16 +103,16 @@ def watermarks(
 ) -> dict[str, int]:
     """Returns the least watermark of each topic's partitions."""
     starts = [(partition, _committed(partition, positions)) for partition in partitions]
-    folded = load_folded(source, [(one, start, one.tiered_end) for one, start in starts])
+    folded = load_folded(source, [(partition, start, partition.tiered_end) for partition, start in starts])
     least: dict[str, int] = {}
-    for one, start in starts:
-        unread = unread_entries(one, start, folded)
+    for tiered, start in starts:
+        unread = unread_entries(tiered, start, folded)
         if unread:
             watermark_ms = min(entry.min_timestamp_ms for entry in unread)
         else:
-            entries = one.manifest.entries if one.manifest else ()
+            entries = tiered.manifest.entries if tiered.manifest else ()
             watermark_ms = max([idle_since_ms, *(entry.max_timestamp_ms for entry in entries)])
-        least[one.topic] = min(watermark_ms, least.get(one.topic, watermark_ms))
+        least[tiered.topic] = min(watermark_ms, least.get(tiered.topic, watermark_ms))
     return least
 
 

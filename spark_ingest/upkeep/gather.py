@@ -33,7 +33,9 @@ def gather(
     Raises the errors of `compact`.
     """
     done, crowded, numbers = Done(), dict[str, int](), set[int]()
-    for directory in sorted({file.directory for one in commits for result in one.results for file in result.files}):
+    for directory in sorted(
+        {file.directory for commit in commits for result in commit.results for file in result.files}
+    ):
         most = choices(names.topic_of(directory)).small_files_max
         small = [] if most is None else _small_files(output, directory)
         if most is not None and len(small) > most:

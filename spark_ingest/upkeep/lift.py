@@ -30,20 +30,20 @@ def lifted(rows: pa.Table, members: Members) -> tuple[pa.Table, dict[str, int]]:
     structs, rests = _decode(texts, members)
     arrays = payload_arrays(members, structs)
     fields = [name for name, _ in columns(members)]
-    found = [np.asarray(one.is_valid()) for one in arrays]
+    validity = [np.asarray(array.is_valid()) for array in arrays]
     is_taken = np.zeros(len(at), dtype=bool)
-    for name, has_value in zip(fields, found, strict=True):
+    for name, has_value in zip(fields, validity, strict=True):
         if has_value.any():
             is_taken |= has_value & np.asarray(rows[name].take(pa.array(at)).is_valid())
     counts: dict[str, int] = {}
-    for name, array, has_value in zip(fields, arrays, found, strict=True):
+    for name, array, has_value in zip(fields, arrays, validity, strict=True):
         moves = has_value & ~is_taken
         if moves.any():
             counts[name] = int(moves.sum())
             rows = _replaced(rows, name, at[moves], array.filter(pa.array(moves)))
     if counts:
-        kept = [text if taken else rest for text, rest, taken in zip(texts, rests, is_taken, strict=True)]
-        rows = _replaced(rows, EXTRA.name, at, pa.array(kept, pa.binary()).cast(pa.string()))
+        new_texts = [text if taken else rest for text, rest, taken in zip(texts, rests, is_taken, strict=True)]
+        rows = _replaced(rows, EXTRA.name, at, pa.array(new_texts, pa.binary()).cast(pa.string()))
     return rows, counts
 
 

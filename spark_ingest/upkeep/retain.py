@@ -53,8 +53,10 @@ def retain(output: ObjectStore, job: str, topics: re.Pattern[str], keep_days: in
     newest_ms = info.modified_ms if info else 0
     day = (datetime.fromtimestamp(newest_ms / 1000, UTC) - timedelta(days=keep_days)).date().isoformat()
     state = load_retained(output, job)
-    wanted, layouts = [topic for topic in head.positions if topics.fullmatch(topic)], layouts_of(output)
-    cuts = state.cuts | {topic: _later(state.cuts.get(topic), _cut(layouts(topic), day, head)) for topic in wanted}
+    chosen_topics, layouts = [topic for topic in head.positions if topics.fullmatch(topic)], layouts_of(output)
+    cuts = state.cuts | {
+        topic: _later(state.cuts.get(topic), _cut(layouts(topic), day, head)) for topic in chosen_topics
+    }
     following = Retained(job, state.number + 1, cuts)
     if cuts != state.cuts:
         key = names.retained_key(job, following.number)
@@ -67,9 +69,9 @@ def _cut(layout: Layout, day: str, head: Commit) -> Cut:
     return Cut(day, head.number) if is_usual else Cut(day, head.number, layout)
 
 
-def _later(known: Cut | None, cut: Cut) -> Cut:
+def _later(earlier: Cut | None, cut: Cut) -> Cut:
     """Returns the new cut; the known one if it is of a later day, since its files are gone."""
-    return known if known and known.day > cut.day else cut
+    return earlier if earlier and earlier.day > cut.day else cut
 
 
 def _remove(output: ObjectStore, history: History, state: Retained, *, is_dry: bool) -> Retired:

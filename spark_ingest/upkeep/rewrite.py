@@ -79,10 +79,12 @@ def live_files(output: ObjectStore, history: History, effect: Effect, numbers: C
     if numbers is None:
         commits = list(history.commits())
     else:
-        commits = [one for number in sorted(numbers) if (one := history.any_commit(number)) is not None]
+        commits = [
+            named_commit for number in sorted(numbers) if (named_commit := history.any_commit(number)) is not None
+        ]
     named = [file for commit in commits for result in commit.results for file in result.every_file]
-    kept = [one for one in (*named, *effect.files.values()) if one.key not in effect.replaced]
-    return Live(effect.number + 1, tuple(one for one in kept if not retained.covers(one.key)), effect)
+    files = [file for file in (*named, *effect.files.values()) if file.key not in effect.replaced]
+    return Live(effect.number + 1, tuple(file for file in files if not retained.covers(file.key)), effect)
 
 
 def unfit_tables(live: Live, topics: re.Pattern[str]) -> dict[str, str]:
@@ -106,7 +108,7 @@ def search_files(files: Iterable[StoredFile], has_rows: Callable[[StoredFile], o
     """Returns a group for each file with rows to drop, up to REWRITE_BYTES. `has_rows` is asked for every file."""
     groups = [Group(names.topic_of(file.key), (file,)) for file in files if has_rows(file)]
     sizes = accumulate((group.size_bytes for group in groups), initial=0)
-    return tuple(one for one, before in zip(groups, sizes, strict=False) if before < REWRITE_BYTES)
+    return tuple(group for group, before in zip(groups, sizes, strict=False) if before < REWRITE_BYTES)
 
 
 def carry_out(
@@ -127,15 +129,15 @@ def carry_out(
         effect = rewrites.effect()
         plan = rewrites.plan(effect.number + 1)
         if plan is None:
-            wanted = choose(live_files(output, history, effect, numbers), failed)
-            if wanted is None:
+            choice = choose(live_files(output, history, effect, numbers), failed)
+            if choice is None:
                 return rewrites
-            plan = rewrites.put_plan(wanted)
+            plan = rewrites.put_plan(choice)
             if rewrites.folded().number >= plan.number:
                 continue  # this driver was suspended, and the plan is that of a rewrite which is long done
         results, errors = _results(output, plan)
         if (now := rewrites.effect()).number >= plan.number:
-            done.rewrites += [one for one in range(plan.number, now.number + 1) if one not in done.rewrites]
+            done.rewrites += [number for number in range(plan.number, now.number + 1) if number not in done.rewrites]
             continue  # by another driver, which may have removed what this one was reading
         for at, error in errors.items():
             failed |= {file.key for file in plan.groups[at].inputs}

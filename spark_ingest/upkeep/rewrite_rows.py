@@ -43,9 +43,9 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     try:
         schema = unified_schema([inputs.schema(file) for file in group.inputs], plan.members.get(group.topic, []))
         has_distinct = {plan.distinct, *_ORDER} <= set(schema.names)  # dead letters and other tables do not
-        kept = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
+        newest_rows = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
         made = RewrittenFile(group, schema, inputs.codec(), inputs.row_group_count())
-        drops = kept is not None or bool(plan.key_sha256) or bool(plan.replay)
+        drops = newest_rows is not None or bool(plan.key_sha256) or bool(plan.replay)
         start = 0
         for file, opened, row_group in inputs.row_groups():
             if not drops and (copied := made.copyable(opened, row_group, lifts=plan.lifts)) is not None:
@@ -55,9 +55,9 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
             rows = unified(table, schema)
             if plan.lifts and EXTRA.name in schema.names:
                 rows, counts = lifted(rows, plan.members.get(group.topic, []))
-                moved.update({name: one for name, one in counts.items() if name in table.schema.names})
-            if kept is not None:
-                rows = rows.filter(pa.array(kept[start : start + table.num_rows]))
+                moved.update({name: count for name, count in counts.items() if name in table.schema.names})
+            if newest_rows is not None:
+                rows = rows.filter(pa.array(newest_rows[start : start + table.num_rows]))
             if plan.key_sha256:
                 rows = rows.filter(pc.invert(has_key(rows["_key"], plan.key_sha256)))
             if plan.replay:
@@ -72,11 +72,13 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
 
 def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
     """Returns which keys have the digest. Null is not a key."""
-    found = pc.dictionary_encode(keys.combine_chunks())
-    wanted = [key is not None and hashlib.sha256(key).hexdigest() == key_sha256 for key in found.dictionary.to_pylist()]
-    if not any(wanted):
+    encoded = pc.dictionary_encode(keys.combine_chunks())
+    has_digest = [
+        key is not None and hashlib.sha256(key).hexdigest() == key_sha256 for key in encoded.dictionary.to_pylist()
+    ]
+    if not any(has_digest):
         return pa.array(np.zeros(len(keys), dtype=bool))
-    return pc.fill_null(pc.take(pa.array(wanted), found.indices), False)
+    return pc.fill_null(pc.take(pa.array(has_digest), encoded.indices), False)
 
 
 def is_older(output: ObjectStore, file: StoredFile, members: Members) -> bool:
@@ -87,7 +89,7 @@ def is_older(output: ObjectStore, file: StoredFile, members: Members) -> bool:
     try:
         opened = pq.ParquetFile(pa.BufferReader(output.get(file.key)))
         schema = unified_schema([opened.schema_arrow], members)
-        if any(schema.field(one.name).type != one.type for one in opened.schema_arrow):
+        if any(schema.field(field.name).type != field.type for field in opened.schema_arrow):
             return True
         if EXTRA.name not in opened.schema_arrow.names:
             return False
@@ -105,10 +107,10 @@ def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Arra
     names_of = ("_ingest_commit", "_partition", "_offset")
     commits, partitions, offsets = (np.asarray(rows[name].cast(pa.int64())) for name in names_of)
     lasts = np.asarray(rows["_last_offset"]) if "_last_offset" in rows.schema.names else offsets
-    found = np.zeros(rows.num_rows, dtype=bool)
+    is_in_ranges = np.zeros(rows.num_rows, dtype=bool)
     for span in ranges:
-        found |= (partitions == span.partition) & (offsets >= span.start) & (lasts < span.end)
-    return pa.array(found & (commits < replay))
+        is_in_ranges |= (partitions == span.partition) & (offsets >= span.start) & (lasts < span.end)
+    return pa.array(is_in_ranges & (commits < replay))
 
 
 def _store_file(
@@ -146,7 +148,7 @@ class _Inputs:
 
     def codec(self) -> str:
         """Returns the codec of the newest file, because the topic's setting may have changed."""
-        newest = max(self._group.inputs, key=lambda one: (names.plan_number_of(one.key) or 0, one.key))
+        newest = max(self._group.inputs, key=lambda file: (names.plan_number_of(file.key) or 0, file.key))
         return codec_of(self._open(newest).parquet.metadata.row_group(0))
 
     def row_groups(self) -> Iterator[tuple[StoredFile, OpenedFile, int]]:
@@ -185,16 +187,16 @@ def _newest_rows(inputs: _Inputs, schema: pa.Schema, column: str) -> np.ndarray:
 
     Raises Unfit for a column of lists or structs.
     """
-    wanted = pa.schema([schema.field(name) for name in dict.fromkeys((*_ORDER, column))])
-    table = pa.concat_tables([unified(one, wanted) for one in inputs.tables()])
+    needed_schema = pa.schema([schema.field(name) for name in dict.fromkeys((*_ORDER, column))])
+    table = pa.concat_tables([unified(table, needed_schema) for table in inputs.tables()])
     try:
         values = pc.dictionary_encode(table[column].combine_chunks())
     except pa.ArrowNotImplementedError as error:
         raise Unfit(f"values of column {column} cannot be compared: {table[column].type}") from error
     codes = np.asarray(pc.fill_null(values.indices, -1).cast(pa.int64()))
     order = np.lexsort([np.asarray(table[name].cast(pa.int64())) for name in reversed(_ORDER)])
-    kept = codes < 0
+    stays = codes < 0
     newest = np.full(len(values.dictionary), -1, dtype=np.int64)
     newest[codes[order][codes[order] >= 0]] = order[codes[order] >= 0]
-    kept[newest[newest >= 0]] = True
-    return kept
+    stays[newest[newest >= 0]] = True
+    return stays

@@ -64,7 +64,7 @@ class RewrittenFile:
     def copyable(self, opened: OpenedFile, at: int, *, lifts: bool) -> RowGroup | None:
         """Returns a row group if it can be copied."""
         metadata = opened.parquet.metadata.row_group(at)
-        columns = [metadata.column(one) for one in range(metadata.num_columns)]
+        columns = [metadata.column(number) for number in range(metadata.num_columns)]
         if sum(column.total_compressed_size for column in columns) < self._copied_bytes:
             return None
         if codec_of(metadata) != self._codec:
@@ -101,14 +101,14 @@ class RewrittenFile:
 def codec_of(row_group: pq.RowGroupMetaData) -> str:
     """Returns the codec of the column `_offset`: columns of one value are not compressed."""
     columns = (row_group.column(at) for at in range(row_group.num_columns))
-    found = next(str(column.compression).lower() for column in columns if column.path_in_schema == "_offset")
-    return "none" if found == "uncompressed" else found
+    compression = next(str(column.compression).lower() for column in columns if column.path_in_schema == "_offset")
+    return "none" if compression == "uncompressed" else compression
 
 
 def _is_null(column: pq.ColumnChunkMetaData) -> bool:
     """Returns whether all values are null, as far as statistics say."""
-    found = column.statistics
-    return found is not None and found.has_null_count and found.null_count == column.num_values
+    statistics = column.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == column.num_values
 
 
 def _bounds(table: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -29,7 +29,7 @@ def unified_schema(files: Sequence[pa.Schema], members: Members) -> pa.Schema:
     names = {name for file in files for name in file.names}
     if "_event_time" not in names:
         return max(files, key=len)
-    last = [one for one in (EXTRA, VALUE) if one.name in names]
+    last = [column for column in (EXTRA, VALUE) if column.name in names]
     payload = arrow_fields(members) if EXTRA.name in names else []
     schema = pa.schema([*map(arrow_field, LEADING), *payload, *map(arrow_field, last)])
     if missing := sorted(names - set(schema.names)):
@@ -67,12 +67,14 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    names = {one.name for one in array.type}
-    if missing := sorted(names - {one.name for one in kind}):
+    names = {member.name for member in array.type}
+    if missing := sorted(names - {member.name for member in kind}):
         raise Unfit(f"the table has no member {', '.join(missing)}")
     rows = len(array)
     children = [
-        _fitted(pc.struct_field(array, one.name), one.type) if one.name in names else pa.nulls(rows, one.type)
-        for one in kind
+        _fitted(pc.struct_field(array, member.name), member.type)
+        if member.name in names
+        else pa.nulls(rows, member.type)
+        for member in kind
     ]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())

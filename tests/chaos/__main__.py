@@ -69,16 +69,18 @@ def main(
             has_clocks=together[0].has_clocks,
         ) as cluster:
             for fault, number in product(together, range(seed, seed + runs)):
-                kept = output / f"{fault.name}-{number}"
-                one_run = run(cluster, fault, number, seconds_each, commit(source), kept, has_groups=not has_no_groups)
+                evidence = output / f"{fault.name}-{number}"
+                one_run = run(
+                    cluster, fault, number, seconds_each, commit(source), evidence, has_groups=not has_no_groups
+                )
                 verdict = asyncio.run(one_run)
-                _print_verdict(verdict, kept)
+                _print_verdict(verdict, evidence)
                 verdicts.append(verdict)
                 if is_recorded:
                     record(verdict)
                     write_page()
     click.echo(f"\n{table(verdicts)}")
-    sys.exit(EXIT_FOUND if any(one.findings for one in verdicts) else 0)
+    sys.exit(EXIT_FOUND if any(verdict.findings for verdict in verdicts) else 0)
 
 
 def _together(names: list[str], *, is_one_cluster: bool) -> list[list[Fault]]:
@@ -98,13 +100,13 @@ def cannot() -> str | None:
     return why_not() or (None if is_installed() else WHY_NOT)
 
 
-def _print_verdict(verdict: Verdict, kept: Path) -> None:
+def _print_verdict(verdict: Verdict, evidence: Path) -> None:
     click.echo(line(verdict))
     click.echo(f"{'':20} {_shown(verdict.codes.items())}")
-    for one in verdict.findings[:10]:
-        click.echo(f"{'':20} {one}")
+    for finding in verdict.findings[:10]:
+        click.echo(f"{'':20} {finding}")
     if verdict.findings:
-        click.echo(f"{'':20} history and logs: {kept}")
+        click.echo(f"{'':20} history and logs: {evidence}")
 
 
 def _shown(codes: Iterable[tuple[str, int]]) -> str:

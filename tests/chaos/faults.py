@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.judge import kept_findings
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
-from tests.chaos.machines.disks import injected, unreadable
+from tests.chaos.machines.disks import inject, unreadable
 from tests.chaos.machines.hosts import NodeHost
 from tests.chaos.recreated.recreation import Mend, Recreation
 from tests.checking.recreation_history import Recreations
@@ -68,7 +68,7 @@ class Fault:
 async def kill_leader(scene: Scene) -> None:
     """Kill a leader; restart it after its session has expired, so that another node becomes leader."""
     node = await scene.leader()
-    scene.cluster.injected(f"kill -9 of node {node.node_id}")
+    scene.cluster.note_injection(f"kill -9 of node {node.node_id}")
     await asyncio.to_thread(node.kill)
     await scene.outlast(1.3, 1.7)
     await asyncio.to_thread(node.start)
@@ -77,13 +77,13 @@ async def kill_leader(scene: Scene) -> None:
 async def kill_briefly(scene: Scene) -> None:
     """Kill a leader and restart it at once, while its last session is still alive."""
     node = await scene.leader()
-    scene.cluster.injected(f"kill -9 of node {node.node_id}, back at once")
+    scene.cluster.note_injection(f"kill -9 of node {node.node_id}, back at once")
     await asyncio.to_thread(node.kill)
     await asyncio.to_thread(node.start)
 
 
 async def kill_all(scene: Scene) -> None:
-    scene.cluster.injected("kill -9 of all nodes")
+    scene.cluster.note_injection("kill -9 of all nodes")
     nodes = list(scene.cluster.nodes.values())
     await asyncio.gather(*(asyncio.to_thread(node.kill) for node in nodes))
     scene.draw.shuffle(nodes)
@@ -99,29 +99,29 @@ async def roll_back_disk(scene: Scene) -> None:
     All nodes are killed and that one starts first, while no running replica knows better.
     """
     node = await scene.leader()
-    others = [one for one in scene.cluster.nodes.values() if one is not node]
+    others = [other for other in scene.cluster.nodes.values() if other is not node]
     copy = node.directory / "copy"
     await asyncio.to_thread(node.kill)
     await asyncio.to_thread(shutil.copytree, node.data, copy)
     await asyncio.to_thread(node.start)
     await scene.cluster.wait_until_healthy(scene.topic)
     await scene.hold(2, 4)
-    scene.cluster.injected(f"the disk of node {node.node_id} is rolled back")
-    await asyncio.gather(*(asyncio.to_thread(one.kill) for one in (node, *others)))
+    scene.cluster.note_injection(f"the disk of node {node.node_id} is rolled back")
+    await asyncio.gather(*(asyncio.to_thread(machine.kill) for machine in (node, *others)))
     await asyncio.to_thread(shutil.rmtree, node.data)
     await asyncio.to_thread(shutil.move, copy, node.data)
     await asyncio.to_thread(node.start)
     await scene.hold(1, 2)
-    for one in others:
-        one.begin_start()
-    for one in others:
-        await asyncio.to_thread(one.wait_until_ready)
+    for other in others:
+        other.begin_start()
+    for other in others:
+        await asyncio.to_thread(other.wait_until_ready)
 
 
 async def pause_leader(scene: Scene) -> None:
     """Pause a leader past its session; when it continues it still takes itself for the leader."""
     node = await scene.leader()
-    scene.cluster.injected(f"SIGSTOP of node {node.node_id}")
+    scene.cluster.note_injection(f"SIGSTOP of node {node.node_id}")
     node.pause()
     await scene.outlast(1.2, 2)
     node.resume()
@@ -130,7 +130,7 @@ async def pause_leader(scene: Scene) -> None:
 async def pause_coordinator(scene: Scene) -> None:
     """Pause the coordinator of the share group, while callers accept its records from the next one."""
     node = await scene.cluster.coordinator(scene.groups[-1]) if scene.groups else await scene.leader()
-    scene.cluster.injected(f"SIGSTOP of the coordinator, node {node.node_id}")
+    scene.cluster.note_injection(f"SIGSTOP of the coordinator, node {node.node_id}")
     node.pause()
     await scene.outlast(1.5, 2.5)
     node.resume()
@@ -139,7 +139,7 @@ async def pause_coordinator(scene: Scene) -> None:
 async def pause_shard(scene: Scene) -> None:
     """Pause a shard. Its node keeps its session and leaderships; the shard then continues with stale state."""
     node = await scene.leader()
-    scene.cluster.injected(f"SIGSTOP of the shard of node {node.node_id}")
+    scene.cluster.note_injection(f"SIGSTOP of the shard of node {node.node_id}")
     node.pause_shards()
     await scene.outlast(1.2, 2)
     node.resume()
@@ -148,7 +148,7 @@ async def pause_shard(scene: Scene) -> None:
 async def pause_supervisor(scene: Scene) -> None:
     """Pause a supervisor. Its session expires and other nodes become leaders, while its shard goes on unnotified."""
     node = await scene.leader()
-    scene.cluster.injected(f"SIGSTOP of the supervisor of node {node.node_id}")
+    scene.cluster.note_injection(f"SIGSTOP of the supervisor of node {node.node_id}")
     node.pause_supervisor()
     await scene.outlast(1.5, 3)
     node.resume()
@@ -159,7 +159,7 @@ async def shift_clock(scene: Scene) -> None:
     node = await scene.leader()
     assert node.clock is not None
     ahead_ms = scene.draw.choice((-30, -3, 3, 30)) * HOUR_MS
-    scene.cluster.injected(f"the clock of node {node.node_id} is {ahead_ms // HOUR_MS:+d} h off")
+    scene.cluster.note_injection(f"the clock of node {node.node_id} is {ahead_ms // HOUR_MS:+d} h off")
     node.clock.step(ahead_ms)
     await scene.hold(3, 6)
     if scene.draw.random() < 0.5:
@@ -175,7 +175,7 @@ async def shift_clock(scene: Scene) -> None:
 async def isolate_leader(scene: Scene) -> None:
     """Cut a leader from the nodes and ZooKeeper; only its clients still reach it."""
     node = await scene.leader()
-    scene.cluster.injected(f"node {node.node_id} is cut off from nodes and ZooKeeper")
+    scene.cluster.note_injection(f"node {node.node_id} is cut off from nodes and ZooKeeper")
     scene.cluster.network.isolate(node.name, but=[CLIENTS])
     await scene.outlast(1.5, 2)
     scene.cluster.network.heal_all()
@@ -184,7 +184,7 @@ async def isolate_leader(scene: Scene) -> None:
 async def cut_followers_then_kill(scene: Scene) -> None:
     """Cut a leader from its followers, then kill it: anything that it acknowledged alone would be lost."""
     node = await scene.leader()
-    scene.cluster.injected(f"node {node.node_id} is cut off from the others, then killed")
+    scene.cluster.note_injection(f"node {node.node_id} is cut off from the others, then killed")
     scene.cluster.network.part([node.name], scene.others(node))
     await scene.hold(2, 4)
     await asyncio.to_thread(node.kill)
@@ -197,7 +197,7 @@ async def cut_one_way(scene: Scene) -> None:
     """Cut one direction only: a node receives and cannot send, or sends and cannot receive."""
     node, network = await scene.leader(), scene.cluster.network
     is_sending = scene.draw.random() < 0.5
-    scene.cluster.injected(f"node {node.node_id} {'cannot receive' if is_sending else 'cannot send'}")
+    scene.cluster.note_injection(f"node {node.node_id} {'cannot receive' if is_sending else 'cannot send'}")
     for other in [*scene.others(node), scene.cluster.zookeeper.name]:
         network.cut(*((other, node.name) if is_sending else (node.name, other)))
     await scene.outlast(1.5, 2)
@@ -207,7 +207,7 @@ async def cut_one_way(scene: Scene) -> None:
 async def flap(scene: Scene) -> None:
     """Cut and restore each direction of each link independently, a few times a second."""
     node, network = await scene.leader(), scene.cluster.network
-    scene.cluster.injected(f"the links of node {node.node_id} flap")
+    scene.cluster.note_injection(f"the links of node {node.node_id} flap")
     others = [*scene.others(node), scene.cluster.zookeeper.name]
     ways = [way for other in others for way in ((node.name, other), (other, node.name))]
     for _ in range(25):
@@ -220,7 +220,7 @@ async def flap(scene: Scene) -> None:
 async def cut_from_zookeeper(scene: Scene) -> None:
     """Cut a node from ZooKeeper; it still reaches its followers."""
     node = await scene.leader()
-    scene.cluster.injected(f"node {node.node_id} is cut off from ZooKeeper")
+    scene.cluster.note_injection(f"node {node.node_id} is cut off from ZooKeeper")
     scene.cluster.network.part([node.name], [scene.cluster.zookeeper.name])
     await scene.outlast(1.5, 2)
     scene.cluster.network.heal_all()
@@ -228,7 +228,7 @@ async def cut_from_zookeeper(scene: Scene) -> None:
 
 async def lose_zookeeper(scene: Scene) -> None:
     """Cut all nodes from ZooKeeper at once, for longer than any session."""
-    scene.cluster.injected("ZooKeeper is killed")
+    scene.cluster.note_injection("ZooKeeper is killed")
     await asyncio.to_thread(scene.cluster.zookeeper.kill)
     await scene.outlast(1.2, 2)
     await asyncio.to_thread(scene.cluster.zookeeper.start)
@@ -239,7 +239,7 @@ async def empty_store(scene: Scene) -> None:
     cluster, nodes = scene.cluster, list(scene.cluster.nodes.values())
     is_new = scene.draw.random() < 0.5
     before = await asyncio.to_thread(cluster.log_sizes)
-    cluster.injected(f"ZooKeeper {'has a new disk' if is_new else 'loses key after key'}")
+    cluster.note_injection(f"ZooKeeper {'has a new disk' if is_new else 'loses key after key'}")
     await asyncio.to_thread(cluster.zookeeper.wipe if is_new else cluster.zookeeper.delete_all)
     await scene.outlast(1.2, 2)
     for node in nodes:
@@ -262,12 +262,14 @@ async def recreate_topics(scene: Scene) -> None:
     node paused or killed, which comes back with the directory of the deleted topic.
     """
     name = f"{scene.topic}.again-{len(scene.recreations)}"
-    scene.cluster.injected(f"{name} is deleted and created again")
+    scene.cluster.note_injection(f"{name} is deleted and created again")
 
     async def break_node() -> Mend:
         node = await scene.cluster.leader(name, scene.draw.randrange(PARTITIONS))
         is_paused = scene.draw.random() < 0.5
-        scene.cluster.injected(f"node {node.node_id} is {'paused' if is_paused else 'killed'}, then {name} is deleted")
+        scene.cluster.note_injection(
+            f"node {node.node_id} is {'paused' if is_paused else 'killed'}, then {name} is deleted"
+        )
         await asyncio.to_thread(node.pause if is_paused else node.kill)
         if scene.draw.random() < 0.5:
             await scene.outlast(1.3, 1.7)
@@ -285,7 +287,7 @@ async def recreate_topics(scene: Scene) -> None:
 
 async def fill_disk(scene: Scene) -> None:
     node = await scene.leader()
-    scene.cluster.injected(f"the disk of node {node.node_id} is full")
+    scene.cluster.note_injection(f"the disk of node {node.node_id} is full")
     filler = await asyncio.to_thread(fill, node.data.parent)
     await scene.hold(5, 10)
     filler.unlink()
@@ -296,9 +298,9 @@ async def fail_syncs(scene: Scene) -> None:
     would do.
     """
     node = await scene.leader()
-    injecting = injected(node, "error=EIO")
+    injecting = inject(node, "error=EIO")
     await asyncio.to_thread(injecting.__enter__)
-    scene.cluster.injected(f"fdatasync fails on node {node.node_id}")
+    scene.cluster.note_injection(f"fdatasync fails on node {node.node_id}")
     await scene.hold(2, 5)
     await asyncio.to_thread(injecting.__exit__, None, None, None)
     await scene.hold(2, 4)
@@ -311,7 +313,7 @@ async def fail_reads(scene: Scene) -> None:
     node = await scene.leader()
     injecting = unreadable(node, sorted(node.data.glob(f"topics/{scene.topic}/**/*.log")))
     await asyncio.to_thread(injecting.__enter__)
-    scene.cluster.injected(f"reads fail on node {node.node_id}")
+    scene.cluster.note_injection(f"reads fail on node {node.node_id}")
     await scene.hold(5, 10)
     await asyncio.to_thread(injecting.__exit__, None, None, None)
     await scene.hold(2, 4)
@@ -319,9 +321,9 @@ async def fail_reads(scene: Scene) -> None:
 
 async def slow_syncs(scene: Scene) -> None:
     node = await scene.leader()
-    injecting = injected(node, f"delay_enter={scene.draw.choice((200, 1000, 3000)) * 1000}")
+    injecting = inject(node, f"delay_enter={scene.draw.choice((200, 1000, 3000)) * 1000}")
     await asyncio.to_thread(injecting.__enter__)
-    scene.cluster.injected(f"fdatasync is slow on node {node.node_id}")
+    scene.cluster.note_injection(f"fdatasync is slow on node {node.node_id}")
     await scene.hold(8, 14)
     await asyncio.to_thread(injecting.__exit__, None, None, None)
 
@@ -329,7 +331,7 @@ async def slow_syncs(scene: Scene) -> None:
 async def restart_all_in_turn(scene: Scene) -> None:
     """Restart the nodes one by one with SIGTERM; each is back in sync before the next one stops."""
     for node in scene.cluster.nodes.values():
-        scene.cluster.injected(f"node {node.node_id} is restarted")
+        scene.cluster.note_injection(f"node {node.node_id} is restarted")
         code = await asyncio.to_thread(node.stop)
         assert code == 0, f"node {node.node_id} ended with {code} after {signal.SIGTERM.name}: {node.log_tail()}"
         await asyncio.to_thread(node.start)

@@ -54,7 +54,7 @@ class Verdict:
     @property
     def others(self) -> int:
         """Return the findings that are neither losses nor duplicates."""
-        return sum(not one.startswith((*LOST, DUPLICATE)) for one in self.findings)
+        return sum(not finding.startswith((*LOST, DUPLICATE)) for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,18 +71,18 @@ def judge(
     leaders: dict[str, FinalLog] = {}
     for log in logs:
         leaders.setdefault(log.partition, log)
-    found = check_all(history, [], logs, Guarantee())
-    found += [f"C14 no record was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
-    found += [finding for one in streams for finding in stream_findings(one, leaders)]
-    verdict.findings += found
-    verdict.streamed = sum(one.events for one in streams)
+    findings = check_all(history, [], logs, Guarantee())
+    findings += [f"C14 no record was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
+    findings += [finding for stream in streams for finding in stream_findings(stream, leaders)]
+    verdict.findings += findings
+    verdict.streamed = sum(stream.events for stream in streams)
     verdict.reads, ages = old_reads(history)
     verdict.old_reads, verdict.oldest_read_s = len(ages), max(ages, default=0.0)
-    verdict.lost = max(sum(one.startswith(kind) for one in found) for kind in LOST)
-    verdict.duplicates = sum(one.startswith(DUPLICATE) for one in found)
+    verdict.lost = max(sum(finding.startswith(kind) for finding in findings) for kind in LOST)
+    verdict.duplicates = sum(finding.startswith(DUPLICATE) for finding in findings)
     counts = Counter[tuple[str, str]]()
-    for one in history.produced:
-        counts[one.acks, one.outcome] += len(one.values)
+    for write in history.produced:
+        counts[write.acks, write.outcome] += len(write.values)
     verdict.acknowledged, verdict.acknowledged_acks_1 = counts["all", "ok"], counts["1", "ok"]
     verdict.refused = counts["all", "fail"] + counts["1", "fail"]
     verdict.unknown = counts["all", "info"] + counts["1", "info"]
@@ -90,18 +90,18 @@ def judge(
     verdict.pauses_s = pauses(history.produced, injections)
 
 
-def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
+def stream_findings(stream: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
     """C16: no stream stops permanently, every stream gets every record, and its ids match its position. Gaps belong to
     C6.
     """
-    if one.ended:
-        return [f"C16 stream ended permanently: {one.name}: {one.ended}"]
-    found = [f"C16 wrong id: {one.name}: {wrong}" for wrong in one.wrong_ids[:WRONG_IDS_MAX]]
-    for number, position in one.positions.items():
-        end = leaders[f"{one.topic}/{number}"].high_watermark
+    if stream.ended:
+        return [f"C16 stream ended permanently: {stream.name}: {stream.ended}"]
+    findings = [f"C16 wrong id: {stream.name}: {wrong}" for wrong in stream.wrong_ids[:WRONG_IDS_MAX]]
+    for number, position in stream.positions.items():
+        end = leaders[f"{stream.topic}/{number}"].high_watermark
         if position < end:
-            found.append(f"C16 stream never resumed: {one.name} is at {position} of {end} in partition {number}")
-    return found
+            findings.append(f"C16 stream never resumed: {stream.name} is at {position} of {end} in partition {number}")
+    return findings
 
 
 def kept_findings(before: Mapping[Path, int], after: Mapping[Path, int]) -> list[str]:
@@ -119,11 +119,11 @@ def old_reads(history: History) -> tuple[int, list[float]]:
 
     A stale read is allowed: cluster.md says how old a read may be.
     """
-    known: dict[str, list[tuple[float, int]]] = {}
+    seen_ends: dict[str, list[tuple[float, int]]] = {}
     for poll in history.polled:
-        known.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
+        seen_ends.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
     rising: dict[str, tuple[list[float], list[int]]] = {}
-    for partition, ends_by_time in known.items():
+    for partition, ends_by_time in seen_ends.items():
         times: list[float] = []
         ends: list[int] = []
         for at, end in sorted(ends_by_time):
@@ -146,7 +146,10 @@ def old_reads(history: History) -> tuple[int, list[float]]:
 def lost_of_acks_1(produced: Iterable[Produced], leaders: dict[str, FinalLog]) -> int:
     there = {value for log in leaders.values() for value in log.records.values()}
     return sum(
-        value not in there for one in produced if one.acks == "1" and one.outcome == "ok" for value in one.values
+        value not in there
+        for write in produced
+        if write.acks == "1" and write.outcome == "ok"
+        for value in write.values
     )
 
 
@@ -156,7 +159,7 @@ def pauses(produced: Sequence[Produced], injections: Sequence[float]) -> list[fl
     A gap belongs to the first injection within it, else to the last one before it.
     """
     longest = [0.0] * len(injections)
-    for partition in {one.partition for one in produced}:
+    for partition in {write.partition for write in produced}:
         for before, after in pairwise(_acked(produced, partition)):
             if after - before < GAP_S or not injections or after < injections[0]:
                 continue
@@ -168,5 +171,5 @@ def pauses(produced: Sequence[Produced], injections: Sequence[float]) -> list[fl
 
 def _acked(produced: Iterable[Produced], partition: str) -> list[float]:
     """Return the times of acks=all acknowledgements."""
-    ok = (one for one in produced if one.partition == partition and one.acks == "all" and one.outcome == "ok")
-    return sorted(one.done_at for one in ok)
+    ok = (write for write in produced if write.partition == partition and write.acks == "all" and write.outcome == "ok")
+    return sorted(write.done_at for write in ok)

@@ -118,14 +118,14 @@ def _reads(runs: list[Verdict]) -> tuple[str, str, str]:
 
 def _groups(runs: list[Verdict]) -> tuple[str, ...]:
     """Return what groups got; old records have none."""
-    found = [run.groups for run in runs if run.groups is not None]
+    groups = [run.groups for run in runs if run.groups is not None]
     sums = [
-        sum(one.delivered for one in found),
-        sum(one.repeated for one in found),
-        sum(one.acquired for one in found),
-        sum(one.acquired_again for one in found),
+        sum(figures.delivered for figures in groups),
+        sum(figures.repeated for figures in groups),
+        sum(figures.acquired for figures in groups),
+        sum(figures.acquired_again for figures in groups),
     ]
-    return tuple(f"{one:,}" if found else "" for one in sums)
+    return tuple(f"{total:,}" if groups else "" for total in sums)
 
 
 def load_recorded(path: Path = RECORDED) -> dict[str, Any]:
@@ -137,22 +137,22 @@ def record(verdict: Verdict, path: Path = RECORDED) -> None:
 
     Keeps every field except the codes.
     """
-    found, key = load_recorded(path), _key(verdict.as_json())
-    kept = [one for one in found["verdicts"] if _key(one) != key]
-    document = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}
+    recorded, key = load_recorded(path), _key(verdict.as_json())
+    others = [verdict_row for verdict_row in recorded["verdicts"] if _key(verdict_row) != key]
+    document = {"machine": machine(), "verdicts": [*others, verdict.as_json() | {"codes": {}}]}
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 
-def _key(one: dict[str, Any]) -> tuple[str, int, bool]:
-    return one["fault"], one["seed"], one.get("groups") is not None
+def _key(verdict_row: dict[str, Any]) -> tuple[str, int, bool]:
+    return verdict_row["fault"], verdict_row["seed"], verdict_row.get("groups") is not None
 
 
 def generated(recorded: dict[str, Any]) -> str:
-    verdicts = [_verdict(one) for one in recorded["verdicts"]]
+    verdicts = [_verdict(verdict) for verdict in recorded["verdicts"]]
     if not verdicts:
         return f"{BEGIN}\nNo runs are recorded.\n{END}"
-    seconds = sorted({round(one.seconds) for one in verdicts})
-    commits = list(dict.fromkeys(one.commit for one in verdicts))
+    seconds = sorted({round(verdict.seconds) for verdict in verdicts})
+    commits = list(dict.fromkeys(verdict.commit for verdict in verdicts))
     facts = f"Runs of {' and '.join(map(str, seconds))} s on {recorded['machine']}; commits {', '.join(commits)}."
     return f"{BEGIN}\n{facts}\n\n{table(verdicts)}\n{END}"
 

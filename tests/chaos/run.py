@@ -30,9 +30,9 @@ AFTER_S = 3.0  # the load continues after the last fault
 
 
 async def run(
-    cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, kept: Path, *, has_groups: bool = True
+    cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, evidence: Path, *, has_groups: bool = True
 ) -> Verdict:
-    """Do one run. `kept`: directory for history and logs if there are findings."""
+    """Do one run. `evidence`: directory for history and logs if there are findings."""
     topic = f"{fault.name}-{seed}"
     verdict = Verdict(fault.name, seed, seconds, commit)
     load = Load(topic, PARTITIONS, cluster.urls)
@@ -61,8 +61,8 @@ async def run(
             if groups is not None:
                 verdict.findings += await groups.drain(ends)
         if groups is not None:
-            found, verdict.groups = groups.judged(ends)
-            verdict.findings += found
+            findings, verdict.groups = groups.judge(ends)
+            verdict.findings += findings
         began = [at for at, _ in cluster.injections]
         await judge_what_is_left(verdict, cluster, topic, load.history, began, streams.streamed)
         if fault.has_clocks and load.skew_seen_ms < HOUR_MS:
@@ -70,20 +70,20 @@ async def run(
     except* (NotHealthy, Unreadable, AssertionError) as group:  # groups come from the load's task groups
         verdict.findings += [f"C14 {type(error).__name__}: {error}" for error in errors_in(group)]
     verdict.findings += scene.findings
-    verdict.findings += [text for one in scene.recreations for text in check_recreations(one)]
+    verdict.findings += [text for recreation in scene.recreations for text in check_recreations(recreation)]
     verdict.client_errors = load.errors.total()
     verdict.codes = dict((load.codes + load.errors).most_common())
     if verdict.findings:
-        copy_logs(cluster, kept)
-        keep(kept, load.history, verdict, cluster.injections, groups)
-        keep_recreations(kept, scene.recreations)
+        copy_logs(cluster, evidence)
+        keep(evidence, load.history, verdict, cluster.injections, groups)
+        keep_recreations(evidence, scene.recreations)
     return verdict
 
 
 def errors_in(group: BaseException) -> list[BaseException]:
     """Return the errors of a group and of the groups within it."""
     if isinstance(group, BaseExceptionGroup):
-        return [error for one in group.exceptions for error in errors_in(one)]
+        return [error for exception in group.exceptions for error in errors_in(exception)]
     return [group]
 
 
@@ -96,7 +96,7 @@ async def _inject(scene: Scene, fault: Fault, until: float, groups: GroupLoad | 
         if groups is not None:
             await scene.cluster.wait_until_healthy(GROUPS_TOPIC)
             if not fault.keeps_locks:
-                groups.disturbed(began, now())
+                groups.note_fault(began, now())
         if now() >= until:
             return
         await scene.hold(*CALM_S)
@@ -109,10 +109,10 @@ def keep(
     injections: Sequence[tuple[float, str]],
     groups: GroupLoad | None = None,
 ) -> None:
-    events = [(one.invoked_at, "produced", asdict(one)) for one in history.produced]
-    events += [(one.at, "polled", asdict(one)) for one in history.polled]
-    events += [(one.asked_at, "latest", asdict(one)) for one in history.latest]
-    events += [(one.asked_at, "refused", asdict(one)) for one in history.refused]
+    events = [(write.invoked_at, "produced", asdict(write)) for write in history.produced]
+    events += [(poll.at, "polled", asdict(poll)) for poll in history.polled]
+    events += [(latest.asked_at, "latest", asdict(latest)) for latest in history.latest]
+    events += [(refusal.asked_at, "refused", asdict(refusal)) for refusal in history.refused]
     events += [(at, "injected", {"what": what}) for at, what in injections]
     events += [] if groups is None else groups.history.events() + groups.share.events()
     events.sort(key=lambda event: event[0])
@@ -121,5 +121,5 @@ def keep(
 
 
 def keep_recreations(target: Path, recreations: Sequence[Recreations]) -> None:
-    for one in recreations:
-        (target / f"{one.topic}.json").write_bytes(orjson.dumps(asdict(one), default=tuple))
+    for recreation in recreations:
+        (target / f"{recreation.topic}.json").write_bytes(orjson.dumps(asdict(recreation), default=tuple))

@@ -156,8 +156,8 @@ def test_a_log_file_that_vanishes_or_shrinks_without_a_store_is_found():
 
 
 def test_errors_of_the_load_are_findings_however_deep_their_groups_are():
-    one, two = AssertionError("one"), NotHealthy("two")
-    assert errors_in(ExceptionGroup("", [one, ExceptionGroup("", [two])])) == [one, two]
+    first, two = AssertionError("one"), NotHealthy("two")
+    assert errors_in(ExceptionGroup("", [first, ExceptionGroup("", [two])])) == [first, two]
 
 
 def test_files_are_read_up_to_the_watermark_across_segments(tmp_path):

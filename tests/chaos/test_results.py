@@ -31,9 +31,9 @@ def test_rows_add_up_runs_and_take_the_median_over_injections():
 
 def test_a_run_takes_the_place_of_the_same_run_before_it(tmp_path):
     path = tmp_path / "recorded.json"
-    for one in (verdict(1, lost=1, findings=["C1 lost"]), verdict(2), verdict(1)):
-        record(one, path)
-    assert [(one["seed"], one["findings"]) for one in load_recorded(path)["verdicts"]] == [(2, []), (1, [])]
+    for run in (verdict(1, lost=1, findings=["C1 lost"]), verdict(2), verdict(1)):
+        record(run, path)
+    assert [(verdict["seed"], verdict["findings"]) for verdict in load_recorded(path)["verdicts"]] == [(2, []), (1, [])]
 
 
 def test_the_page_is_made_from_what_is_recorded():
@@ -43,6 +43,6 @@ def test_the_page_is_made_from_what_is_recorded():
 
 def test_no_recorded_run_has_findings_and_every_fault_is_known():
     recorded = load_recorded(RECORDED)
-    assert {one["fault"] for one in recorded["verdicts"]} <= FAULTS.keys()
-    assert [one["findings"] for one in recorded["verdicts"] if one["findings"]] == []
+    assert {verdict["fault"] for verdict in recorded["verdicts"]} <= FAULTS.keys()
+    assert [verdict["findings"] for verdict in recorded["verdicts"] if verdict["findings"]] == []
     assert generated(recorded)

@@ -41,12 +41,12 @@ ALL = tuple(enumerate(VALUES))
 
 
 def batches(values: tuple[str, ...] = VALUES) -> list[bytes]:
-    found = []
+    batches_made = []
     for offset, value in enumerate(values):
         batch = record_batch.encode_values([value.encode()], 1)
         record_batch.stamp(batch, offset, 1)
-        found.append(bytes(batch))
-    return found
+        batches_made.append(bytes(batch))
+    return batches_made
 
 
 def log(node_id: int, values: tuple[str, ...] = VALUES) -> FinalLog:
@@ -255,8 +255,8 @@ def stored_again_elsewhere(run: Values) -> None:
 
 def at_unknown_offsets(run: Values, *values: str) -> None:
     """Store these values in partition 0; the acknowledgements name no offsets."""
-    for one in run.history.produced:
-        one.partition, one.base_offset = "0", -1
+    for write in run.history.produced:
+        write.partition, write.base_offset = "0", -1
     run.values.update({"0": list(values), "1": []})
 
 

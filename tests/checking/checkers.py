@@ -48,40 +48,40 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
     leaders: dict[str, FinalLog] = {}
     for log in logs:
         leaders.setdefault(log.partition, log)
-    found = inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
+    findings = inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
     if guarantee.keeps_acks_all:
-        found += lost_writes(history.produced, leaders, history.deleted_below)
+        findings += lost_writes(history.produced, leaders, history.deleted_below)
         full_reads = [poll for poll in history.polled if poll.is_full_read]
-        found += unseen(history.produced, full_reads, history.deleted_below)
-        found += unexplained_deletions(logs, history.deleted_below)
-        found += out_of_real_time_order(history.produced)
-        found += history.cuts_below_watermark
-        found += [f"C17 a gap before the oldest: {one}" for one in history.gaps_of_oldest]
+        findings += unseen(history.produced, full_reads, history.deleted_below)
+        findings += unexplained_deletions(logs, history.deleted_below)
+        findings += out_of_real_time_order(history.produced)
+        findings += history.cuts_below_watermark
+        findings += [f"C17 a gap before the oldest: {gap}" for gap in history.gaps_of_oldest]
     if guarantee.keeps_what_was_read:
-        found += dirty_reads(history.polled, leaders, history.deleted_below)
-        found += ends_going_back(history.latest)
-        found += wrong_rejections(history)
-    found += aborted_reads(history.produced, history.polled, leaders.values())
-    found += duplicates(leaders.values())
-    found += invented(history.produced, history.polled, leaders.values())
-    found += out_of_sequence(history.produced, leaders.values(), only_acknowledged=not guarantee.keeps_sequences)
-    found += skipping_polls(history.polled)
-    found += different_replicas(logs)
-    found += positions_going_back(history, states)
-    return found
+        findings += dirty_reads(history.polled, leaders, history.deleted_below)
+        findings += ends_going_back(history.latest)
+        findings += wrong_rejections(history)
+    findings += aborted_reads(history.produced, history.polled, leaders.values())
+    findings += duplicates(leaders.values())
+    findings += invented(history.produced, history.polled, leaders.values())
+    findings += out_of_sequence(history.produced, leaders.values(), only_acknowledged=not guarantee.keeps_sequences)
+    findings += skipping_polls(history.polled)
+    findings += different_replicas(logs)
+    findings += positions_going_back(history, states)
+    return findings
 
 
 def check_values(history: History, values: Mapping[str, Sequence[str]], *, keeps_sequences: bool = True) -> list[str]:
     """Check against a full read: the values of each partition from offset 0 on."""
-    given = [value for one in history.produced for value in one.values]
+    given = [value for write in history.produced for value in write.values]
     assert len(given) == len(set(given)), "the test itself gave a value twice"
     logs = {name: FinalLog(name, 0, 0, len(those), records=dict(enumerate(those))) for name, those in values.items()}
-    found = lost_writes(history.produced, logs, {})
-    found += out_of_real_time_order(history.produced)
-    found += aborted_reads(history.produced, [], logs.values())
-    found += duplicates(logs.values())
-    found += invented(history.produced, [], logs.values())
-    return found + out_of_sequence(history.produced, logs.values(), only_acknowledged=not keeps_sequences)
+    findings = lost_writes(history.produced, logs, {})
+    findings += out_of_real_time_order(history.produced)
+    findings += aborted_reads(history.produced, [], logs.values())
+    findings += duplicates(logs.values())
+    findings += invented(history.produced, [], logs.values())
+    return findings + out_of_sequence(history.produced, logs.values(), only_acknowledged=not keeps_sequences)
 
 
 def kinds_of(findings: Iterable[str]) -> set[str]:
@@ -96,37 +96,37 @@ def lost_writes(
 
     One whose offset is unknown is somewhere in its partition; one whose partition is unknown, somewhere.
     """
-    found = []
+    findings = []
     stored = {name: set(log.records.values()) for name, log in leaders.items()}
     stored[""] = set().union(*stored.values())
-    for one in produced:
-        if not one.is_acknowledged:
+    for write in produced:
+        if not write.is_acknowledged:
             continue
-        if one.base_offset < 0:
-            missing = [value for value in one.values if value not in stored.get(one.partition, ())]
-            found += [f"C1 lost: {value} was acknowledged to {one.client}, and is nowhere" for value in missing]
+        if write.base_offset < 0:
+            missing = [value for value in write.values if value not in stored.get(write.partition, ())]
+            findings += [f"C1 lost: {value} was acknowledged to {write.client}, and is nowhere" for value in missing]
             continue
-        log, start = leaders[one.partition], deleted_below.get(one.partition, 0)
-        for offset, value in one.records():
+        log, start = leaders[write.partition], deleted_below.get(write.partition, 0)
+        for offset, value in write.records():
             if offset >= start and log.records.get(offset) != value:
-                found.append(
-                    f"C1 lost: {value} was acknowledged at {one.partition} {offset} at {one.done_at:.4f}, "
+                findings.append(
+                    f"C1 lost: {value} was acknowledged at {write.partition} {offset} at {write.done_at:.4f}, "
                     f"there is {log.records.get(offset)!r}, log_end {max(log.records, default=-1) + 1}"
                 )
-    return found
+    return findings
 
 
 def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below: Mapping[str, int]) -> list[str]:
     """C2: a full read sees every record acknowledged with acks=all. `polled` is the full read."""
     seen = {(poll.partition, offset): value for poll in polled for offset, value in poll.records}
-    found = []
-    for one in produced:
-        if one.is_acknowledged and one.base_offset >= 0:
-            for offset, value in one.records():
-                if offset >= deleted_below.get(one.partition, 0) and seen.get((one.partition, offset)) != value:
-                    text = f"{value} was acknowledged at {one.partition} {offset}"
-                    found.append(f"C2 unseen: {text}, a full read saw {seen.get((one.partition, offset))!r}")
-    return found
+    findings = []
+    for write in produced:
+        if write.is_acknowledged and write.base_offset >= 0:
+            for offset, value in write.records():
+                if offset >= deleted_below.get(write.partition, 0) and seen.get((write.partition, offset)) != value:
+                    text = f"{value} was acknowledged at {write.partition} {offset}"
+                    findings.append(f"C2 unseen: {text}, a full read saw {seen.get((write.partition, offset))!r}")
+    return findings
 
 
 def unexplained_deletions(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
@@ -141,27 +141,27 @@ def unexplained_deletions(logs: Iterable[FinalLog], deleted_below: Mapping[str, 
 
 def aborted_reads(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
     """C3: a definitely rejected record is never seen."""
-    refused = {value for one in produced if one.outcome == "fail" for value in one.values}
+    refused = {value for write in produced if write.outcome == "fail" for value in write.values}
     seen = {value for poll in polled for _, value in poll.records} | {v for log in logs for v in log.records.values()}
     return [f"C3 aborted read: {value} was refused and is there" for value in sorted(refused & seen)]
 
 
 def duplicates(logs: Iterable[FinalLog]) -> list[str]:
     """C4: every value is sent once, so the logs have it at most once."""
-    found = []
+    findings = []
     at: dict[str, str] = {}
     for log in logs:
         for offset, value in sorted(log.records.items()):
             where = f"{log.partition} {offset}"
             if value in at:
-                found.append(f"C4 duplicate: {value} at {at[value]} and {where}")
+                findings.append(f"C4 duplicate: {value} at {at[value]} and {where}")
             at[value] = where
-    return found
+    return findings
 
 
 def invented(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
     """C12: every value that is stored or read was sent."""
-    sent = {value for one in produced for value in one.values}
+    sent = {value for write in produced for value in write.values}
     seen = {value for poll in polled for _, value in poll.records} | {v for log in logs for v in log.records.values()}
     return [f"C12 invented: no client sent {value[:100]}" for value in sorted(seen - sent)]
 
@@ -174,12 +174,12 @@ def out_of_sequence(
     The first offset of a value counts.
     """
     order = {
-        value: (one.client, (number, index))
-        for number, one in enumerate(produced)
-        if one.outcome == "ok" or not only_acknowledged
-        for index, value in enumerate(one.values)
+        value: (write.client, (number, index))
+        for number, write in enumerate(produced)
+        if write.outcome == "ok" or not only_acknowledged
+        for index, value in enumerate(write.values)
     }
-    found = []
+    findings = []
     for log in logs:
         newest: dict[str, tuple[tuple[int, int], str]] = {}
         seen: set[str] = set()
@@ -189,26 +189,26 @@ def out_of_sequence(
                 client, number = order[value]
                 before = newest.get(client, ((-1, -1), ""))
                 if number < before[0]:
-                    found.append(f"C11 order: {value} is behind {before[1]} in {log.partition}")
+                    findings.append(f"C11 order: {value} is behind {before[1]} in {log.partition}")
                 newest[client] = max(before, (number, value))
-    return found
+    return findings
 
 
 def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_final: bool = False) -> list[str]:
     """C5: an offset has one value in all acknowledgements, polls and replicas."""
-    found = []
-    known: dict[tuple[str, int], tuple[str, str]] = {}
+    findings = []
+    seen: dict[tuple[str, int], tuple[str, str]] = {}
 
     def see(partition: str, offset: int, value: str, where: str) -> None:
-        before, who = known.setdefault((partition, offset), (value, where))
+        before, who = seen.setdefault((partition, offset), (value, where))
         if before != value:
-            found.append(f"C5 inconsistent: {partition} {offset} is {before} ({who}) and {value} ({where})")
+            findings.append(f"C5 inconsistent: {partition} {offset} is {before} ({who}) and {value} ({where})")
 
     if not only_final:
-        for one in history.produced:
-            if one.is_acknowledged and one.base_offset >= 0:
-                for offset, value in one.records():
-                    see(one.partition, offset, value, f"acknowledged to {one.client}")
+        for write in history.produced:
+            if write.is_acknowledged and write.base_offset >= 0:
+                for offset, value in write.records():
+                    see(write.partition, offset, value, f"acknowledged to {write.client}")
         for poll in history.polled:
             for offset, value in poll.records:
                 see(poll.partition, offset, value, f"read by {poll.client} at node {poll.node_id} at {poll.at:.4f}")
@@ -216,45 +216,47 @@ def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_fin
         for offset, value in log.records.items():
             if offset < log.high_watermark:
                 see(log.partition, offset, value, f"in the log of node {log.node_id}")
-    return found
+    return findings
 
 
 def skipping_polls(polled: Iterable[Polled]) -> list[str]:
     """C6: offsets in an answer are consecutive from the requested one, and below the high watermark."""
-    found = []
+    findings = []
     for poll in polled:
         offsets = [offset for offset, _ in poll.records]
         if offsets and offsets != list(range(poll.asked, poll.asked + len(offsets))):
-            found.append(f"C6 skip: {poll.client} asked {poll.partition} for {poll.asked} and got {offsets}")
+            findings.append(f"C6 skip: {poll.client} asked {poll.partition} for {poll.asked} and got {offsets}")
         if offsets and offsets[-1] >= poll.high_watermark:
-            found.append(f"C6 uncommitted: {poll.client} read {offsets[-1]} of {poll.partition} at {poll.at:.4f}")
-    return found
+            findings.append(f"C6 uncommitted: {poll.client} read {offsets[-1]} of {poll.partition} at {poll.at:.4f}")
+    return findings
 
 
 def ends_going_back(latest: Iterable[Latest]) -> list[str]:
     """C6, KIP-207: no leader reports an end below one that this client has read up to."""
     return [
-        f"C6 end went back: {one.client} had read {one.partition} to {one.seen}, then got {one.offset}"
-        for one in latest
-        if one.offset < one.seen
+        f"C6 end went back: {answer.client} had read {answer.partition} to {answer.seen}, then got {answer.offset}"
+        for answer in latest
+        if answer.offset < answer.seen
     ]
 
 
 def wrong_rejections(history: History) -> list[str]:
     """C15: no node permanently rejects a position that was acknowledged or read as committed before the request."""
     committed: dict[str, list[tuple[float, int]]] = {}
-    for one in history.produced:
-        if one.is_acknowledged and one.base_offset >= 0:
-            committed.setdefault(one.partition, []).append((one.done_at, one.end))
+    for write in history.produced:
+        if write.is_acknowledged and write.base_offset >= 0:
+            committed.setdefault(write.partition, []).append((write.done_at, write.end))
     for poll in history.polled:
         committed.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
-    found = []
-    for one in history.refused:
-        end = max((end for at, end in committed.get(one.partition, []) if at < one.asked_at), default=0)
-        if one.position <= end:
-            text = f"{one.client} was refused permanently at {one.partition} {one.position} by node {one.node_id}"
-            found.append(f"C15 wrong refusal: {text}, asked at {one.asked_at:.4f}; committed was {end}")
-    return found
+    findings = []
+    for write in history.refused:
+        end = max((end for at, end in committed.get(write.partition, []) if at < write.asked_at), default=0)
+        if write.position <= end:
+            text = (
+                f"{write.client} was refused permanently at {write.partition} {write.position} by node {write.node_id}"
+            )
+            findings.append(f"C15 wrong refusal: {text}, asked at {write.asked_at:.4f}; committed was {end}")
+    return findings
 
 
 def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
@@ -262,81 +264,85 @@ def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
 
     A batch that got its offset as a repeat may have been stored early, but never before its first attempt.
     """
-    found = []
+    findings = []
     by_partition: defaultdict[str, list[Produced]] = defaultdict(list)
-    for one in produced:
-        if one.is_acknowledged and one.base_offset >= 0:
-            by_partition[one.partition].append(one)
+    for write in produced:
+        if write.is_acknowledged and write.base_offset >= 0:
+            by_partition[write.partition].append(write)
     for partition, those in by_partition.items():
-        done = sorted(those, key=lambda one: one.done_at)
+        done = sorted(those, key=lambda write: write.done_at)
         end, at = 0, 0
-        for one in sorted(those, key=lambda one: one.invoked_at):
-            while at < len(done) and done[at].done_at < one.invoked_at:
+        for write in sorted(those, key=lambda write: write.invoked_at):
+            while at < len(done) and done[at].done_at < write.invoked_at:
                 end, at = max(end, done[at].end), at + 1
-            if one.base_offset < end:
-                found.append(f"C7 order: {one.values[0]} is at {partition} {one.base_offset}; the log had {end} before")
-    return found
+            if write.base_offset < end:
+                findings.append(
+                    f"C7 order: {write.values[0]} is at {partition} {write.base_offset}; the log had {end} before"
+                )
+    return findings
 
 
 def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
     """C8: every record that was read stays in the log at its offset."""
-    found = []
+    findings = []
     for poll in polled:
         log, start = leaders[poll.partition], deleted_below.get(poll.partition, 0)
         for offset, value in poll.records:
             if offset >= start and log.records.get(offset) != value:
                 text = f"C8 dirty read: {poll.client} read {value} at {poll.partition} {offset} at {poll.at:.4f}"
-                found.append(f"{text}, there is {log.records.get(offset)!r}")
-    return found
+                findings.append(f"{text}, there is {log.records.get(offset)!r}")
+    return findings
 
 
 def different_replicas(logs: Iterable[FinalLog]) -> list[str]:
     """C9: in-sync replicas have the same bytes from the greatest local start to the lowest high watermark."""
-    found = []
+    findings = []
     first: dict[str, FinalLog] = {}
     for log in logs:
         leader = first.setdefault(log.partition, log)
         start = max(leader.local_log_start, log.local_log_start)
         end = min(leader.high_watermark, log.high_watermark)
         if _batches_between(leader, start, end) != _batches_between(log, start, end):
-            found.append(
+            findings.append(
                 f"C9 replicas differ: {log.partition} {start}..{end} on nodes {leader.node_id} and {log.node_id}"
             )
-    return found
+    return findings
 
 
 def positions_going_back(history: History, states: Sequence[StateChange]) -> list[str]:
     """C10: leader and partition epochs grow; an epoch has one leader; a leader's watermark grows within its epoch."""
-    found = []
+    findings = []
     by_partition: dict[str, list[VersionedState]] = {}
     for _, partition, state in states:
         by_partition.setdefault(partition, []).append(state)
     for partition, versions in by_partition.items():
         for before, after in pairwise(versions):
             if after.partition_epoch <= before.partition_epoch:
-                found.append(f"C10 partition epoch of {partition} went back to {after.partition_epoch}")
+                findings.append(f"C10 partition epoch of {partition} went back to {after.partition_epoch}")
             is_other = after.state.leader != before.state.leader
             grown = after.state.leader_epoch - before.state.leader_epoch
             if grown < 0 or (is_other and grown == 0):
-                found.append(f"C10 leader epoch of {partition} did not grow: {after.state}")
+                findings.append(f"C10 leader epoch of {partition} did not grow: {after.state}")
     highest: dict[tuple[str, int, int], int] = {}
     for partition, node, epoch, position in history.watermarks:
         if position < highest.get((partition, node, epoch), 0):
-            found.append(f"C10 high watermark of {partition} on node {node} went back to {position} in epoch {epoch}")
+            findings.append(
+                f"C10 high watermark of {partition} on node {node} went back to {position} in epoch {epoch}"
+            )
         highest[partition, node, epoch] = position
-    return found
+    return findings
 
 
 def thrown_out(states: Sequence[StateChange]) -> list[str]:
     """Without faults no replica leaves an in-sync set, even when nothing is sent for a long time."""
-    found = []
-    known: dict[str, VersionedState] = {}
+    findings = []
+    last_states: dict[str, VersionedState] = {}
     for at, partition, state in states:
-        before = known.get(partition, state)
+        before = last_states.get(partition, state)
         if missing := set(before.state.in_sync) - set(state.state.in_sync):
-            found.append(f"thrown out: {sorted(missing)} of {partition} at {at:.4f}, and nothing had failed")
-        known[partition] = state
-    return found
+            findings.append(f"thrown out: {sorted(missing)} of {partition} at {at:.4f}, and nothing had failed")
+        last_states[partition] = state
+    return findings
 
 
 def _batches_between(log: FinalLog, start: int, end: int) -> list[bytes]:

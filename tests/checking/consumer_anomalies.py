@@ -29,7 +29,7 @@ def sound_recreations() -> Recreations:
     old, new = [record(OLD, n) for n in range(3)], [record(NEW, n) for n in range(6)]
     fetch = Consumed("fetch", is_notified=True, events=[*old, Noticed(NEW), *new])
     member = Consumed("member", events=[*old, *old[1:], record(OLD, 3), *new[:3], *new])
-    push = Consumed("push", is_ordered=False, events=[one._replace(topic_id="") for one in (*old, *new[::-1])])
+    push = Consumed("push", is_ordered=False, events=[event._replace(topic_id="") for event in (*old, *new[::-1])])
     return Recreations("t", [OLD, NEW], written, [fetch, member, push], [*old, *new])
 
 
@@ -96,7 +96,7 @@ def never_created_again(history: Recreations) -> None:
 
 
 def nothing_written(history: Recreations) -> None:
-    history.written = [one for one in history.written if one.topic_id == OLD]
+    history.written = [write for write in history.written if write.topic_id == OLD]
 
 
 def no_consumer(history: Recreations) -> None:

@@ -71,33 +71,37 @@ KEYS = {(0, offset): offset % 2 for offset in range(6)}
 
 
 def settle(
-    one: Acquisition, asked_at: float, answered_at: float = inf, outcome: Outcome = Outcome.ACCEPT
+    acquisition: Acquisition, asked_at: float, answered_at: float = inf, outcome: Outcome = Outcome.ACCEPT
 ) -> Settlement:
-    return Settlement(one, outcome, frozenset(one.records), asked_at, answered_at)
+    return Settlement(acquisition, outcome, frozenset(acquisition.records), asked_at, answered_at)
 
 
 def sound_share() -> ShareHistory:
     """The group's record 5 is released once; the answer to the outcome of record 4 is lost. Keys have an order."""
-    one = Acquisition("cid", 0, 10, 1, 2, {(0, n): 1 for n in range(4)})
+    first = Acquisition("cid", 0, 10, 1, 2, {(0, n): 1 for n in range(4)})
     two = Acquisition("dan", 2.1, 12, 2.2, 3, {(0, 5): 1})
     three = Acquisition("dan", 3.5, 13.5, 4, 5, {(0, 5): 2, (0, 4): 1})
     settlements = [
-        settle(one, 2, 3),
+        settle(first, 2, 3),
         settle(two, 3, 3.2, Outcome.RELEASE),
         settle(three, 5),
         settle(three, 6, 7),
         settle(three, 8, 9),
     ]
-    handed = {record: {one.caller: one.answered_at} for one in (one, two, three) for record in one.records}
-    share = ShareHistory(1000, delay_s=0.4, acquisitions=[one, two, three], settlements=settlements)
+    handed = {
+        record: {acquisition.caller: acquisition.answered_at}
+        for acquisition in (first, two, three)
+        for record in acquisition.records
+    }
+    share = ShareHistory(1000, delay_s=0.4, acquisitions=[first, two, three], settlements=settlements)
     share.handed.update(handed)
     share.unsteady.append((30, 40))
     return share
 
 
 def no_outcome(share: ShareHistory) -> None:
-    for one in share.settlements[2:]:
-        one.outcome = Outcome.RELEASE
+    for settlement in share.settlements[2:]:
+        settlement.outcome = Outcome.RELEASE
 
 
 def refused_and_no_other(share: ShareHistory) -> None:

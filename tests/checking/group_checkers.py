@@ -69,19 +69,19 @@ def _stale_commits(history: GroupHistory, polls: Sequence[Poll], partition: int)
             continue
         since = bisect_right(times, delivery.answered_at)
         until = bisect_right(times, poll.asked_at)
-        meanwhile = [one for one in polls[since:until] if one.asked_at > delivery.answered_at]
-        lost = [one for one in meanwhile if one.member != poll.member]
+        meanwhile = [poll for poll in polls[since:until] if poll.asked_at > delivery.answered_at]
+        lost = [later for later in meanwhile if later.member != poll.member]
         if not lost:
             continue
         end, others = (
             delivery.offsets[partition][-1] + 1,
             [
-                one.commits.offsets[partition][-1] + 1
-                for one in history.polls
-                if one.commits is not None
-                and one.commits.offsets.get(partition)
-                and one.asked_at <= poll.answered_at
-                and (one.commits is not delivery or one.asked_at < lost[0].answered_at)
+                other_poll.commits.offsets[partition][-1] + 1
+                for other_poll in history.polls
+                if other_poll.commits is not None
+                and other_poll.commits.offsets.get(partition)
+                and other_poll.asked_at <= poll.answered_at
+                and (other_poll.commits is not delivery or other_poll.asked_at < lost[0].answered_at)
             ],
         )
         if end > max(others, default=0):
@@ -91,12 +91,12 @@ def _stale_commits(history: GroupHistory, polls: Sequence[Poll], partition: int)
 
 def committed_ends(history: GroupHistory) -> dict[int, int]:
     """Returns the position of each partition whose commit was answered."""
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for poll in history.polls:
         if poll.answered_at < inf and poll.commits is not None:
             for partition, offsets in poll.commits.offsets.items():
-                found[partition] = max(found.get(partition, 0), offsets[-1] + 1)
-    return found
+                ends[partition] = max(ends.get(partition, 0), offsets[-1] + 1)
+    return ends
 
 
 class _Commits:
@@ -137,9 +137,11 @@ def figures_of(history: GroupHistory, share: ShareHistory) -> Figures:
         for partition, offsets in poll.offsets.items()
         for offset in offsets
     )
-    acquired = Counter(record for one in share.acquisitions for record in one.records)
+    acquired = Counter(record for acquisition in share.acquisitions for record in acquisition.records)
     steady = sum(
-        len(one.records) for one in share.acquisitions if share.is_steady(one.asked_at, min(one.held_until, one.until))
+        len(acquisition.records)
+        for acquisition in share.acquisitions
+        if share.is_steady(acquisition.asked_at, min(acquisition.held_until, acquisition.until))
     )
     again = delivered.total() - len(delivered), acquired.total() - len(acquired)
     return Figures(delivered.total(), again[0], acquired.total(), again[1], steady)

@@ -37,10 +37,10 @@ class GroupHistory:
         """Return all requests by the time when they were sent, for people."""
         events: list[Event] = []
         for poll in self.polls:
-            found = {"member": poll.member, "answered_at": poll.answered_at, "held_until": poll.held_until}
+            event = {"member": poll.member, "answered_at": poll.answered_at, "held_until": poll.held_until}
             commits = None if poll.commits is None else poll.commits.asked_at
             ends = {str(number): (offsets[0], offsets[-1]) for number, offsets in poll.offsets.items()}
-            events.append((poll.asked_at, "member", {**found, "commits": commits, "offsets": ends}))
+            events.append((poll.asked_at, "member", {**event, "commits": commits, "offsets": ends}))
         return events
 
 
@@ -107,28 +107,32 @@ class ShareHistory:
     def is_steady(self, begin: float, end: float) -> bool:
         return not any(start <= end and begin <= stop for start, stop in self.unsteady)
 
-    def have_one_coordinator(self, one: Acquisition, other: Acquisition) -> bool:
+    def have_one_coordinator(self, acquisition: Acquisition, other: Acquisition) -> bool:
         """True if both got their records from the same coordinator."""
-        begin, end = min(one.asked_at, other.asked_at), max(one.answered_at, other.answered_at)
-        return one.hosting == other.hosting and self.is_steady(begin, end)
+        begin, end = min(acquisition.asked_at, other.asked_at), max(acquisition.answered_at, other.answered_at)
+        return acquisition.hosting == other.hosting and self.is_steady(begin, end)
 
-    def maybe_settled(self, one: Settlement) -> frozenset[Record]:
+    def maybe_settled(self, settlement: Settlement) -> frozenset[Record]:
         """Return the records that may have the outcome: a request without an answer may have given it to them.
 
         A coordinator that was replaced may have stored it, and the next one refuses it then.
         """
-        is_certain = one.answered_at < inf and one.tries <= 1 and self.is_steady(one.asked_at, one.answered_at)
-        return one.settled | one.ended if is_certain else one.records
+        is_certain = (
+            settlement.answered_at < inf
+            and settlement.tries <= 1
+            and self.is_steady(settlement.asked_at, settlement.answered_at)
+        )
+        return settlement.settled | settlement.ended if is_certain else settlement.records
 
     def events(self) -> list[Event]:
         """Return all requests by the time when they were sent, for people."""
         events: list[Event] = [
-            (one.asked_at, "acquired", {**vars(one), "records": sorted(one.records.items())})
-            for one in self.acquisitions
+            (acquisition.asked_at, "acquired", {**vars(acquisition), "records": sorted(acquisition.records.items())})
+            for acquisition in self.acquisitions
         ]
-        for one in self.settlements:
-            fields = {"caller": one.acquisition.caller, "acquired_at": one.acquisition.asked_at}
-            fields |= {"outcome": one.outcome.name, "answered_at": one.answered_at}
-            fields |= {name: sorted(getattr(one, name)) for name in ("settled", "ended", "expired")}
-            events.append((one.asked_at, "outcome", fields))
+        for settlement in self.settlements:
+            fields = {"caller": settlement.acquisition.caller, "acquired_at": settlement.acquisition.asked_at}
+            fields |= {"outcome": settlement.outcome.name, "answered_at": settlement.answered_at}
+            fields |= {name: sorted(getattr(settlement, name)) for name in ("settled", "ended", "expired")}
+            events.append((settlement.asked_at, "outcome", fields))
         return events + [(begin, "unsteady", {"until": end}) for begin, end in self.unsteady]

@@ -128,9 +128,9 @@ class History:
 
     def begin(self, client: str, values: Sequence[str], partition: object, at: float) -> Produced:
         """Note a produce before any part of it is sent."""
-        one = Produced(client, str(partition), values, invoked_at=at)
-        self.produced.append(one)
-        return one
+        write = Produced(client, str(partition), values, invoked_at=at)
+        self.produced.append(write)
+        return write
 
-    def deleted(self, partition: str, log_start: int) -> None:
+    def note_deletion(self, partition: str, log_start: int) -> None:
         self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), log_start)

@@ -56,7 +56,7 @@ class Consumed:
 
     @property
     def values(self) -> set[str]:
-        return {one.value for one in self.events if isinstance(one, Delivered)}
+        return {event.value for event in self.events if isinstance(event, Delivered)}
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Recreations:
 
     def settled(self, partition: int | None = None) -> set[str]:
         """Return the values that a reader of this partition is to get, or of all."""
-        return {one.value for one in self.written if one.is_settled and partition in (None, one.partition)}
+        return {write.value for write in self.written if write.is_settled and partition in (None, write.partition)}
 
 
 def value_of(topic_id: str, partition: int, number: int) -> str:

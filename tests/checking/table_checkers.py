@@ -34,20 +34,20 @@ class ReplicaTable:
 
 
 def check_tables(history: TableHistory, produced: Iterable[Put], replicas: Iterable[ReplicaTable]) -> list[str]:
-    found = []
+    findings = []
     for put in produced:
-        found += _acknowledged(history.ledger.get(put.partition, {}), put)
+        findings += _acknowledged(history.ledger.get(put.partition, {}), put)
     for replica in replicas:
-        found += _replica(history.ledger.get(replica.partition, {}), replica)
-    found += _early(history)
-    for partition in sorted({one.partition for one in history.readings}):
+        findings += _replica(history.ledger.get(replica.partition, {}), replica)
+    findings += _early(history)
+    for partition in sorted({reading.partition for reading in history.readings}):
         keys = by_key(history.ledger.get(partition, {}))
         for reading in history.readings:
             if reading.partition == partition:
-                found += _chain(f"{reading.client} of {partition}", _extents(reading), reading.begin)
-                found += _rows(history.ledger.get(partition, {}), reading)
-                found += _skipped(history, keys, reading)
-    return found
+                findings += _chain(f"{reading.client} of {partition}", _extents(reading), reading.begin)
+                findings += _rows(history.ledger.get(partition, {}), reading)
+                findings += _skipped(history, keys, reading)
+    return findings
 
 
 def fold(rows: Iterable[Row]) -> dict[bytes, tuple[int, bytes]]:
@@ -63,30 +63,30 @@ def fold(rows: Iterable[Row]) -> dict[bytes, tuple[int, bytes]]:
 
 def by_key(ledger: Ledger) -> dict[bytes, list[Row]]:
     """Return the committed records of each key, in order."""
-    found: dict[bytes, list[Row]] = {}
+    rows: dict[bytes, list[Row]] = {}
     for offset in sorted(ledger):
-        found.setdefault(ledger[offset].key, []).append(ledger[offset])
-    return found
+        rows.setdefault(ledger[offset].key, []).append(ledger[offset])
+    return rows
 
 
 def _early(history: TableHistory) -> list[str]:
     """Judges when tombstones went: all replicas had removed the older records of the key long enough before."""
-    found = []
+    findings = []
     last = {partition: {row.key: row for row in ledger.values()} for partition, ledger in history.ledger.items()}
     older: dict[tuple[str, bytes], list[Removal]] = {}
-    for one in history.removals:
-        older.setdefault((one.partition, one.row.key), []).append(one)
-    for one in history.removals:
-        if one.row.value is not None or last[one.partition].get(one.row.key) != one.row:
+    for removal in history.removals:
+        older.setdefault((removal.partition, removal.row.key), []).append(removal)
+    for removal in history.removals:
+        if removal.row.value is not None or last[removal.partition].get(removal.row.key) != removal.row:
             continue
-        for before in older[one.partition, one.row.key]:
-            is_same = before.node_id == one.node_id
-            is_one = is_same and history.is_one_log(one.partition, one.node_id, before.began, one.ended)
-            is_judged = before.row.offset < one.row.offset and (is_one or not (is_same or history.has_moves))
-            if is_judged and one.ended - before.began < history.delete_retention_s:
-                what = f"node {one.node_id} removed {one.row} of {one.partition} at {one.ended:.4f}"
-                found.append(f"T5 early: {what}, node {before.node_id} {before.row} at {before.began:.4f}")
-    return found
+        for before in older[removal.partition, removal.row.key]:
+            is_same = before.node_id == removal.node_id
+            is_one = is_same and history.is_one_log(removal.partition, removal.node_id, before.began, removal.ended)
+            is_judged = before.row.offset < removal.row.offset and (is_one or not (is_same or history.has_moves))
+            if is_judged and removal.ended - before.began < history.delete_retention_s:
+                what = f"node {removal.node_id} removed {removal.row} of {removal.partition} at {removal.ended:.4f}"
+                findings.append(f"T5 early: {what}, node {before.node_id} {before.row} at {before.began:.4f}")
+    return findings
 
 
 def _acknowledged(ledger: Ledger, put: Put) -> list[str]:
@@ -102,39 +102,39 @@ def _acknowledged(ledger: Ledger, put: Put) -> list[str]:
 
 def _replica(ledger: Ledger, replica: ReplicaTable) -> list[str]:
     where = f"{replica.partition} of node {replica.node_id}"
-    found = _chain(where, replica.batches, None)
-    found += [
+    findings = _chain(where, replica.batches, None)
+    findings += [
         f"T1 moved: {where} has {row}, committed is {ledger.get(row.offset)}"
         for row in replica.rows
         if ledger.get(row.offset) != row
     ]
     committed = fold(ledger[at] for at in sorted(ledger) if replica.log_start <= at < replica.end)
     table = fold(row for row in replica.rows if row.offset >= replica.log_start)
-    found += [
+    findings += [
         f"T2 table: {where} has {key!r} = {table.get(key)}, committed is {committed.get(key)}"
         for key in sorted(table.keys() | committed.keys())
         if table.get(key) != committed.get(key)
     ]
-    return found
+    return findings
 
 
 def _chain(where: str, batches: Iterable[Extent], begin: int | None) -> list[str]:
-    found = []
+    findings = []
     chain = list(batches)
     if begin is not None and chain and not chain[0].begin <= begin < chain[0].end:
-        found.append(f"T1 gap: {where} begins at {chain[0]} in place of {begin}")
+        findings.append(f"T1 gap: {where} begins at {chain[0]} in place of {begin}")
     gaps = ((before, after) for before, after in pairwise(chain) if after.begin != before.end)
-    return found + [f"T1 gap: {where} has {after} behind {before}" for before, after in gaps]
+    return findings + [f"T1 gap: {where} has {after} behind {before}" for before, after in gaps]
 
 
 def _extents(reading: Reading) -> list[Extent]:
     """Returns the batches of a reading; the first of an answer may begin below the position."""
-    found: list[Extent] = []
+    findings: list[Extent] = []
     for step in reading.steps:
         first = step.batches[0]
         begin = step.asked if first.begin < step.asked < first.end else first.begin
-        found += [Extent(begin, first.end), *step.batches[1:]]
-    return found
+        findings += [Extent(begin, first.end), *step.batches[1:]]
+    return findings
 
 
 def _rows(ledger: Ledger, reading: Reading) -> list[str]:
@@ -149,7 +149,7 @@ def _rows(ledger: Ledger, reading: Reading) -> list[str]:
 
 def _skipped(history: TableHistory, keys: Mapping[bytes, list[Row]], reading: Reading) -> list[str]:
     """Judges the last record of each key, once a reading has passed it."""
-    found = []
+    findings = []
     met: dict[bytes, tuple[Row, float, int]] = {}  # the last record of each key, when and where it was read
     last = {key: rows[-1] for key, rows in keys.items() if rows[-1].offset >= reading.begin}
     offsets = sorted((row.offset, key) for key, row in last.items())
@@ -164,11 +164,11 @@ def _skipped(history: TableHistory, keys: Mapping[bytes, list[Row]], reading: Re
                 continue
             where = f"{reading.client} passed {row} of {reading.partition} at node {step.node_id} at {step.at:.4f}"
             if row.value is not None:
-                found.append(f"T3 skipped: {where} without meeting it")
+                findings.append(f"T3 skipped: {where} without meeting it")
                 continue
             partition = reading.partition
             is_here = step.node_id == node_id and history.is_one_log(partition, node_id, at, step.at)
             if (is_here or not history.has_moves) and step.at - at < history.delete_retention_s:
                 text = f"without meeting it, and had read {before} at {at:.4f} at node {node_id}"
-                found.append(f"T4 tombstone: {where} {text}")
-    return found
+                findings.append(f"T4 tombstone: {where} {text}")
+    return findings

@@ -95,7 +95,7 @@ class TableHistory:
     removals: list[Removal] = field(default_factory=list)
     begun_again: list[tuple[float, int, str]] = field(default_factory=list)  # time, node, partition or all: a new log
 
-    def swapped(self, swap: Swap) -> None:
+    def note_swap(self, swap: Swap) -> None:
         """Note the records that a swap has removed."""
         left = {row.offset for row in rows_of(swap.after)}
         gone = [row for row in rows_of(swap.before) if row.offset not in left]
@@ -104,8 +104,8 @@ class TableHistory:
     def commit(self, partition: str, data: bytes, end: int) -> None:
         """Add the newly committed records of a leader's log."""
         begin = self.ends.get(partition, 0)
-        found = self.ledger.setdefault(partition, {})
-        found.update({row.offset: row for row in rows_of(data) if begin <= row.offset < end})
+        rows = self.ledger.setdefault(partition, {})
+        rows.update({row.offset: row for row in rows_of(data) if begin <= row.offset < end})
         self.ends[partition] = max(begin, end)
 
     def is_one_log(self, partition: str, node_id: int, begin: float, end: float) -> bool:
@@ -130,6 +130,11 @@ def _rows_of_batch(batch: bytes) -> list[Row]:
     if read_header(batch).record_count == 0:
         return []
     return [
-        Row(one.offset, bytes(one.key or b""), None if one.value is None else bytes(one.value), one.timestamp)
-        for one in record_batch.decode_one(batch)
+        Row(
+            record.offset,
+            bytes(record.key or b""),
+            None if record.value is None else bytes(record.value),
+            record.timestamp,
+        )
+        for record in record_batch.decode_one(batch)
     ]

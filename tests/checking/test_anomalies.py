@@ -36,9 +36,9 @@ def test_sound_evidence_has_no_findings(name):
 def test_a_planted_anomaly_is_found_and_nothing_else(subject, plant, kinds):
     evidence = subject.sound()
     plant(evidence)
-    found = subject.check(evidence)
-    assert {kind for kind in kinds if any(text.startswith(kind) for text in found)} == kinds, found
-    assert all(text.startswith(tuple(kinds)) for text in found), found
+    findings = subject.check(evidence)
+    assert {kind for kind in kinds if any(text.startswith(kind) for text in findings)} == kinds, findings
+    assert all(text.startswith(tuple(kinds)) for text in findings), findings
 
 
 def test_a_refusal_is_right_above_what_was_committed_when_it_was_asked_for():
@@ -55,13 +55,13 @@ def test_a_batch_of_unknown_outcome_may_be_stored():
 
 
 def test_sends_that_overlap_may_come_in_any_order():
-    one, other = (
+    first, other = (
         Produced("a", "0", ["a1"], "all", 0, "ok", "", 1, 10),
         Produced("b", "0", ["b1"], "all", 9, "ok", "", 0),
     )
-    assert check_values(History([one, other]), {"0": ["b1", "a1"]}) == []
+    assert check_values(History([first, other]), {"0": ["b1", "a1"]}) == []
     other.invoked_at = 11
-    assert kinds_of(check_values(History([one, other]), {"0": ["b1", "a1"]})) == {"C7 order"}
+    assert kinds_of(check_values(History([first, other]), {"0": ["b1", "a1"]})) == {"C7 order"}
 
 
 def test_partitions_have_no_order_between_them():

@@ -32,45 +32,47 @@ def check_tier(tier: FinalTier, leader: FinalLog, deleted_below: int, *, is_one_
 
     `is_one_history`: no election has dropped committed records, so the store has the same records as the leader.
     """
-    found = chain_going_back(tier)
+    findings = chain_going_back(tier)
     if tier.newest is not None:
-        found += broken_objects(tier, tier.newest)
-        found += different_records(tier, leader) if is_one_history else []
-    return found + (gaps(tier, leader, deleted_below) if is_one_history else [])
+        findings += broken_objects(tier, tier.newest)
+        findings += different_records(tier, leader) if is_one_history else []
+    return findings + (gaps(tier, leader, deleted_below) if is_one_history else [])
 
 
 def chain_going_back(tier: FinalTier) -> list[str]:
     """Report roots that do not extend their predecessor. A late root whose slot is free again, with newer roots, counts
     as no commit.
     """
-    found = [f"C13 unsound: {tier.partition} {problem}" for root in tier.roots if (problem := problem_of(root))]
+    findings = [f"C13 unsound: {tier.partition} {problem}" for root in tier.roots if (problem := problem_of(root))]
     newest = [root.generation for root in tier.roots]
     counted = [root for at, root in enumerate(tier.roots) if root.generation >= max(newest[: at + 1])]
     for before, after in pairwise(counted):
         if after.generation != before.generation + 1:
-            found.append(f"C13 chain of {tier.partition}: {after.generation} was committed after {before.generation}")
+            findings.append(
+                f"C13 chain of {tier.partition}: {after.generation} was committed after {before.generation}"
+            )
         if after.leader_epoch < before.leader_epoch:
             text = f"epoch {after.leader_epoch} committed {after.generation} after epoch {before.leader_epoch}"
-            found.append(f"C13 not fenced: {tier.partition} {text}")
+            findings.append(f"C13 not fenced: {tier.partition} {text}")
         if after.end_offset < before.end_offset:
-            found.append(f"C13 end of {tier.partition} went back from {before.end_offset} to {after.end_offset}")
-    return found
+            findings.append(f"C13 end of {tier.partition} went back from {before.end_offset} to {after.end_offset}")
+    return findings
 
 
 def broken_objects(tier: FinalTier, newest: Manifest) -> list[str]:
-    found = []
+    findings = []
     for entry in newest.entries:
         data = tier.objects.get(entry.key)
         if data is None or entry.aux_key not in tier.objects:
-            found.append(f"C13 missing: {entry.key} is named, and is not there whole")
+            findings.append(f"C13 missing: {entry.key} is named, and is not there whole")
         elif (len(data), crc32c(data)) != (entry.size_bytes, entry.crc32c):
-            found.append(f"C13 changed: {entry.key} is not what the manifest names")
+            findings.append(f"C13 changed: {entry.key} is not what the manifest names")
         else:
             headers = [header for _, header in record_batch.walk(data)]
             ends = [entry.base_offset, *(header.next_offset for header in headers)]
             if [header.base_offset for header in headers] != ends[:-1] or ends[-1] != entry.end_offset:
-                found.append(f"C13 offsets: {entry.key} has {ends}")
-    return found
+                findings.append(f"C13 offsets: {entry.key} has {ends}")
+    return findings
 
 
 def different_records(tier: FinalTier, leader: FinalLog) -> list[str]:

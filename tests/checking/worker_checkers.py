@@ -34,17 +34,17 @@ def check_workers(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
     for life in lives:
         for at, value in life.printed:
             printed[value].append((at, life))
-    wanted = set(values)
-    found = [f"W1 missed: {value}" for value in sorted(wanted - printed.keys())]
-    found += [f"W2 of no record: {value}" for value in sorted(printed.keys() - wanted)]
+    expected = set(values)
+    findings = [f"W1 missed: {value}" for value in sorted(expected - printed.keys())]
+    findings += [f"W2 of no record: {value}" for value in sorted(printed.keys() - expected)]
     for value, times in printed.items():
-        times.sort(key=lambda one: one[0])
+        times.sort(key=lambda printed_at: printed_at[0])
         in_time = [(at, life) for at, life in times if not life.is_late(at)]
         for at, life in in_time[:-1]:
             if not life.may_repeat(at):
-                who = ", ".join(f"{one.member} at {when:.2f}" for when, one in times)
-                found.append(f"W3 repeated: {value} by {who}; {life.member} was not disturbed")
-    return found
+                who = ", ".join(f"{reader.member} at {when:.2f}" for when, reader in times)
+                findings.append(f"W3 repeated: {value} by {who}; {life.member} was not disturbed")
+    return findings
 
 
 def repeats(lives: Sequence[Life]) -> int:

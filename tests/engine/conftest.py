@@ -56,10 +56,10 @@ class EventHooks:
         self.leaders: dict[tuple[str, int], StandaloneReplica] = {}
         self.opened = self._lead
         self.closed = self.moved_away = self.sealed = self.tiered_end = lambda *_: None
-        self.positions_moved = self.replicas.positions_moved
+        self.positions_moved = self.replicas.on_positions_moved
         self.went_offline = self.replicas.partition_went_offline
-        self.read_failed = self.replicas.read_failed
-        self.damaged = self.replicas.damaged
+        self.read_failed = self.replicas.on_read_failed
+        self.damaged = self.replicas.on_damaged
         self.directory_failed = log_offline
         self.leading_epoch, self.compacted_by_all = self.replicas.leading_epoch, self.replicas.compacted_by_all
 
@@ -68,14 +68,14 @@ class EventHooks:
 
     def follow(self, partition: Partition) -> None:
         """Make a partition the follower of a leader elsewhere: the test moves its high watermark."""
-        self.replicas.closed([partition])
+        self.replicas.on_closed([partition])
         partition.is_replicated = True
 
     def _call(self, event: str, *arguments: object) -> object:
         return getattr(self, event)(*arguments)
 
     def _lead(self, shard: Shard, topic: Topic, partition: Partition) -> None:
-        self.replicas.opened(shard, topic, partition)
+        self.replicas.on_opened(shard, topic, partition)
         self.leaders[partition.topic, partition.number] = self.replicas.by_partition[partition]
 
 

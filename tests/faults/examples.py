@@ -112,10 +112,10 @@ async def run_example(language: str, job: Job, history: History) -> None:
 
 
 def _outcome(line: str, job: Job) -> tuple[str, int | None]:
-    found = STORED.fullmatch(line.strip())
-    assert found is not None, f"{job.name} printed {line!r}"
-    offset = found[3]
-    return job.values[int(found[1]) - 1], None if offset is None else int(offset)
+    match = STORED.fullmatch(line.strip())
+    assert match is not None, f"{job.name} printed {line!r}"
+    offset = match[3]
+    return job.values[int(match[1]) - 1], None if offset is None else int(offset)
 
 
 def _need(*tools: str) -> None:

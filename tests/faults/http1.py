@@ -42,8 +42,8 @@ class Message:
 
 def header(head: bytes, name: str) -> str | None:
     for line in head.split(b"\r\n")[1:]:
-        found, _, value = line.partition(b":")
-        if found.decode("latin-1").strip().lower() == name:
+        header_name, _, value = line.partition(b":")
+        if header_name.decode("latin-1").strip().lower() == name:
             return value.decode("latin-1").strip()
     return None
 

@@ -96,7 +96,7 @@ class Link:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until all delayed requests have arrived."""
         while self._late:
             await asyncio.gather(*self._late)
@@ -105,7 +105,7 @@ class Link:
         """Send some of the last requests again in random order, as after a restart or a long delay."""
         for request in self._dice.some_of(list(self._seen), count):
             self._later(request, 0)
-        await self.settled()
+        await self.wait_settled()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -207,7 +207,7 @@ class _Connection:
         self._upstream: Upstream | None = None
 
     async def pass_on(self, request: bytes) -> Message:
-        upstream = await self._connected()
+        upstream = await self._connect()
         try:
             reply = await upstream.exchange(request)
         except GONE:
@@ -218,14 +218,14 @@ class _Connection:
         return reply
 
     async def pass_part(self, part: bytes) -> None:
-        upstream = await self._connected()
+        upstream = await self._connect()
         upstream.writer.write(part)
         await upstream.writer.drain()
         self._disconnect()
 
     async def pump(self, first: bytes, cut_after: int | None) -> None:
         """Forward bytes in both directions until one side ends, or this many have passed."""
-        upstream = await self._connected()
+        upstream = await self._connect()
         upstream.writer.write(first)
         budget = _Budget(cut_after)
         await _first_of(
@@ -245,7 +245,7 @@ class _Connection:
         self._disconnect()
         self.writer.close()
 
-    async def _connected(self) -> Upstream:
+    async def _connect(self) -> Upstream:
         """Return a connection; replaces one that the node has closed, since that is not a fault of the client's
         link.
         """

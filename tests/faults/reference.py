@@ -68,7 +68,7 @@ class Caller:
     async def pause(self, tries: int) -> None:
         await asyncio.sleep(min(0.01 * 2**tries, 0.25) * self._random.uniform(0.5, 1.5))
 
-    async def until_answered(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def send_until_answered(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         tries = 0
         while (answer := await self.attempt(url, body, headers)).status in {0, *REPEATED}:
             await self.pause(tries)
@@ -93,7 +93,7 @@ async def plain(job: Job, history: History) -> None:
         caller = Caller(connections, job.name)
         for batch in job.batches:
             produced = history.begin(job.name, batch, job.partition, monotonic())
-            settle(produced, await caller.until_answered(job.path, body_of(batch), NDJSON))
+            settle(produced, await caller.send_until_answered(job.path, body_of(batch), NDJSON))
 
 
 async def keyed(job: Job, history: History) -> None:
@@ -103,14 +103,14 @@ async def keyed(job: Job, history: History) -> None:
         for number, batch in enumerate(job.batches):
             headers = {**NDJSON, "Idempotency-Key": f"{job.topic}-{job.name}-{number}"}
             produced = history.begin(job.name, batch, job.partition, monotonic())
-            settle(produced, await caller.until_answered(job.path, body_of(batch), headers))
+            settle(produced, await caller.send_until_answered(job.path, body_of(batch), headers))
 
 
 async def sequenced(job: Job, history: History, in_flight_max: int = 5) -> None:
     """Producer ids: the first batch alone, then several at once."""
     async with session() as connections:
         caller = Caller(connections, job.name)
-        answer = await caller.until_answered(f"{job.url}/v1/producers", b"", {})
+        answer = await caller.send_until_answered(f"{job.url}/v1/producers", b"", {})
         if answer.status != 201:
             raise Refused(f"{job.name}: {answer}")
         producer = _Sequenced(job, history, caller, answer.json)
@@ -143,7 +143,7 @@ class _Sequenced:
         produced = self._history.begin(self._job.name, batch, self._job.partition, monotonic())
         while True:
             is_oldest = self.unanswered[0] == sequence
-            answer = await self._caller.until_answered(self._job.path, body_of(batch), headers)
+            answer = await self._caller.send_until_answered(self._job.path, body_of(batch), headers)
             if answer.json.get("code") != "sequence_gap" or is_oldest:
                 break
             await self._caller.pause(0)

@@ -72,22 +72,22 @@ async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
     jobs = [_job(story, link.url, topic, number) for number, link in enumerate(links)]
     async with asyncio.timeout(STORY_S), asyncio.TaskGroup() as tasks:
         for kind, job in zip(story.kinds, jobs, strict=True):
-            tasks.create_task(_noted(KINDS[kind](job, history), story))
+            tasks.create_task(_note(KINDS[kind](job, history), story))
         if story.kill_after_s is not None:
             await asyncio.sleep(story.kill_after_s)
             await site.kill_and_start()
     for link in links:
-        await link.settled()
+        await link.wait_settled()
         await link.replay(REPLAYED)
-    found = check_values(history, await site.read(topic, story.partitions))
-    assert found == [], "\n".join([story.name, *found[:20]])
+    findings = check_values(history, await site.read(topic, story.partitions))
+    assert findings == [], "\n".join([story.name, *findings[:20]])
     await site.delete(topic)
     for link in links:
         await link.close()
     return sum((link.happened for link in links), Counter[Fault]())
 
 
-async def _noted(producing: Awaitable[None], story: Story) -> None:
+async def _note(producing: Awaitable[None], story: Story) -> None:
     try:
         await producing
     except Exception as error:

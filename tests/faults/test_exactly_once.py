@@ -40,7 +40,7 @@ async def test_producers_of_every_kind_store_everything_once_whatever_their_link
     for first in range(FIRST_SEED, FIRST_SEED + STORIES, STORIES_OF_A_SITE):
         seeds = range(first, min(first + STORIES_OF_A_SITE, FIRST_SEED + STORIES))
         async with running_site(tmp_path / str(first), shards=first // STORIES_OF_A_SITE % 2 * 2) as site:
-            for outcome in await _played([story_of(seed, kinds) for seed in seeds], site):
+            for outcome in await _play([story_of(seed, kinds) for seed in seeds], site):
                 if isinstance(outcome, BaseException):
                     failures.append(outcome)
                 else:
@@ -56,7 +56,7 @@ async def test_producers_of_every_kind_store_everything_once_whatever_their_link
         assert set(happened) == set(Fault), "every fault happened"
 
 
-async def _played(stories: list[Story], site: Site) -> list[Counter[Fault] | BaseException]:
+async def _play(stories: list[Story], site: Site) -> list[Counter[Fault] | BaseException]:
     """Play many at a time: a kill of one story hits the concurrent ones too."""
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -100,6 +100,6 @@ async def test_plain_producers_may_repeat_but_keep_their_order_and_lose_nothing(
         link = await site.proxy.open_link(Rules(), 1)
         values = [f"plain/{n}" for n in range(200)]
         await plain(Job("plain", link.url, "t", 0, values, 5), history)
-        await link.settled()
+        await link.wait_settled()
         log = await site.read("t", 1)
     assert kinds_of(check_values(history, log)) == {"C4 duplicate"}

@@ -56,7 +56,7 @@ async def found(tmp_path: Path, produce: Produce, *, is_restarted: bool = False)
         values = [str(n) for n in range(BATCHES * BATCH_LINES)]
         async with asyncio.timeout(60):
             await produce(Job("p", link.url, "t", 0, values, BATCH_LINES), history)
-        await link.settled()
+        await link.wait_settled()
         if is_restarted:
             await site.kill_and_start()
         await link.replay(8)
@@ -116,7 +116,7 @@ async def test_a_planted_bug_is_found(name, tmp_path):
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
 async def test_a_restart_that_forgets_is_found(produce, tmp_path):
-    with patched(opening, "loaded_validator", _forgets)():
+    with patched(opening, "load_validator", _forgets)():
         assert await found(tmp_path, produce, is_restarted=True) == {DUPLICATE}
 
 

@@ -118,7 +118,7 @@ async def test_a_lost_reply_was_carried_out():
 async def test_a_duplicate_arrives_twice_and_is_answered_once(fault):
     async with link_of(only(fault)) as (link, recorder, _):
         assert await post(link, "a") == "a"
-        await link.settled()
+        await link.wait_settled()
     assert recorder.arrived == ["a", "a"]
     assert link.late_statuses == {200: 1}
 
@@ -128,7 +128,7 @@ async def test_a_late_delivery_arrives_after_the_client_was_hung_up_on():
         with pytest.raises(LOST):
             await post(link, "a")
         assert recorder.arrived == []
-        await link.settled()
+        await link.wait_settled()
     assert recorder.arrived == ["a"]
 
 

@@ -124,12 +124,12 @@ class HostedNode:
             partition_online=lambda topic_id, number: self.online.append((topic_id, number)),
         )
         events = ShardEvents(
-            opened=self.host.opened,
-            closed=lambda topic: self.host.closed(topic.partitions.values()),
-            positions_moved=self.host.positions_moved,
+            opened=self.host.on_opened,
+            closed=lambda topic: self.host.on_closed(topic.partitions.values()),
+            positions_moved=self.host.on_positions_moved,
             went_offline=self.host.partition_went_offline,
-            read_failed=self.host.read_failed,
-            damaged=self.host.damaged,
+            read_failed=self.host.on_read_failed,
+            damaged=self.host.on_damaged,
             compacted_by_all=self.host.compacted_by_all,
         )
         self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__, events=events)

@@ -98,7 +98,7 @@ class Log:
             self.validator.keys.expect([conditions.key])
         admitted = self.validator.admit([append], self.end, T)
         self.end += len(admitted)
-        self.validator.written(self.settings, ())
+        self.validator.commit_staged(self.settings, ())
         return bool(admitted)
 
 

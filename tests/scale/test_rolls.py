@@ -37,7 +37,7 @@ async def tiered_node(path: Path, disk: CountingDisk) -> AsyncIterator[tuple[Nod
             shipping = Shipping(components, ShipperOptions(), node.shard.directory.identity.cluster_id, writer="w")
             logs = RemoteLogs(store, node.shard.directory, threads, cache_bytes_max=1 << 30)
             tier = Tier(shipping, logs, store.url)
-            node.hooks.sealed, node.hooks.tiered_end = tier.sealed, tier.tiered_end
+            node.hooks.sealed, node.hooks.tiered_end = tier.wake_shipper, tier.tiered_end
             await tier.start()
             topic, _ = await node.shard.create_topic("t", 1, 1, {})
             tier.add(node.shard, topic.record, topic.partitions[0])

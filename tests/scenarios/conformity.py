@@ -87,13 +87,16 @@ def _assert_is_problem(status: int, headers: Mapping[str, str], body: bytes) -> 
 
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], Operation], ...]:
-    return tuple((re.compile(re.sub(r"\{\w+\}", "[^/]+", one.path)), one) for one in operations(load_contract()))
+    return tuple(
+        (re.compile(re.sub(r"\{\w+\}", "[^/]+", operation.path)), operation)
+        for operation in operations(load_contract())
+    )
 
 
 @cache
 def _validator(operation_id: str, status: int, media_type: str) -> Draft202012Validator:
     contract = load_contract()
-    operation = next(one for one in operations(contract) if one.operation_id == operation_id)
+    operation = next(operation for operation in operations(contract) if operation.operation_id == operation_id)
     response = resolve(contract, operation.spec["responses"][str(status)])
     schema = response["content"][media_type]["schema"]
     return Draft202012Validator({"components": contract["components"], **schema})

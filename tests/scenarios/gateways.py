@@ -70,8 +70,8 @@ class Gateway(ABC):
     async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer: ...
 
     async def create(self, name: str, partitions: int = 1, **config: object) -> Topic:
-        wish = orjson.dumps({"partitions": partitions, "config": config})
-        answer = await self.send("PUT", f"/v1/topics/{name}", wish, {"Content-Type": JSON})
+        body = orjson.dumps({"partitions": partitions, "config": config})
+        answer = await self.send("PUT", f"/v1/topics/{name}", body, {"Content-Type": JSON})
         assert answer.status == 201, answer.body
         return Topic(self, name)
 

@@ -76,9 +76,12 @@ def _many(
 def _mutants(first: int, seeds: int) -> int:
     missed = 0
     for name, mutant in MUTANTS.items():
-        found = mutant.found_by_seed(range(first, first + seeds))
-        print(f"{name}: first_seed={found[0]}  # {found[1][:90]}" if found else f"NOT FOUND: {name}", flush=True)
-        missed += found is None
+        seed_found = mutant.found_by_seed(range(first, first + seeds))
+        print(
+            f"{name}: first_seed={seed_found[0]}  # {seed_found[1][:90]}" if seed_found else f"NOT FOUND: {name}",
+            flush=True,
+        )
+        missed += seed_found is None
     return bool(missed)
 
 

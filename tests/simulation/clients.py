@@ -66,11 +66,11 @@ class ConnectedClient(Client):
         *rest, reply = args
         answers = iter((reply,))
 
-        def answered(*values: Any) -> None:
+        def on_answer(*values: Any) -> None:
             for first in answers:
                 first(*values)
 
-        super().call(node_id, call, *rest, answered)
+        super().call(node_id, call, *rest, on_answer)
 
 
 class _Values:
@@ -110,11 +110,11 @@ class Producer(_Values, Client):
         node = self._leader.get(partition) or self.any_node()
         batch = self.batch_of(produced)
         self.call(
-            node, "on_produce", partition, batch, count, self._acks, lambda *a: self._answered(produced, node, *a)
+            node, "on_produce", partition, batch, count, self._acks, lambda *a: self._on_answer(produced, node, *a)
         )
         self.world.after(TIMEOUT_S, self._give_up, produced)
 
-    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
+    def _on_answer(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
         if produced.done_at != float("inf"):
             return
         produced.done_at, produced.outcome = self.world.now, outcome
@@ -171,14 +171,14 @@ class SequencedProducer(_Values, Client):
         stamp_sequence(batch, self._producer_id, self._epoch, self._sequence)
         set_crc(batch)
 
-        def answered(outcome: str, detail: Any) -> None:
+        def on_answer(outcome: str, detail: Any) -> None:
             if attempt == self._attempt:
-                self._answered(produced, node, outcome, detail, until)
+                self._on_answer(produced, node, outcome, detail, until)
 
-        self.call(node, "on_produce", self._partition, batch, len(produced.values), "all", answered)
-        self.world.after(TIMEOUT_S, self._timed_out, produced, attempt, until)
+        self.call(node, "on_produce", self._partition, batch, len(produced.values), "all", on_answer)
+        self.world.after(TIMEOUT_S, self._on_timeout, produced, attempt, until)
 
-    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
+    def _on_answer(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
         self._attempt += 1
         self.world.count(f"produce {outcome}")
         if outcome == "ok":
@@ -190,7 +190,7 @@ class SequencedProducer(_Values, Client):
         self._is_maybe_stored |= outcome == "info"
         self._again(produced, until)
 
-    def _timed_out(self, produced: Produced, attempt: int, until: float) -> None:
+    def _on_timeout(self, produced: Produced, attempt: int, until: float) -> None:
         if attempt == self._attempt:
             self._is_maybe_stored = True
             self.world.count("produce info")
@@ -244,7 +244,7 @@ class PipeliningProducer(_Values, Client):
         set_crc(batch)
         is_oldest = self._open[0] == sequence
 
-        def answered(outcome: str, detail: Any) -> None:
+        def on_answer(outcome: str, detail: Any) -> None:
             if self._attempts[which] != attempt:
                 return
             self._attempts[which] += 1
@@ -259,8 +259,8 @@ class PipeliningProducer(_Values, Client):
                 self.history.gaps_of_oldest.append(f"{produced.values[0]} of producer {producer_id}, {sequence=}")
             self.world.after(0.05, self._send, produced, producer_id, sequence)
 
-        self.call(self.any_node(), "on_produce", self._partition, batch, 1, "all", answered)
-        self.world.after(TIMEOUT_S, answered, "info", "no answer")
+        self.call(self.any_node(), "on_produce", self._partition, batch, 1, "all", on_answer)
+        self.world.after(TIMEOUT_S, on_answer, "info", "no answer")
 
 
 class KeyedProducer(Client):
@@ -300,18 +300,18 @@ class KeyedProducer(Client):
             requests = [RequestEntry(entry, 0, len(values))]
             batch = record_batch.encode(rows, entry=stored_rows(requests), sequenced=(-1, -1, len(requests)))
 
-        def answered(outcome: str, detail: Any) -> None:
+        def on_answer(outcome: str, detail: Any) -> None:
             if self._asked[key] == asked:
-                self._answered(produced, node, outcome, detail, until)
+                self._on_answer(produced, node, outcome, detail, until)
 
-        def timed_out() -> None:
+        def on_timeout() -> None:
             if self._asked[key] == asked:
-                self._answered(produced, node, "info", "no answer", until)
+                self._on_answer(produced, node, "info", "no answer", until)
 
-        self.call(node, "on_produce", self._partition, batch, len(values), "all", answered)
-        self.world.after(TIMEOUT_S, timed_out)
+        self.call(node, "on_produce", self._partition, batch, len(values), "all", on_answer)
+        self.world.after(TIMEOUT_S, on_timeout)
 
-    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
+    def _on_answer(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
         self._asked[produced.values[0]] += 1
         self.world.count(f"keyed {outcome}")
         if outcome == "ok":
@@ -353,12 +353,12 @@ class Consumer(Client):
             asked += AHEAD  # above anything that is committed
         if self.world.random.random() < 0.2:
             seen = self._epoch_seen, self._end_seen, self.world.now
-            self.call(node, "on_latest", self.partition, lambda *a: self._latest_answered(*seen, *a))
+            self.call(node, "on_latest", self.partition, lambda *a: self._on_latest(*seen, *a))
         about = node, asked, number, self.world.now
-        self.call(node, "on_read", self.partition, asked, lambda *a: self._answered(*about, *a))
+        self.call(node, "on_read", self.partition, asked, lambda *a: self._on_answer(*about, *a))
         self.world.after(TIMEOUT_S, self._give_up, number)
 
-    def _answered(
+    def _on_answer(
         self,
         node: int,
         asked: int,
@@ -390,7 +390,7 @@ class Consumer(Client):
                 self.world.counts["records consumed"] += len(records)
         self.world.after(self._every_s * self.world.random.random(), self.run)
 
-    def _latest_answered(
+    def _on_latest(
         self, epoch_seen: int, seen: int, at: float, what: str, offset: int | None, leader_epoch: int
     ) -> None:
         """Ignore an old leader epoch: a replaced leader that does not know it yet reports an old end."""

@@ -60,7 +60,7 @@ class DiskFaults:
 
     def roll_back_at_once(self) -> None:
         """Put a copy of the running node back that no counter shows to be older; only its followers can see it."""
-        same = [one for one in self.nodes.values() if one.copied and self._start_number(one) == one.copied_at]
+        same = [node for node in self.nodes.values() if node.copied and self._start_number(node) == node.copied_at]
         if not same:
             self._node().copy_disk()
         elif self._may_lose_disk():
@@ -70,8 +70,8 @@ class DiskFaults:
 
     def _start_number(self, node: Node) -> int:
         key = starts_key(node.node_id)
-        found = self.store.snapshot.keys.get(key)
-        return 0 if found is None else starts_from_bytes(key, found.value).counters[DIRECTORY].number
+        counter = self.store.snapshot.keys.get(key)
+        return 0 if counter is None else starts_from_bytes(key, counter.value).counters[DIRECTORY].number
 
     def slow_disk(self) -> None:
         self._node().slow_until = self.world.now + self._while()
@@ -90,14 +90,14 @@ class DiskFaults:
         partition = self.world.random.choice(sorted(self.store.snapshot.partitions))
         leader = self.store.snapshot.partitions[partition].state.leader
         node = self._node() if leader is None or self.world.random.random() < 0.3 else self.nodes[leader.node_id]
-        hosted, place = node.hosted(partition), (node.node_id, partition)
-        if hosted is None or hosted.log.offline or place in self._unreadable or self._is_minimum_of_all:
+        hosted, replica = node.hosted(partition), (node.node_id, partition)
+        if hosted is None or hosted.log.offline or replica in self._unreadable or self._is_minimum_of_all:
             return
         end = min(hosted.log.recovery_point, hosted.high_watermark)  # recovery and truncations read what is above
         sealed = [segment for segment in hosted.log.log.segments[:-1] if segment.next_offset <= end]
         if not sealed:
             return
-        self._unreadable.add(place)
+        self._unreadable.add(replica)
         segment = self.world.random.choice(sealed)
         if self._may_lose_disk() and not self._may_be_unclean and self.world.random.random() < 0.6:
             self._disks_lost += 1

@@ -194,12 +194,12 @@ class Faults(DiskFaults):
             if life is None or life.controller is None or node.paused_until > self.world.now:
                 continue
             partition = self.world.random.choice(sorted(self.store.snapshot.partitions))
-            found = life.node_snapshot.partitions[partition]
+            versioned = life.node_snapshot.partitions[partition]
             target = tuple(self.world.random.sample(sorted(self.nodes), min(3, len(self.nodes))))
-            if found.state.adding and self.world.random.random() < 0.5:
-                state = reassignment.cancelled(found.state)
+            if versioned.state.adding and self.world.random.random() < 0.5:
+                state = reassignment.cancelled(versioned.state)
             else:
-                state = reassignment.with_reassignment(found.state, target, self.nodes.keys())
+                state = reassignment.with_reassignment(versioned.state, target, self.nodes.keys())
             life.request_move(partition, state)
             self.world.count("reassignments asked for")
 
@@ -222,11 +222,11 @@ class Faults(DiskFaults):
             life = node.life
             if life is None or life.controller is None or node.paused_until > self.world.now:
                 continue
-            for partition, found in sorted(life.node_snapshot.partitions.items()):
-                left = tuple(n for n in found.state.replicas if n != drained and n not in found.state.removing)
+            for partition, versioned in sorted(life.node_snapshot.partitions.items()):
+                left = tuple(n for n in versioned.state.replicas if n != drained and n not in versioned.state.removing)
                 spare = [n for n in sorted(self.nodes) if n != drained and n not in left]
-                if drained in found.state.replicas and left:
-                    state = reassignment.with_reassignment(found.state, (*left, *spare)[:3], self.nodes.keys())
+                if drained in versioned.state.replicas and left:
+                    state = reassignment.with_reassignment(versioned.state, (*left, *spare)[:3], self.nodes.keys())
                     life.request_move(partition, state)
                     self.world.count("reassignments asked for")
 
@@ -274,8 +274,8 @@ class Faults(DiskFaults):
             return True
         if self._least < 2:
             return False
-        for found in self.store.snapshot.partitions.values():
-            others = [m for m in (*found.state.in_sync, *found.state.eligible) if m.node_id != node.node_id]
+        for versioned in self.store.snapshot.partitions.values():
+            others = [m for m in (*versioned.state.in_sync, *versioned.state.eligible) if m.node_id != node.node_id]
             if len([member for member in others if self._has_kept_all(member)]) < 2:
                 return False
         return True

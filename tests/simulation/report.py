@@ -70,12 +70,12 @@ VERY_MANY_SEEDS = 10_000
 def never_happened(counts: Counter[str], seeds: int, must_happen: Sequence[str] | None = None) -> list[str]:
     if must_happen is not None:
         return [what for what in must_happen if not counts[what]]
-    wanted = MUST_HAPPEN
+    expected = MUST_HAPPEN
     if seeds >= MANY_SEEDS:
-        wanted += RARE
+        expected += RARE
     if seeds >= VERY_MANY_SEEDS:
-        wanted += VERY_RARE
-    return [what for what in wanted if not counts[what]]
+        expected += VERY_RARE
+    return [what for what in expected if not counts[what]]
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class Run:
                 node_options,
                 self._saw_watermark,
                 self._cut_below_watermark,
-                self.history.deleted,
+                self.history.note_deletion,
             )
             for number in range(1, options.nodes + 1)
         }
@@ -161,7 +161,7 @@ class Run:
             if UNSEEN in self.options.kinds:  # no promise but this one: what a replica has committed, it keeps
                 problems = self.history.cuts_below_watermark
             else:
-                problems += self._judged()
+                problems += self._judge()
         except Exception as error:  # a failed assertion of a core is a finding too
             problems = [f"{type(error).__name__}: {error}", traceback.format_exc()]
         story = f"{self.world.story()}\n--- at the end\n{self._status()}" if problems else ""
@@ -170,7 +170,9 @@ class Run:
     def _status(self) -> str:
         lines = []
         for node in self.nodes.values():
-            hosted = [f"    {one!r}" for one in node.life.partitions.values()] if node.life else ["    down"]
+            hosted = (
+                [f"    {partition!r}" for partition in node.life.partitions.values()] if node.life else ["    down"]
+            )
             lines += [f"{node.name}: {getattr(node.life, 'session', 'down')}", *hosted]
         return "\n".join(lines)
 
@@ -193,7 +195,7 @@ class Run:
         self.faults.heal()
         began = self.world.now
         self.world.run_until(began + HEAL_S, self._has_committed_since(began))
-        if not self._committed_since(began):
+        if not self._has_all_committed_since(began):
             return [f"C14 stalled: no acks=all produce {HEAL_S} s after everything was healed"]
         self.world.counts["heal ms"] += int((self.world.now - began) * 1000)
         for producer in self.producers:
@@ -228,39 +230,39 @@ class Run:
                 return False
         return True
 
-    def _judged(self) -> list[str]:
-        unclean = any(found.state.unclean_elections for found in self.store.snapshot.partitions.values())
+    def _judge(self) -> list[str]:
+        unclean = any(versioned.state.unclean_elections for versioned in self.store.snapshot.partitions.values())
         guarantee = Guarantee(keeps_acks_all=not unclean, keeps_what_was_read=not unclean)
         logs = [log for partition in self.partitions for log in self._final_logs(partition)]
-        found = check_all(self.history, self.store.history, logs, guarantee)
+        findings = check_all(self.history, self.store.history, logs, guarantee)
         leaders = {log.partition: log for log in reversed(logs)}
         for partition in self.partitions:
             tier = final_tier(self.bucket, partition)
-            found += check_tier(
+            findings += check_tier(
                 tier, leaders[partition], self.history.deleted_below.get(partition, 0), is_one_history=not unclean
             )
-            found += left_behind(cleaned_tier(self.bucket, partition))
-        return found + (thrown_out(self.store.history) if CALM.issuperset(self.options.kinds) else [])
+            findings += left_behind(cleaned_tier(self.bucket, partition))
+        return findings + (thrown_out(self.store.history) if CALM.issuperset(self.options.kinds) else [])
 
     def _final_logs(self, partition: str) -> list[FinalLog]:
         state = self.store.snapshot.partitions[partition].state
         if state.leader is None:
             return [FinalLog(partition, 0, 0, 0)]
         ids = [state.leader.node_id, *(m.node_id for m in state.in_sync if m != state.leader)]
-        found = []
+        logs = []
         for node_id in dict.fromkeys(ids):
             hosted = self.nodes[node_id].hosted(partition)
             if hosted is not None and not has_damage_above(hosted, 0):
                 log = hosted.log.log
-                found.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
-                found[-1].batches = hosted.log.all_batches()
+                logs.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
+                logs[-1].batches = hosted.log.all_batches()
                 stored = final_tier(self.bucket, partition).batches if log.local_log_start > log.log_start else []
                 for batch in stored:  # an unclean election may have left another history above that
                     below = {at: value for at, value in records_of(batch) if at < log.local_log_start}
-                    found[-1].records.update(below)
-                for batch in found[-1].batches:
-                    found[-1].records.update(records_of(batch))
-        return found
+                    logs[-1].records.update(below)
+                for batch in logs[-1].batches:
+                    logs[-1].records.update(records_of(batch))
+        return logs
 
     def _is_equal(self) -> bool:
         for partition in self.partitions:
@@ -285,7 +287,7 @@ class Run:
         assert leader is not None
         local = leader.log.log.local_log_start
         others = [self.nodes[node].hosted(partition) for node in state.replicas]
-        if any(one is not None and one is not leader and has_damage_above(one, local) for one in others):
+        if any(other is not None and other is not leader and has_damage_above(other, local) for other in others):
             return False
         for segment in leader.log.log.segments if self.nodes[state.leader.node_id].disk.has_bad_sectors else ():
             try:
@@ -298,16 +300,16 @@ class Run:
     def _is_equal_soon(self):
         return now_and_then(self.world, self._is_equal)
 
-    def _committed_since(self, began: float) -> bool:
+    def _has_all_committed_since(self, began: float) -> bool:
         done = {
-            one.partition
-            for one in self.history.produced
-            if one.outcome == "ok" and one.acks == "all" and one.invoked_at >= began
+            write.partition
+            for write in self.history.produced
+            if write.outcome == "ok" and write.acks == "all" and write.invoked_at >= began
         }
         return len(done) == len(self.partitions)
 
     def _has_committed_since(self, began: float):
-        return now_and_then(self.world, lambda: self._committed_since(began))
+        return now_and_then(self.world, lambda: self._has_all_committed_since(began))
 
     def _client(self, name: str):
         return name, self.world, self.network, self.nodes, self.history

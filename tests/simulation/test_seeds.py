@@ -28,10 +28,10 @@ SEEDS_BETWEEN_COLLECTIONS = 20
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory) -> Path:
     """Return a directory that all workers of this run share."""
-    own = tmp_path_factory.getbasetemp()
-    found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "seeds"
-    found.mkdir(exist_ok=True)
-    return found
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "seeds"
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 def chunk_name(seeds: range) -> str:
@@ -41,7 +41,8 @@ def chunk_name(seeds: range) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "seeds", [pytest.param(one, id=chunk_name(one), marks=pytest.mark.xdist_group(chunk_name(one))) for one in CHUNKS]
+    "seeds",
+    [pytest.param(chunk, id=chunk_name(chunk), marks=pytest.mark.xdist_group(chunk_name(chunk))) for chunk in CHUNKS],
 )
 def test_no_seed_finds_anything_and_everything_happens(seeds, shared, record_property):
     counts: Counter[str] = Counter()
@@ -60,11 +61,11 @@ def test_no_seed_finds_anything_and_everything_happens(seeds, shared, record_pro
         assert missing(chunks) == []
 
 
-def with_own(shared: Path, name: str, own: dict[str, object]) -> list[dict]:
+def with_own(shared: Path, name: str, own_results: dict[str, object]) -> list[dict]:
     """Add this chunk's counters and return those of all chunks so far; exactly one chunk sees all."""
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (shared / f"{name}.json").write_bytes(orjson.dumps(own))
+        (shared / f"{name}.json").write_bytes(orjson.dumps(own_results))
         return [orjson.loads(path.read_bytes()) for path in sorted(shared.glob("*.json"))]
 
 

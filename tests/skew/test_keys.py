@@ -42,7 +42,7 @@ def tick(node: Node) -> None:
 
 
 async def idle(node: Node) -> None:
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
 
 
 @pytest.mark.parametrize("skew_ms", SKEWS_MS)

@@ -24,7 +24,7 @@ async def filled(node: Node, pause_ms: int = 0) -> None:
         if number < 3:
             await node.shard.roll_topic("t")
             node.shard.clock.pass_ms(pause_ms)
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
 
 
 def expired(node: Node) -> int:
@@ -64,7 +64,7 @@ async def test_a_roll_after_a_step_of_the_clock_ages_nothing(tmp_path: Path, ste
         await filled(node)
         clock.ms += step_ms
         await node.shard.roll_topic("t")
-        await node.shard._background.ended()
+        await node.shard._background.wait_ended()
     clock.restart()
     async with running_node(tmp_path, clock, disk.snapshot()) as node:
         assert expired(node) == 0

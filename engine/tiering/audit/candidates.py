@@ -31,39 +31,43 @@ class Candidates:
         self._store = store
         self._by_base: dict[int, list[ObjectInfo]] = defaultdict(list)
         taken = frozenset(named)
-        for found in listing.segments.values():
-            base_offset = base_offset_of(prefix, found.key)
+        for info in listing.segments.values():
+            base_offset = base_offset_of(prefix, info.key)
             assert base_offset is not None
-            if found.key not in taken:
-                self._by_base[base_offset].append(found)
+            if info.key not in taken:
+                self._by_base[base_offset].append(info)
 
     @property
     def base_offsets(self) -> list[int]:
         return sorted(self._by_base)
 
     def substitute(self, entry: ManifestEntry) -> ManifestEntry | None:
-        """Return the entry with another object of the same bytes; None without one. Raises StoreUnavailable."""
-        for found in self._by_base.get(entry.base_offset, ()):
-            if found.key != entry.key and found.size_bytes == entry.size_bytes:
-                aux = self._scanned(found, entry.end_offset)
+        """Returns the entry with another object of the same bytes; None without one. Raises StoreUnavailable."""
+        for info in self._by_base.get(entry.base_offset, ()):
+            if info.key != entry.key and info.size_bytes == entry.size_bytes:
+                aux = self._scanned(info, entry.end_offset)
                 if aux is not None and agrees(aux, entry):
-                    return replace(entry, key=found.key, aux_key=aux_key_of(found.key))
+                    return replace(entry, key=info.key, aux_key=aux_key_of(info.key))
         return None
 
     def following(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
-        """Yield entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
+        """Yields entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
         while True:
-            found = self._certain([*self._sound(offset, epoch_min, epoch_max)])
-            if found is None:
+            following = self._certain([*self._sound(offset, epoch_min, epoch_max)])
+            if following is None:
                 return
-            yield found
-            offset, epoch_min = found.end_offset, found.last_leader_epoch
+            yield following
+            offset, epoch_min = following.end_offset, following.last_leader_epoch
 
     def folded(self, ref: SubManifestRef, prefix: str) -> SubManifest | None:
-        """Return the entries that a lost sub-manifest had, by the aux objects; None if they are not certain."""
+        """Returns the entries that a lost sub-manifest had, by the aux objects; None if they are not certain."""
         for is_merged in (True, False):  # a merge leaves its sources beside its result for a day
             entries = self._described_run(ref, is_merged=is_merged)
-            facts = (len(entries), sum(one.record_count for one in entries), sum(one.size_bytes for one in entries))
+            facts = (
+                len(entries),
+                sum(entry.record_count for entry in entries),
+                sum(entry.size_bytes for entry in entries),
+            )
             if facts == (ref.entry_count, ref.record_count, ref.data_bytes):
                 return SubManifest(prefix, tuple(entries))
         return None
@@ -75,10 +79,14 @@ class Candidates:
         entries: list[ManifestEntry] = []
         offset = ref.base_offset
         while offset < ref.end_offset:
-            found = [entry for one in self._by_base.get(offset, ()) if (entry := self._described(one)) is not None]
-            ends = [one.end_offset for one in found if one.end_offset <= ref.end_offset]
-            chosen = [one for one in found if ends and one.end_offset == (max(ends) if is_merged else min(ends))]
-            if not chosen or any(one.crc32c != chosen[0].crc32c for one in chosen):
+            described = [
+                entry for info in self._by_base.get(offset, ()) if (entry := self._described(info)) is not None
+            ]
+            ends = [entry.end_offset for entry in described if entry.end_offset <= ref.end_offset]
+            chosen = [
+                entry for entry in described if ends and entry.end_offset == (max(ends) if is_merged else min(ends))
+            ]
+            if not chosen or any(entry.crc32c != chosen[0].crc32c for entry in chosen):
                 return []
             entries.append(chosen[0])
             offset = chosen[0].end_offset
@@ -88,39 +96,39 @@ class Candidates:
         """Returns the shortest of some objects at one offset if all others begin with its bytes, as merged ones do."""
         if not sound:
             return None
-        shortest = min(sound, key=lambda one: one.end_offset)
-        for one in sound:
-            if (one.end_offset, one.crc32c) == (shortest.end_offset, shortest.crc32c):
+        shortest = min(sound, key=lambda entry: entry.end_offset)
+        for entry in sound:
+            if (entry.end_offset, entry.crc32c) == (shortest.end_offset, shortest.crc32c):
                 continue
-            if one.end_offset == shortest.end_offset or one.size_bytes <= shortest.size_bytes:
+            if entry.end_offset == shortest.end_offset or entry.size_bytes <= shortest.size_bytes:
                 return None
-            if crc32c(self._store.get(one.key, 0, shortest.size_bytes)) != shortest.crc32c:
+            if crc32c(self._store.get(entry.key, 0, shortest.size_bytes)) != shortest.crc32c:
                 return None
         return shortest
 
     def _sound(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
-        for found in self._by_base.get(offset, ()):
-            entry = self._described(found)
+        for info in self._by_base.get(offset, ()):
+            entry = self._described(info)
             if entry is None or not epoch_min <= entry.first_leader_epoch <= entry.last_leader_epoch <= epoch_max:
                 continue
-            aux = self._scanned(found, entry.end_offset)
+            aux = self._scanned(info, entry.end_offset)
             if aux is not None and agrees(aux, entry):
                 yield entry
 
-    def _described(self, found: ObjectInfo) -> ManifestEntry | None:
+    def _described(self, info: ObjectInfo) -> ManifestEntry | None:
         """Returns the entry of an object by its aux object."""
-        assert found.key.endswith(LOG)
-        key = aux_key_of(found.key)
+        assert info.key.endswith(LOG)
+        key = aux_key_of(info.key)
         try:
             aux = decode_aux(self._store.get(key), key)
         except (NoSuchObject, Corrupt, UnsupportedFormat):
             return None
-        return entry_of(aux, found.key) if aux.size_bytes == found.size_bytes else None
+        return entry_of(aux, info.key) if aux.size_bytes == info.size_bytes else None
 
-    def _scanned(self, found: ObjectInfo, end_offset: int) -> AuxObject | None:
-        base_offset = base_offset_of(found.key.rpartition("/")[0] + "/", found.key)
+    def _scanned(self, info: ObjectInfo, end_offset: int) -> AuxObject | None:
+        base_offset = base_offset_of(info.key.rpartition("/")[0] + "/", info.key)
         assert base_offset is not None
         try:
-            return scan_object(self._store, found.key, base_offset, end_offset, found.size_bytes)
+            return scan_object(self._store, info.key, base_offset, end_offset, info.size_bytes)
         except (NoSuchObject, Corrupt):
             return None

@@ -49,7 +49,7 @@ class Examiner:
     on_checked: Callable[[int], None] = lambda _: None
 
     def examine(self, partition: StoredPartition, objects: Iterable[ObjectInfo] | None = None) -> PartitionReport:
-        """Examine a partition; `objects` is a fresh listing of its prefix. Raises StoreUnavailable."""
+        """Examines a partition; `objects` is a fresh listing of its prefix. Raises StoreUnavailable."""
         for _ in range(_ATTEMPTS_MAX):
             listed = self.store.list(partition.prefix) if objects is None else objects
             report = _Examination(self, partition, listing_of(partition.prefix, listed)).report()
@@ -75,7 +75,7 @@ class _Examination:
         self._partition = partition
         self._listing = listing
         self._named: set[str] = set()
-        self._kept: set[str] = set()  # of the oldest root, which readers may still hold
+        self._held_keys: set[str] = set()  # of the oldest root, which readers may still hold
         self._findings: list[Finding] = []
 
     def report(self) -> PartitionReport:
@@ -86,7 +86,7 @@ class _Examination:
                 pass
         self._check_old_roots(manifest)
         orphans = self._check_unnamed(manifest)
-        self._findings += [Finding(Kind.FOREIGN, one.key, "left alone") for one in self._listing.foreign]
+        self._findings += [Finding(Kind.FOREIGN, info.key, "left alone") for info in self._listing.foreign]
         listing = self._listing
         manifests = [*listing.roots.values(), *listing.sub_manifests.values()]
         return PartitionReport(
@@ -96,10 +96,10 @@ class _Examination:
             findings=tuple(self._findings),
             roots=len(listing.roots),
             sub_manifests=len(manifest.folded) if manifest is not None else 0,
-            manifest_bytes=sum(one.size_bytes for one in manifests),
+            manifest_bytes=sum(manifest.size_bytes for manifest in manifests),
             orphans=len(orphans),
-            orphan_bytes=sum(one.size_bytes for one in orphans),
-            newest_object_ms=max((one.modified_ms for one in listing.segments.values()), default=None),
+            orphan_bytes=sum(orphan.size_bytes for orphan in orphans),
+            newest_object_ms=max((info.modified_ms for info in listing.segments.values()), default=None),
         )
 
     def _newest(self) -> Manifest | None:
@@ -167,8 +167,8 @@ class _Examination:
         return ()
 
     def _check(self, entry: ManifestEntry) -> list[Finding]:
-        found = self._listing.segments.get(entry.key) or self._store.head(entry.key)  # it may be newer than the listing
-        problem = check_size(entry, found)
+        info = self._listing.segments.get(entry.key) or self._store.head(entry.key)  # it may be newer than the listing
+        problem = check_size(entry, info)
         if problem is None and self._using.depth is Depth.BYTES:
             problem = check_bytes(self._store, entry)
         problems = [] if problem is None else [problem]
@@ -185,17 +185,17 @@ class _Examination:
         """Compares each kept root with the one after it. The deepest examination reads all, others the last two."""
         if manifest is None:
             return
-        older = [one for one in self._listing.roots if one < manifest.generation]
+        older = [generation for generation in self._listing.roots if generation < manifest.generation]
         is_deep = self._using.depth is Depth.BYTES
         after = manifest
         listed = [*self._listing.roots.values()]
         expired = {*expired_roots(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)}
-        kept = kept_generations(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)
-        for generation in reversed(older if is_deep else sorted({*older[-1:], *kept} & {*older})):
+        kept_roots = kept_generations(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)
+        for generation in reversed(older if is_deep else sorted({*older[-1:], *kept_roots} & {*older})):
             key = self._listing.roots[generation].key
             try:
                 before = load_generation(self._store, manifest.prefix, generation)
-                self._keep(before) if generation in kept else None
+                self._keep(before) if generation in kept_roots else None
             except NoSuchObject:
                 continue
             except (Corrupt, UnsupportedFormat) as error:
@@ -207,33 +207,33 @@ class _Examination:
         self._findings += [Finding(Kind.OLD_MANIFEST, key, "superseded more than a day ago") for key in sorted(expired)]
 
     def _keep(self, root: Manifest) -> None:
-        self._kept |= {ref.key for ref in root.folded}
+        self._held_keys |= {ref.key for ref in root.folded}
         for entry in root.entries:
-            self._kept |= {entry.key, entry.aux_key}
+            self._held_keys |= {entry.key, entry.aux_key}
         for ref in root.folded:
             if ref.key not in self._named:
                 for entry in load_sub_manifest(self._store, ref).entries:
-                    self._kept |= {entry.key, entry.aux_key}
+                    self._held_keys |= {entry.key, entry.aux_key}
 
     def _check_unnamed(self, manifest: Manifest | None) -> list[ObjectInfo]:
         """Notes the objects that no kept manifest names, and returns them."""
         if manifest is None:
             return []
         listing, unnamed = self._listing, []
-        is_complete = not any(one.kind in _HIDES_NAMES for one in self._findings)
-        for found in (*listing.segments.values(), *listing.aux.values(), *listing.sub_manifests.values()):
-            if found.key in self._named or found.key in self._kept:
+        is_complete = not any(finding.kind in _HIDES_NAMES for finding in self._findings)
+        for info in (*listing.segments.values(), *listing.aux.values(), *listing.sub_manifests.values()):
+            if info.key in self._named or info.key in self._held_keys:
                 continue
-            offset = base_offset_of(manifest.prefix, found.key)
+            offset = base_offset_of(manifest.prefix, info.key)
             assert offset is not None
-            unnamed.append(found)
+            unnamed.append(info)
             if offset >= manifest.end_offset or not is_complete:
                 detail = "not named; kept, because a lost manifest may have named it"
-                self._findings.append(Finding(Kind.ORPHAN_AHEAD, found.key, detail, offset))
-            elif self._using.now_ms - found.modified_ms > self._using.grace_ms:
-                self._findings.append(Finding(Kind.ORPHAN, found.key, "not named", offset))
+                self._findings.append(Finding(Kind.ORPHAN_AHEAD, info.key, detail, offset))
+            elif self._using.now_ms - info.modified_ms > self._using.grace_ms:
+                self._findings.append(Finding(Kind.ORPHAN, info.key, "not named", offset))
             else:
-                self._findings.append(Finding(Kind.ORPHAN_YOUNG, found.key, "not named yet", offset))
+                self._findings.append(Finding(Kind.ORPHAN_YOUNG, info.key, "not named yet", offset))
         return unnamed
 
 
@@ -242,7 +242,7 @@ _HIDES_NAMES = (Kind.MANIFEST_UNREADABLE, Kind.SUB_MANIFEST_MISSING, Kind.SUB_MA
 
 
 def disagreement(before: Manifest, after: Manifest) -> str | None:
-    """Describe what a later manifest has against an earlier one of its chain; None if one can follow the other."""
+    """Describes what a later manifest has against an earlier one of its chain; None if one can follow the other."""
     if after.leader_epoch < before.leader_epoch:
         return f"leader epoch {before.leader_epoch}, later {after.leader_epoch}"
     if after.log_start < before.log_start:
@@ -261,8 +261,8 @@ def _continues(later: ManifestEntry, entries: Sequence[ManifestEntry]) -> bool:
     """True if an object is the first of the entries, or a merge of the first ones, by its bytes and records."""
     if (later.end_offset, later.crc32c) == (entries[0].end_offset, entries[0].crc32c):
         return True
-    sources = [one for one in entries if one.base_offset < later.end_offset]
-    facts = (sum(one.size_bytes for one in sources), sum(one.record_count for one in sources))
+    sources = [entry for entry in entries if entry.base_offset < later.end_offset]
+    facts = (sum(source.size_bytes for source in sources), sum(source.record_count for source in sources))
     is_whole = sources[-1].end_offset == later.end_offset
     is_part = len(sources) == len(entries) and sources[-1].end_offset < later.end_offset
     same = is_whole and facts == (later.size_bytes, later.record_count)

@@ -68,7 +68,7 @@ class PartitionReport:
 
     @property
     def damage(self) -> list[Finding]:
-        return [one for one in self.findings if one.kind.is_damage]
+        return [finding for finding in self.findings if finding.kind.is_damage]
 
     @property
     def newest_record_ms(self) -> int | None:

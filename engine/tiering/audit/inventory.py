@@ -49,30 +49,30 @@ class Listing:
 
 
 def clusters_of(store: ObjectStore) -> list[str]:
-    """Return the ids of the clusters with topics in the store."""
-    names = [one for one in _names(store, "") if not one.startswith(("_", "."))]
-    return [one for one in names if topics_of(store, one)]
+    """Returns the ids of the clusters with topics in the store."""
+    names = [name for name in _names(store, "") if not name.startswith(("_", "."))]
+    return [cluster_id for cluster_id in names if topics_of(store, cluster_id)]
 
 
 def topics_of(store: ObjectStore, cluster_id: str) -> list[str]:
-    """Return the names of the topics of a cluster that have objects, whether or not they are partitions."""
-    return [one for one in _names(store, f"{cluster_id}/") if is_stored_topic_name(one)]
+    """Returns the names of the topics of a cluster that have objects, whether or not they are partitions."""
+    return [name for name in _names(store, f"{cluster_id}/") if is_stored_topic_name(name)]
 
 
 def partitions_of(
     store: ObjectStore, cluster_id: str, topic: str
 ) -> Iterator[tuple[StoredPartition | None, list[ObjectInfo]]]:
-    """Yield each partition of a topic with its objects; None for objects that belong to no partition.
+    """Yields each partition of a topic with its objects; None for objects that belong to no partition.
 
     A topic that was deleted and created again has partitions of several ids.
     """
     prefix = f"{cluster_id}/{topic}/"
 
-    def place(found: ObjectInfo) -> tuple[str, int] | None:
-        match = _PLACE.match(found.key.removeprefix(prefix))
+    def place(info: ObjectInfo) -> tuple[str, int] | None:
+        match = _PLACE.match(info.key.removeprefix(prefix))
         return (match[1], int(match[2])) if match and is_topic_id(match[1]) else None
 
-    listed = (one for one in store.list(prefix) if not _DESCRIPTION.fullmatch(one.key.removeprefix(prefix)))
+    listed = (info for info in store.list(prefix) if not _DESCRIPTION.fullmatch(info.key.removeprefix(prefix)))
     for where, objects in groupby(listed, place):
         yield None if where is None else StoredPartition(cluster_id, topic, *where), list(objects)
 
@@ -85,22 +85,22 @@ def listing_of(prefix: str, objects: Iterable[ObjectInfo]) -> Listing:
     sub_manifests: dict[str, ObjectInfo] = {}
     hint: ObjectInfo | None = None
     foreign: list[ObjectInfo] = []
-    for found in objects:
-        generation = generation_of(prefix, found.key)
+    for info in objects:
+        generation = generation_of(prefix, info.key)
         if generation is not None:
-            roots[generation] = found
-        elif found.key == latest_key(prefix):
-            hint = found
-        elif base_offset_of(prefix, found.key) is None or not is_own(prefix, found.key):
-            foreign.append(found)
-        elif found.key.endswith(LOG):
-            segments[found.key] = found
-        elif found.key.endswith(AUX):
-            aux[found.key] = found
+            roots[generation] = info
+        elif info.key == latest_key(prefix):
+            hint = info
+        elif base_offset_of(prefix, info.key) is None or not is_own(prefix, info.key):
+            foreign.append(info)
+        elif info.key.endswith(LOG):
+            segments[info.key] = info
+        elif info.key.endswith(AUX):
+            aux[info.key] = info
         else:
-            sub_manifests[found.key] = found
+            sub_manifests[info.key] = info
     return Listing(dict(sorted(roots.items())), hint, segments, aux, sub_manifests, tuple(foreign))
 
 
 def _names(store: ObjectStore, prefix: str) -> list[str]:
-    return [one.removeprefix(prefix).rstrip("/") for one in store.list_prefixes(prefix)]
+    return [listed.removeprefix(prefix).rstrip("/") for listed in store.list_prefixes(prefix)]

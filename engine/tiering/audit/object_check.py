@@ -17,19 +17,19 @@ from engine.tiering.shipping.scan import scan_bytes
 from engine.tiering.store.store import NoSuchObject, ObjectInfo, ObjectStore
 
 
-def check_size(entry: ManifestEntry, found: ObjectInfo | None) -> Finding | None:
+def check_size(entry: ManifestEntry, info: ObjectInfo | None) -> Finding | None:
     """Compare the object of an entry, as it is listed, with the entry."""
     text = f"offsets {entry.base_offset} to {entry.end_offset}"
-    if found is None:
+    if info is None:
         return Finding(Kind.OBJECT_MISSING, entry.key, f"{text} are not in the store", entry.base_offset)
-    if found.size_bytes != entry.size_bytes:
-        detail = f"{text}: the object has {found.size_bytes} bytes, the manifest says {entry.size_bytes}"
+    if info.size_bytes != entry.size_bytes:
+        detail = f"{text}: the object has {info.size_bytes} bytes, the manifest says {entry.size_bytes}"
         return Finding(Kind.OBJECT_DAMAGED, entry.key, detail, entry.base_offset)
     return None
 
 
 def check_aux(store: ObjectStore, entry: ManifestEntry) -> Finding | None:
-    """Read the aux object of an entry. Raises StoreUnavailable."""
+    """Reads the aux object of an entry. Raises StoreUnavailable."""
     try:
         aux = decode_aux(store.get(entry.aux_key), entry.aux_key)
     except NoSuchObject:

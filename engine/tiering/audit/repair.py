@@ -90,7 +90,11 @@ class Repairer:
         if report.damage or report.manifest is None:
             return []
         actions = {Kind.OLD_MANIFEST: Action.REMOVE_OLD_MANIFEST, Kind.ORPHAN: Action.REMOVE_ORPHAN}
-        mends = [Mend(actions[one.kind], one.key, one.detail) for one in report.findings if one.kind in actions]
+        mends = [
+            Mend(actions[finding.kind], finding.key, finding.detail)
+            for finding in report.findings
+            if finding.kind in actions
+        ]
         if mends and not self.is_dry:
             store, now_ms, grace_ms = self.examiner.store, self.examiner.now_ms, self.examiner.grace_ms
             remove_orphans(store, report.manifest, now_ms, grace_ms)
@@ -102,12 +106,19 @@ class Repairer:
         if report.damage:
             return []
         store, now_ms, grace_ms = self.examiner.store, self.examiner.now_ms, self.examiner.grace_ms
-        found = store.unfinished(report.partition.prefix)
-        old = [one for one in found if now_ms - one.began_ms > grace_ms and is_own(report.partition.prefix, one.key)]
+        uploads = store.unfinished(report.partition.prefix)
+        old = [
+            upload
+            for upload in uploads
+            if now_ms - upload.began_ms > grace_ms and is_own(report.partition.prefix, upload.key)
+        ]
         if not self.is_dry:
-            for one in old:
-                store.abort(one)
-        return [Mend(Action.ABORT_UPLOAD, one.key, f"an upload in parts, begun {_day(one.began_ms)}") for one in old]
+            for upload in old:
+                store.abort(upload)
+        return [
+            Mend(Action.ABORT_UPLOAD, upload.key, f"an upload in parts, begun {_day(upload.began_ms)}")
+            for upload in old
+        ]
 
 
 def _day(ms: int) -> str:
@@ -123,13 +134,13 @@ class _Repair:
         self._report = report
         self._prefix = report.partition.prefix
         self._mends: list[Mend] = []
-        self._damage = {one.key: one for one in report.findings if one.kind.is_damage}
+        self._damage = {finding.key: finding for finding in report.findings if finding.kind.is_damage}
 
     def run(self) -> list[Mend]:
         manifest = self._report.manifest
         if not self._is_needed():
             return []
-        kinds = {one.kind for one in self._report.findings}
+        kinds = {finding.kind for finding in self._report.findings}
         listing = listing_of(self._prefix, self._store.list(self._prefix))
         named = {entry.key for entry in manifest.entries} if manifest is not None else set()
         self._candidates = Candidates(self._store, self._prefix, listing, named)
@@ -140,8 +151,8 @@ class _Repair:
         else:
             repaired = replace(
                 manifest,
-                folded=tuple(self._mended_reference(ref) for ref in manifest.folded),
-                entries=tuple(self._mended(entry) for entry in manifest.entries),
+                folded=tuple(self._mend_reference(ref) for ref in manifest.folded),
+                entries=tuple(self._mend(entry) for entry in manifest.entries),
             )
             if Kind.MANIFEST_UNREADABLE in kinds:
                 repaired = self._continued(repaired, Action.REBUILD_MANIFEST, _EPOCH_MAX)
@@ -152,7 +163,7 @@ class _Repair:
         return self._mends
 
     def _is_needed(self) -> bool:
-        kinds = {one.kind for one in self._report.findings}
+        kinds = {finding.kind for finding in self._report.findings}
         return bool(self._damage) or not kinds.isdisjoint(
             {Kind.HINT_WRONG, Kind.LONG_MANIFEST, *([Kind.ORPHAN_AHEAD] if self._using.names_orphans else [])}
         )
@@ -177,15 +188,15 @@ class _Repair:
     def _note(self, action: Action, key: str, detail: str) -> None:
         self._mends.append(Mend(action, key, detail))
 
-    def _mended(self, entry: ManifestEntry) -> ManifestEntry:
+    def _mend(self, entry: ManifestEntry) -> ManifestEntry:
         """Returns the entry, or one that names another object with the same bytes."""
         problem = self._damage.get(entry.key)
         if problem is not None:
-            found = self._candidates.substitute(entry)
-            if found is None:
+            substitute = self._candidates.substitute(entry)
+            if substitute is None:
                 return entry
-            self._note(Action.REPLACE_OBJECT, entry.key, f"{found.key} has the same bytes")
-            entry = found
+            self._note(Action.REPLACE_OBJECT, entry.key, f"{substitute.key} has the same bytes")
+            entry = substitute
         self._mend_aux(entry, is_new=problem is not None)
         return entry
 
@@ -202,25 +213,25 @@ class _Repair:
             if not self._using.is_dry:
                 self._store.put(entry.aux_key, encode_aux(aux))
 
-    def _mended_reference(self, ref: SubManifestRef) -> SubManifestRef:
+    def _mend_reference(self, ref: SubManifestRef) -> SubManifestRef:
         """Returns the reference, or one to a new sub-manifest that has lost or replaced entries."""
         problem = self._damage.get(ref.key)
         if problem is not None:
-            found = self._candidates.folded(ref, self._prefix)
-            if found is None:
+            folded = self._candidates.folded(ref, self._prefix)
+            if folded is None:
                 return ref
             self._note(Action.REBUILD_SUB_MANIFEST, ref.key, f"{ref.entry_count} entries, by their aux objects")
-            return self._stored(found)
-        if not any(_is_within(one, ref) for one in self._damage.values()):
+            return self._store_sub_manifest(folded)
+        if not any(_is_within(damage, ref) for damage in self._damage.values()):
             return ref
         try:
             entries = load_sub_manifest(self._store, ref).entries
         except (NoSuchObject, Corrupt, UnsupportedFormat):
             return ref
-        mended = tuple(self._mended(entry) for entry in entries)
-        return ref if mended == entries else self._stored(SubManifest(self._prefix, mended))
+        mended = tuple(self._mend(entry) for entry in entries)
+        return ref if mended == entries else self._store_sub_manifest(SubManifest(self._prefix, mended))
 
-    def _stored(self, sub: SubManifest) -> SubManifestRef:
+    def _store_sub_manifest(self, sub: SubManifest) -> SubManifestRef:
         key = sub_manifest_key(self._prefix, sub.entries[0].base_offset, self._using.new_id())
         data = encode_sub_manifest(sub)
         if not self._using.is_dry:

@@ -56,7 +56,7 @@ def restore_partition(
     until_ms: int | None = None,
     on_restored: Callable[[int], None] = lambda _: None,
 ) -> RestoredPartition:
-    """Write the log of a partition into a directory, durably. Calls `on_restored` with the bytes of each segment.
+    """Writes the log of a partition into a directory, durably. Calls `on_restored` with the bytes of each segment.
 
     Raises Corrupt if the store has no manifest that can be read or a damaged segment, NoSuchObject if a segment is
     missing, StoreUnavailable, OSError.
@@ -121,8 +121,8 @@ def _download(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -
 def _set_age(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -> None:
     """Retention counts the age of a segment from its last append; a version before did not store it."""
     known_ms = entry.stored_ms if entry.arrived_ms is None else entry.arrived_ms
-    found = store.head(entry.key) if known_ms is None else None
-    disk.set_modified(path, known_ms or (found.modified_ms if found is not None else entry.max_timestamp_ms))
+    info = store.head(entry.key) if known_ms is None else None
+    disk.set_modified(path, known_ms or (info.modified_ms if info is not None else entry.max_timestamp_ms))
 
 
 def _has(disk: Disk, path: str, entry: ManifestEntry) -> bool:
@@ -141,7 +141,7 @@ def _has(disk: Disk, path: str, entry: ManifestEntry) -> bool:
 
 
 def _cut(disk: Disk, path: str, entry: ManifestEntry, until_ms: int) -> tuple[int, int]:
-    """Truncate a segment before its first batch that reaches the time. Returns the end offset and the bytes left."""
+    """Truncates a segment before its first batch that reaches the time. Returns the end offset and the bytes left."""
     data = read_file(disk, path) or b""
     end_offset, kept_bytes = entry.base_offset, 0
     for position, header in walk(data):
@@ -163,7 +163,7 @@ def _cut(disk: Disk, path: str, entry: ManifestEntry, until_ms: int) -> tuple[in
 def _save_epochs(
     disk: Disk, directory: str, entries: Iterable[ManifestEntry], end_offset: int, next_epoch: int
 ) -> None:
-    """Save the epochs of the records, and a next one: in the store it fences the node that is restored."""
+    """Saves the epochs of the records, and a next one: in the store it fences the node that is restored."""
     epochs: list[EpochStart] = []
     for entry in entries:
         for epoch, start in entry.leader_epochs:
@@ -178,7 +178,7 @@ def _make_active(disk: Disk, directory: str, end_offset: int) -> None:
 
 
 def _remove_others(disk: Disk, directory: str, base_offsets: set[int]) -> None:
-    """Remove what an interrupted call for another time has left."""
+    """Removes what an interrupted call for another time has left."""
     for name in disk.listdir(directory):
         if (base_offset := paths.base_offset_of(name)) is not None and base_offset not in base_offsets:
             disk.unlink(f"{directory}/{name}")

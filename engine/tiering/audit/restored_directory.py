@@ -59,7 +59,7 @@ class Publication(Protocol):
         """Reserve the cluster, before anything is downloaded."""
 
     def finish(self, directory: str, topics: Sequence[RestoredTopic]) -> None:
-        """Create the cluster, when the directory is complete and before it gets its name."""
+        """Creates the cluster, when the directory is complete and before it gets its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,22 @@ class StoredTopic:
 
 
 def stored_topics(store: ObjectStore, cluster_id: str, topics: Iterable[str]) -> Iterator[StoredTopic]:
-    """Yield the topics of these names that were not deleted. Raises StoreUnavailable, Corrupt."""
+    """Yields the topics of these names that were not deleted. Raises StoreUnavailable, Corrupt."""
     for name in topics:
         if (live := _live(store, cluster_id, name)) is not None:
             record, _, partitions = live
-            manifests = [one for place in partitions if (one := load_newest(store, place.prefix)) is not None]
+            manifests = [
+                manifest for partition in partitions if (manifest := load_newest(store, partition.prefix)) is not None
+            ]
             yield StoredTopic(
-                record, sum(one.entry_count for one in manifests), sum(one.data_bytes for one in manifests)
+                record,
+                sum(manifest.entry_count for manifest in manifests),
+                sum(manifest.data_bytes for manifest in manifests),
             )
 
 
 def check_unused(target: RestoreTarget) -> None:
-    """Check that nothing would be overwritten. Raises StartRefused."""
+    """Checks that nothing would be overwritten. Raises StartRefused."""
     if target.disk.kind(target.path) is not None and target.disk.listdir(target.path):
         raise StartRefused(f"{target.path} is not empty", hint="give --data-dir a new path, or move its files away")
 
@@ -98,7 +102,7 @@ def restore_directory(
     on_restored: Callable[[int], None] = lambda _: None,
     publication: Publication | None = None,
 ) -> tuple[str, list[RestoredTopic]]:
-    """Build a data directory with these topics. Returns its cluster id and the topics.
+    """Builds a data directory with these topics. Returns its cluster id and the topics.
 
     Raises StartRefused if the directory has files or is in use, and the errors of `restore_partition`.
     """
@@ -126,22 +130,22 @@ def restore_directory(
                 restore_partition(
                     store,
                     disk,
-                    one,
-                    paths.partition_dir(unfinished, name, record.topic_id, one.partition),
+                    partition,
+                    paths.partition_dir(unfinished, name, record.topic_id, partition.partition),
                     until_ms=until_ms,
                     on_restored=on_restored,
                 )
-                for one in partitions
+                for partition in partitions
             ]
             restored.append(RestoredTopic(record, has_description, tuple(logs), stored.replication_factor))
         checkpoints = {
-            f"{one.record.topic_id}/{log.partition.partition}": log.checkpoint
-            for one in restored
-            for log in one.partitions
+            f"{partition.record.topic_id}/{log.partition.partition}": log.checkpoint
+            for partition in restored
+            for log in partition.partitions
         }
         directory.save_checkpoints(checkpoints)
-        for one in restored:
-            save_topic(disk, unfinished, one.record)
+        for partition in restored:
+            save_topic(disk, unfinished, partition.record)
         if publication is not None:
             publication.finish(unfinished, restored)
     except BaseException:
@@ -157,17 +161,20 @@ def _live(store: ObjectStore, cluster_id: str, name: str) -> tuple[TopicRecord, 
     """Returns the topic of this name that was not deleted: the newest of several. None if there is none."""
     by_id: dict[str, list[StoredPartition]] = {}
     newest_ms: dict[str, int] = {}
-    for place, objects in partitions_of(store, cluster_id, name):
-        if place is not None:
-            by_id.setdefault(place.topic_id, []).append(place)
-            modified_ms = max(one.modified_ms for one in objects)
-            newest_ms[place.topic_id] = max(newest_ms.get(place.topic_id, 0), modified_ms)
-    live = [one for one in by_id if deleted_ends(store, cluster_id, name, one) is None]
+    for partition, objects in partitions_of(store, cluster_id, name):
+        if partition is not None:
+            by_id.setdefault(partition.topic_id, []).append(partition)
+            modified_ms = max(info.modified_ms for info in objects)
+            newest_ms[partition.topic_id] = max(newest_ms.get(partition.topic_id, 0), modified_ms)
+    live = [topic_id for topic_id in by_id if deleted_ends(store, cluster_id, name, topic_id) is None]
     if not live:
         return None
     topic_id = max(live, key=newest_ms.__getitem__)
     partitions = by_id[topic_id]
-    found = load_description(store, cluster_id, name, topic_id)
-    count = max([one.partition + 1 for one in partitions] + ([] if found is None else [found.partitions]))
-    record = TopicRecord(name, topic_id, count) if found is None else found
-    return replace(record, partitions=count), found is not None, partitions
+    description = load_description(store, cluster_id, name, topic_id)
+    count = max(
+        [partition.partition + 1 for partition in partitions]
+        + ([] if description is None else [description.partitions])
+    )
+    record = TopicRecord(name, topic_id, count) if description is None else description
+    return replace(record, partitions=count), description is not None, partitions

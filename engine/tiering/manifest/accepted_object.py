@@ -40,7 +40,7 @@ Accepted = Mapping[CountedTopic, Mapping[int, int]]
 
 
 def bounded_counts(counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the counts, in one number if there are too many."""
+    """Returns the counts, in one number if there are too many."""
     if len(counts) <= PERIODS_MAX and ALL_PERIODS not in counts:
         return dict(counts)
     return {ALL_PERIODS: sum(counts.values())}
@@ -48,13 +48,13 @@ def bounded_counts(counts: Mapping[int, int]) -> dict[int, int]:
 
 def encode_accepted(accepted: Accepted) -> bytes:
     topics = [
-        {"topic": one.topic, "topic_id": one.topic_id, "counts": [[at, counts[at]] for at in sorted(counts)]}
-        for one, counts in sorted(accepted.items())
+        {"topic": topic.topic, "topic_id": topic.topic_id, "counts": [[at, counts[at]] for at in sorted(counts)]}
+        for topic, counts in sorted(accepted.items())
     ]
     return orjson.dumps({"format": FORMAT, "topics": topics})
 
 
 def decode_accepted(data: bytes, key: str) -> dict[CountedTopic, dict[int, int]]:
-    """Decode an object of counts. Raises Corrupt, UnsupportedFormat."""
+    """Decodes an object of counts. Raises Corrupt, UnsupportedFormat."""
     document = convert(read_object(data, key, FORMAT), _Document, key)
     return {CountedTopic(topic.topic, topic.topic_id): dict(topic.counts) for topic in document.topics}

@@ -31,17 +31,17 @@ class SparseIndex:
     max_timestamps_ms: tuple[int, ...]
 
     def position_at_or_before(self, offset: int) -> int:
-        """Return a byte position from which a walk forward finds the batch that holds `offset`."""
-        found = bisect_right(self.offsets, offset)
-        return self.positions[found - 1] if found else 0
+        """Returns a byte position from which a walk forward finds the batch that holds `offset`."""
+        after = bisect_right(self.offsets, offset)
+        return self.positions[after - 1] if after else 0
 
     def batch_at_or_before(self, offset: int) -> tuple[int, int]:
-        """Return position and offset of the last batch of the index at or before `offset`, or of the first one."""
-        found = max(bisect_right(self.offsets, offset) - 1, 0)
-        return self.positions[found], self.offsets[found]
+        """Returns position and offset of the last batch of the index at or before `offset`, or of the first one."""
+        at = max(bisect_right(self.offsets, offset) - 1, 0)
+        return self.positions[at], self.offsets[at]
 
     def position_to_search_time_from(self, timestamp: int) -> int:
-        """Return a byte position such that no record before it has `timestamp` or a later one."""
+        """Returns a byte position such that no record before it has `timestamp` or a later one."""
         columns = zip(self.positions, self.max_timestamps_ms, strict=True)
         return next((position for position, latest in columns if latest >= timestamp), self.positions[-1])
 
@@ -67,7 +67,7 @@ def encode_aux(aux: AuxObject) -> bytes:
 
 
 def decode_aux(data: bytes, key: str) -> AuxObject:
-    """Decode the facts of an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    """Decodes the facts of an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
     aux = convert(read_object(data, key, FORMAT), AuxObject, key)
     if not _is_sound(aux.index, aux.base_offset):
         raise Corrupt(f"{key}: its index does not begin at {aux.base_offset} or does not increase")
@@ -78,5 +78,5 @@ def _is_sound(index: SparseIndex, base_offset: int) -> bool:
     return (
         len(index.offsets) == len(index.positions) == len(index.max_timestamps_ms) > 0
         and (index.offsets[0], index.positions[0]) == (base_offset, 0)
-        and all(one < other for column in (index.offsets, index.positions) for one, other in pairwise(column))
+        and all(value < other for column in (index.offsets, index.positions) for value, other in pairwise(column))
     )

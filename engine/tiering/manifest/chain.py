@@ -59,7 +59,7 @@ class NewestRoot(NamedTuple):
 
 
 def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
-    """Load the newest manifest of a partition; None without one. Usually one LIST, two without a usable hint.
+    """Loads the newest manifest of a partition; None without one. Usually one LIST, two without a usable hint.
 
     Raises StoreUnavailable, Corrupt, UnsupportedFormat.
     """
@@ -73,7 +73,7 @@ def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
 
 
 def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifest:
-    """Load one manifest of the chain. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    """Loads one manifest of the chain. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
     key = store_manifest_key(prefix, generation)
     manifest = decode_manifest(store.get(key), key)
     if (manifest.prefix, manifest.generation) != (prefix, generation):
@@ -82,26 +82,26 @@ def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifes
 
 
 def commit(store: ObjectStore, manifest: Manifest) -> None:
-    """Make a manifest the newest of its chain. Raises Conflict if another writer was first.
+    """Makes a manifest the newest of its chain. Raises Conflict if another writer was first.
 
     After StoreUnavailable it may or may not be committed; load the newest to find out.
     """
     key = store_manifest_key(manifest.prefix, manifest.generation)
     _create(store, key, encode_manifest(manifest))
-    for found in store.list(store_manifest_prefix(manifest.prefix), key):
-        if generation_of(manifest.prefix, found.key) is not None:
-            raise Conflict(f"{found.key} exists, {key} is not the newest")
+    for root in store.list(store_manifest_prefix(manifest.prefix), key):
+        if generation_of(manifest.prefix, root.key) is not None:
+            raise Conflict(f"{root.key} exists, {key} is not the newest")
     with suppress(StoreUnavailable):
         write_hint(store, manifest.prefix, manifest.generation)
 
 
 def write_hint(store: ObjectStore, prefix: str, generation: int) -> None:
-    """Write the generation at which readers begin their LIST. A late hint costs a longer LIST."""
+    """Writes the generation at which readers begin their LIST. A late hint costs a longer LIST."""
     store.put(latest_key(prefix), orjson.dumps({"generation": generation}))
 
 
 def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
-    """Return the manifest that a new leader continues, after fencing all older leaders.
+    """Returns the manifest that a new leader continues, after fencing all older leaders.
 
     Raises Fenced if a newer leader has written, Conflict if other writers won every attempt. `log_start` begins the
     manifest of a partition that has none.
@@ -124,7 +124,7 @@ def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, l
 
 
 def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str]) -> Manifest:
-    """Move the oldest run of a root that is too long to a sub-manifest; returns other roots as is. Does not commit."""
+    """Moves the oldest run of a root that is too long to a sub-manifest; returns other roots as is. Does not commit."""
     if not manifest.is_due_to_fold:
         return manifest
     sub = oldest_run(manifest)
@@ -133,7 +133,7 @@ def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str
 
 
 def store_sub_manifest(store: ObjectStore, sub: SubManifest, new_id: Callable[[], str]) -> SubManifestRef:
-    """Store the entries of a sub-manifest under a new name. Returns the reference, which nothing has yet."""
+    """Stores the entries of a sub-manifest under a new name. Returns the reference, which nothing has yet."""
     key = sub_manifest_key(sub.prefix, sub.entries[0].base_offset, new_id())
     data = encode_sub_manifest(sub)
     store.put(key, data, if_absent=True)
@@ -141,7 +141,7 @@ def store_sub_manifest(store: ObjectStore, sub: SubManifest, new_id: Callable[[]
 
 
 def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
-    """Load the entries of a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    """Loads the entries of a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
     data = store.get(ref.key)
     if crc32c(data) != ref.crc32c:
         raise Corrupt(f"sub-manifest {ref.key} does not have the checksum in the root manifest")
@@ -152,7 +152,7 @@ def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
 
 
 def iter_entries(store: ObjectStore, manifest: Manifest, start_offset: int = 0) -> Iterator[ManifestEntry]:
-    """Yield every entry, oldest first, that ends after `start_offset`. Loads a sub-manifest when it reaches it."""
+    """Yields every entry, oldest first, that ends after `start_offset`. Loads a sub-manifest when it reaches it."""
     for ref in manifest.folded:
         if ref.end_offset > start_offset:
             for entry in load_sub_manifest(store, ref).entries:
@@ -186,19 +186,19 @@ def find_newest(store: ObjectStore, prefix: str, hint: int | None = None) -> New
     hint = hinted_generation(store, prefix) if hint is None else hint
     for start_after in dict.fromkeys([before_generation(prefix, hint), ""]):
         listed = [
-            (generation_of(prefix, one.key), one) for one in store.list(store_manifest_prefix(prefix), start_after)
+            (generation_of(prefix, info.key), info) for info in store.list(store_manifest_prefix(prefix), start_after)
         ]
-        roots = [NewestRoot(number, one.size_bytes, one.modified_ms) for number, one in listed if number is not None]
+        roots = [NewestRoot(number, info.size_bytes, info.modified_ms) for number, info in listed if number is not None]
         if roots:
             return max(roots)
     return None
 
 
 def hinted_generation(store: ObjectStore, prefix: str) -> int:
-    """Return the generation that the hint names; 0 if there is no usable hint."""
+    """Returns the generation that the hint names; 0 if there is no usable hint."""
     try:
-        found = orjson.loads(store.get(latest_key(prefix)))
+        hint = orjson.loads(store.get(latest_key(prefix)))
     except (NoSuchObject, orjson.JSONDecodeError):
         return 0
-    generation = found.get("generation") if isinstance(found, dict) else None
+    generation = hint.get("generation") if isinstance(hint, dict) else None
     return generation if type(generation) is int and 0 <= generation < 10**20 else 0

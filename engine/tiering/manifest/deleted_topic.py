@@ -38,7 +38,7 @@ class _Marker(Struct):
 def mark_deleted(
     store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int, logs: LogRanges | None = None
 ) -> None:
-    """Write the marker of a topic, unless it exists or the store has no object of the topic. Idempotent.
+    """Writes the marker of a topic, unless it exists or the store has no object of the topic. Idempotent.
 
     `logs` are the log_start and the high watermark of partitions, as far as this node knows them.
     """
@@ -59,7 +59,7 @@ def mark_deleted(
 def tiered_ends(
     store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: Iterable[int]
 ) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the end of each partition that has a readable manifest."""
+    """Returns the first offset and the end of each partition that has a readable manifest."""
     ends = {}
     for number in partitions:
         try:
@@ -72,31 +72,33 @@ def tiered_ends(
 
 
 def list_deleted(store: ObjectStore, cluster_id: str, topics: Collection[str]) -> dict[str, set[str]]:
-    """Return the ids of each topic that have a marker. Lists the markers of all topics with the same first letters."""
+    """Returns the ids of each topic that have a marker. Lists the markers of all topics with the same first letters."""
     prefix = store_deleted_prefix(cluster_id)
-    found: dict[str, set[str]] = {topic: set() for topic in topics}
+    ids: dict[str, set[str]] = {topic: set() for topic in topics}
     shared = _common_start(min(topics, default=""), max(topics, default=""))
-    for one in store.list(prefix + shared) if topics else ():
-        topic, topic_id = deleted_topic_of(one.key.removeprefix(prefix)) or ("", "")
-        if topic in found:
-            found[topic].add(topic_id)
-    return found
+    for info in store.list(prefix + shared) if topics else ():
+        topic, topic_id = deleted_topic_of(info.key.removeprefix(prefix)) or ("", "")
+        if topic in ids:
+            ids[topic].add(topic_id)
+    return ids
 
 
 def _common_start(first: str, last: str) -> str:
-    """Return the letters with which both begin; of the least and the greatest name, all between begin so too."""
-    count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    """Returns the letters with which both begin; of the least and the greatest name, all between begin so too."""
+    count = next(
+        (at for at, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other), len(first)
+    )
     return first[:count]
 
 
 def deleted_ends(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges | None:
-    """Return the tiered range of each partition; None without a marker. Raises Corrupt, UnsupportedFormat."""
+    """Returns the tiered range of each partition; None without a marker. Raises Corrupt, UnsupportedFormat."""
     marker = _load(store, cluster_id, topic, topic_id)
     return None if marker is None else marker.ends
 
 
 def untiered_ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges:
-    """Return the offsets of each partition that had not reached the store, as far as the marker has them.
+    """Returns the offsets of each partition that had not reached the store, as far as the marker has them.
 
     They may be more: a node writes what its shipper saw last. Raises Corrupt, UnsupportedFormat.
     """

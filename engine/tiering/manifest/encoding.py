@@ -52,7 +52,7 @@ class _Root(_Runs):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a root. Equal manifests give equal bytes, which identifies the own commit after a lost answer."""
+    """Encodes a root. Equal manifests give equal bytes, which identifies the own commit after a lost answer."""
     assert (problem := problem_of(manifest)) is None, problem
     return with_checksum(
         {
@@ -70,10 +70,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, key: str) -> Manifest:
-    """Decode a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
-    found = read_object(data, key, FORMAT)
+    """Decodes a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    members = read_object(data, key, FORMAT)
     _check_checksum(data, key)
-    root = convert(found, _Root, key)
+    root = convert(members, _Root, key)
     manifest = Manifest(
         prefix=root.prefix,
         generation=root.generation,
@@ -96,7 +96,7 @@ def encode_sub_manifest(sub: SubManifest) -> bytes:
 
 
 def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
-    """Decode the entries of an object. Raises Corrupt or UnsupportedFormat."""
+    """Decodes the entries of an object. Raises Corrupt or UnsupportedFormat."""
     runs = convert(read_object(data, key, FORMAT), _Runs, key)
     entries = tuple(_from_json(ManifestEntry, run, runs.prefix, key) for run in runs.entries)
     if problem := problem_of_runs(runs.prefix, entries):
@@ -109,7 +109,7 @@ def _format_of(entries: Iterable[ManifestEntry]) -> int:
 
 
 def with_checksum(members: Members) -> bytes:
-    """Encode JSON without white space whose last member is the CRC-32C of all bytes before its comma.
+    """Encodes JSON without white space whose last member is the CRC-32C of all bytes before its comma.
 
     A flipped digit in a root could otherwise raise log_start, and the next commit would make that permanent.
     """
@@ -118,8 +118,8 @@ def with_checksum(members: Members) -> bytes:
 
 
 def _check_checksum(data: bytes, key: str) -> None:
-    body, found, stored = data.rpartition(_CHECKSUM)
-    if not found or stored != b"%d}" % crc32c(body):
+    body, separator, stored = data.rpartition(_CHECKSUM)
+    if not separator or stored != b"%d}" % crc32c(body):
         raise Corrupt(f"manifest {key} fails its checksum", hint="restore it from a copy of the store")
 
 
@@ -131,7 +131,7 @@ def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, obje
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _from_json(kind: type[T], found: Members, prefix: str, key: str) -> T:
-    keys = convert(found, _Keys, key)
+def _from_json(kind: type[T], members: Members, prefix: str, key: str) -> T:
+    keys = convert(members, _Keys, key)
     full = {"key": prefix + keys.object, "aux_key": prefix + keys.aux if keys.aux else None}
-    return convert({**found, **full}, kind, key)
+    return convert({**members, **full}, kind, key)

@@ -36,8 +36,8 @@ class Registration:
 
 def encode_registration(registration: Registration) -> bytes:
     topics = {
-        name: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in sorted(one.ends.items())}}
-        for name, one in sorted(registration.topics.items())
+        name: {"topic_id": topic.topic_id, "ends": {str(number): end for number, end in sorted(topic.ends.items())}}
+        for name, topic in sorted(registration.topics.items())
     }
     document = {
         "format": FORMAT,
@@ -50,5 +50,5 @@ def encode_registration(registration: Registration) -> bytes:
 
 
 def decode_registration(data: bytes, key: str) -> Registration:
-    """Decode a registration. Raises Corrupt, UnsupportedFormat."""
+    """Decodes a registration. Raises Corrupt, UnsupportedFormat."""
     return convert(read_object(data, key, FORMAT), Registration, key)

@@ -21,26 +21,26 @@ class UnsupportedFormat(EngineError):
 
 
 def read_object(data: bytes, key: str, format_max: int) -> Members:
-    """Decode a JSON object whose member `format` is a known one. Raises Corrupt or UnsupportedFormat."""
+    """Decodes a JSON object whose member `format` is a known one. Raises Corrupt or UnsupportedFormat."""
     try:
-        found = orjson.loads(data)
+        members = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise Corrupt(f"{key} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise Corrupt(f"{key} is not a JSON object")
-    version = found.get("format")
+    version = members.get("format")
     if type(version) is not int:
         raise Corrupt(f"{key}: format is not an integer")
     if version > format_max:
         raise UnsupportedFormat(
             f"{key} has format {version}, this version knows up to {format_max}", hint="run a newer Penstock"
         )
-    return found
+    return members
 
 
-def convert(found: Members, kind: type[T], key: str) -> T:
-    """Return the members of an object as a value of this type; others are ignored. Raises Corrupt."""
+def convert(members: Members, kind: type[T], key: str) -> T:
+    """Returns the members of an object as a value of this type; others are ignored. Raises Corrupt."""
     try:
-        return msgspec.convert(found, kind, str_keys=True)
+        return msgspec.convert(members, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise Corrupt(f"{key}: {error}") from error

@@ -19,7 +19,7 @@ _ROOT = re.compile(r"(\d{20})\.json")
 
 
 def latest_key(prefix: str) -> str:
-    """Return the key of the hint: the newest generation that some writer knew, never evidence."""
+    """Returns the key of the hint: the newest generation that some writer knew, never evidence."""
     return f"{store_manifest_prefix(prefix)}latest.json"
 
 
@@ -28,14 +28,14 @@ def sub_manifest_key(prefix: str, base_offset: int, unique: str) -> str:
 
 
 def generation_of(prefix: str, key: str) -> int | None:
-    """Return the generation of a root's key; None for any other key."""
+    """Returns the generation of a root's key; None for any other key."""
     name = key.removeprefix(store_manifest_prefix(prefix))
     match = _ROOT.fullmatch(name) if name != key else None
     return int(match.group(1)) if match else None
 
 
 def base_offset_of(prefix: str, key: str) -> int | None:
-    """Return the first offset of a segment's, an auxiliary object's or a sub-manifest's key; None for other keys."""
+    """Returns the first offset of a segment's, an auxiliary object's or a sub-manifest's key; None for other keys."""
     name = key.removeprefix(prefix)
     match = _SEGMENT.fullmatch(name) or _SUB_MANIFEST.fullmatch(name)
     return int(match.group(1)) if match else None
@@ -47,7 +47,7 @@ def is_own(prefix: str, key: str) -> bool:
 
 
 def before_generation(prefix: str, generation: int) -> str:
-    """Return the key after which a LIST sees this root and all newer ones."""
+    """Returns the key after which a LIST sees this root and all newer ones."""
     return store_manifest_key(prefix, generation - 1) if generation > 0 else store_manifest_prefix(prefix)
 
 

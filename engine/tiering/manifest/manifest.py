@@ -138,17 +138,17 @@ class Manifest:
         return len(self.entries) > ENTRIES_MAX
 
     def find(self, offset: int) -> ManifestEntry | SubManifestRef | None:
-        """Find the run of an offset: an entry, or a reference to load. None if it is not in the store."""
+        """Finds the run of an offset: an entry, or a reference to load. None if it is not in the store."""
         return find_run(self.entries, offset) or find_run(self.folded, offset)
 
 
 def first_manifest(prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
-    """Return generation 1 of a partition without objects in the store; its first segment will hold log_start."""
+    """Returns generation 1 of a partition without objects in the store; its first segment will hold log_start."""
     return Manifest(prefix, generation=1, leader_epoch=leader_epoch, writer=writer, log_start=log_start)
 
 
 def successor(manifest: Manifest, leader_epoch: int, writer: str) -> Manifest:
-    """Return the next generation with a new writer: unchanged, it is the fencing manifest of a new leader.
+    """Returns the next generation with a new writer: unchanged, it is the fencing manifest of a new leader.
 
     Raises Fenced if a newer leader has written already.
     """
@@ -157,7 +157,7 @@ def successor(manifest: Manifest, leader_epoch: int, writer: str) -> Manifest:
 
 
 def check_leadership(manifest: Manifest, leader_epoch: int) -> None:
-    """Raise Fenced if a leader of this epoch may no longer write."""
+    """Raises Fenced if a leader of this epoch may no longer write."""
     if leader_epoch < manifest.leader_epoch:
         raise Fenced(
             f"{manifest.prefix}: leader epoch {leader_epoch} is over, generation {manifest.generation} has "
@@ -166,7 +166,7 @@ def check_leadership(manifest: Manifest, leader_epoch: int) -> None:
 
 
 def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
-    """Return the manifest with one more entry, in the same generation, which the caller made by `successor`.
+    """Returns the manifest with one more entry, in the same generation, which the caller made by `successor`.
 
     Raises NotContiguous if the entry does not continue the manifest.
     """
@@ -179,12 +179,12 @@ def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
 
 
 def oldest_run(manifest: Manifest) -> SubManifest:
-    """Return the run that the next fold takes out of the root."""
+    """Returns the run that the next fold takes out of the root."""
     return SubManifest(manifest.prefix, manifest.entries[:FOLD_ENTRIES])
 
 
 def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifest:
-    """Replace the oldest run of a root by a reference to its object, which is already stored."""
+    """Replaces the oldest run of a root by a reference to its object, which is already stored."""
     assert sub == oldest_run(manifest)
     folded = replace(
         manifest,
@@ -196,7 +196,7 @@ def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifes
 
 
 def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
-    """Delete everything below an offset: objects and folded ranges entirely below it leave the manifest.
+    """Deletes everything below an offset: objects and folded ranges entirely below it leave the manifest.
 
     An offset beyond the end is allowed: then the manifest is empty, and continues from there.
     """
@@ -210,7 +210,7 @@ def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
 
 
 def replace_runs(manifest: Manifest, run: ManifestEntry | SubManifestRef) -> Manifest:
-    """Put one run in the place of those of its kind that it covers: a merged object, or the list that names it.
+    """Puts one run in the place of those of its kind that it covers: a merged object, or the list that names it.
 
     Raises NotContiguous if the manifest has not exactly its records there.
     """
@@ -231,20 +231,20 @@ def _facts(manifest: Manifest) -> tuple[int, int, int, int]:
 
 
 def _with_run(runs: Sequence[Run], run: Run) -> tuple[Run, ...]:
-    changed: list[Run] = [one for one in runs if one.end_offset <= run.base_offset]
+    changed: list[Run] = [earlier for earlier in runs if earlier.end_offset <= run.base_offset]
     changed.append(run)
-    changed += [one for one in runs if one.base_offset >= run.end_offset]
+    changed += [later for later in runs if later.base_offset >= run.end_offset]
     return tuple(changed)
 
 
 def find_run(runs: Sequence[Run], offset: int) -> Run | None:
-    """Find the run that holds an offset, among contiguous runs; None without one."""
+    """Finds the run that holds an offset, among contiguous runs; None without one."""
     at = bisect_right(runs, offset, key=lambda run: run.end_offset)
     return runs[at] if at < len(runs) and runs[at].base_offset <= offset else None
 
 
 def problem_of(manifest: Manifest) -> str | None:
-    """Describe a broken invariant, as a sentence; None for a valid manifest."""
+    """Describes a broken invariant, as a sentence; None for a valid manifest."""
     if manifest.generation < 1 or manifest.leader_epoch < 0:
         return f"generation {manifest.generation} of epoch {manifest.leader_epoch} cannot be"
     if not manifest.prefix.endswith("/"):
@@ -258,7 +258,7 @@ def problem_of(manifest: Manifest) -> str | None:
 
 
 def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef]) -> str | None:
-    """Describe a broken order of runs, or a broken run; None if they are valid."""
+    """Describes a broken order of runs, or a broken run; None if they are valid."""
     for run in runs:
         if not 0 <= run.base_offset < run.end_offset or run.min_timestamp_ms > run.max_timestamp_ms:
             return f"{run} has invalid bounds"
@@ -266,11 +266,11 @@ def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef])
             return f"key {run.key!r} lies outside {prefix!r}"
         if isinstance(run, ManifestEntry) and (problem := _problem_of_epochs(run)):
             return problem
-    for one, other in pairwise(runs):
-        if one.end_offset != other.base_offset:
-            return f"a run ends at {one.end_offset}, the next begins at {other.base_offset}"
-        if other.first_leader_epoch < one.last_leader_epoch:
-            return f"epoch {other.first_leader_epoch} at {other.base_offset} follows epoch {one.last_leader_epoch}"
+    for earlier, other in pairwise(runs):
+        if earlier.end_offset != other.base_offset:
+            return f"a run ends at {earlier.end_offset}, the next begins at {other.base_offset}"
+        if other.first_leader_epoch < earlier.last_leader_epoch:
+            return f"epoch {other.first_leader_epoch} at {other.base_offset} follows epoch {earlier.last_leader_epoch}"
     return None
 
 
@@ -281,13 +281,13 @@ def _problem_of_epochs(entry: ManifestEntry) -> str | None:
         and epochs[0][0] >= 0
         and epochs[0][1] == entry.base_offset
         and epochs[-1][1] < entry.end_offset
-        and all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(epochs))
+        and all(epoch[0] < other[0] and epoch[1] < other[1] for epoch, other in pairwise(epochs))
     )
     return None if is_sound else f"leader epochs {epochs} of {entry.base_offset}..{entry.end_offset} cannot be"
 
 
 def reference_to(sub: SubManifest, key: str, crc32c: int) -> SubManifestRef:
-    """Return the reference of a root to a stored sub-manifest."""
+    """Returns the reference of a root to a stored sub-manifest."""
     entries = sub.entries
     return SubManifestRef(
         base_offset=entries[0].base_offset,

@@ -20,18 +20,18 @@ class StoreTime:
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known: tuple[int, float] | None = None  # the store's time, and the monotonic time when it was read
+        self._last_reading: tuple[int, float] | None = None  # the store's time, and the monotonic time when it was read
 
     def now_ms(self, prefix: str, generation: int) -> int | None:
-        """Return milliseconds by the store's clock; None if the written hint is gone. Raises the errors of the store.
+        """Returns milliseconds by the store's clock; None if the written hint is gone. Raises the errors of the store.
 
         `generation` is the newest one of the chain below `prefix`, whose hint is written.
         """
-        if self._known is None or self._clock.monotonic() - self._known[1] > _SURE_SECONDS:
+        if self._last_reading is None or self._clock.monotonic() - self._last_reading[1] > _SURE_SECONDS:
             write_hint(self._store, prefix, generation)
-            found = self._store.head(latest_key(prefix))
-            self._known = None if found is None else (found.modified_ms, self._clock.monotonic())
-        if self._known is None:
+            info = self._store.head(latest_key(prefix))
+            self._last_reading = None if info is None else (info.modified_ms, self._clock.monotonic())
+        if self._last_reading is None:
             return None
-        modified_ms, read_at = self._known
+        modified_ms, read_at = self._last_reading
         return modified_ms + int((self._clock.monotonic() - read_at) * 1000)

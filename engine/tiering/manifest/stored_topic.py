@@ -50,7 +50,7 @@ class TopicDescription:
         return record is not None and record is not self._written
 
     def write(self) -> None:
-        """Write the description unless the store has the same. Raises StoreUnavailable."""
+        """Writes the description unless the store has the same. Raises StoreUnavailable."""
         record = self._record()
         if record is None:
             return

@@ -104,94 +104,94 @@ class BlockFile:
             self._handle = None
 
     def has(self, key: str, number: int) -> bool:
-        """Return whether the block seems to be here; `get` checks its bytes."""
+        """Returns whether the block seems to be here; `get` checks its bytes."""
         if self._handle is None:
             return False
-        place = self._place(key, number)
-        return any(one.digest == place.digest for one in self._entries(self._handle, place))
+        block = self._place(key, number)
+        return any(entry.digest == block.digest for entry in self._entries(self._handle, block))
 
     def get(self, key: str, number: int) -> bytes | None:
-        """Return a block of an object; None if it is not here, or damaged."""
+        """Returns a block of an object; None if it is not here, or damaged."""
         handle = self._handle
         if handle is None:
             return None
-        place = self._place(key, number)
-        entries = self._entries(handle, place)
-        for way, one in enumerate(entries):
-            if one.digest != place.digest or not 0 < one.length <= BLOCK_BYTES:
+        block = self._place(key, number)
+        entries = self._entries(handle, block)
+        for way, entry in enumerate(entries):
+            if entry.digest != block.digest or not 0 < entry.length <= BLOCK_BYTES:
                 continue
             with suppress(OSError):
-                data = self._disk.pread(handle, one.length, self._slot_at(place, way))
-                if crc32c(data, crc32c(one.digest)) == one.crc32c and len(data) == one.length:
-                    self._note_use(handle, place, entries, way)
+                data = self._disk.pread(handle, entry.length, self._slot_at(block, way))
+                if crc32c(data, crc32c(entry.digest)) == entry.crc32c and len(data) == entry.length:
+                    self._note_use(handle, block, entries, way)
                     return data
             self.counts.corrupt += 1
-            self._drop(handle, place, way)
+            self._drop(handle, block, way)
         return None
 
     def put(self, key: str, number: int, data: bytes) -> bool:
-        """Keep a block, in the place of another one if its set is full. False if the disk does not take it."""
+        """Keeps a block, in the place of another one if its set is full. False if the disk does not take it."""
         handle = self._handle
         if handle is None or not 0 < len(data) <= BLOCK_BYTES:
             return False
-        place = self._place(key, number)
-        entries = self._entries(handle, place)
+        block = self._place(key, number)
+        entries = self._entries(handle, block)
         if not entries:
             return False
-        way = next((at for at, one in enumerate(entries) if one.digest == place.digest), None)
+        way = next((at for at, entry in enumerate(entries) if entry.digest == block.digest), None)
         if way is None:
             way = min(range(WAYS), key=lambda at: entries[at].used if entries[at].length else -1)
             self.counts.evictions += bool(entries[way].length)
-        used = min(max(one.used for one in entries) + 1, 2**63)
-        entry = _ENTRY.pack(place.digest, len(data), crc32c(data, crc32c(place.digest)), used)
+        used = min(max(entry.used for entry in entries) + 1, 2**63)
+        entry = _ENTRY.pack(block.digest, len(data), crc32c(data, crc32c(block.digest)), used)
         try:
-            self._write(handle, [bytes(_ENTRY.size)], self._entry_at(place, way))
-            self._write(handle, [data], self._slot_at(place, way))
-            self._write(handle, [entry], self._entry_at(place, way))
+            self._write(handle, [bytes(_ENTRY.size)], self._entry_at(block, way))
+            self._write(handle, [data], self._slot_at(block, way))
+            self._write(handle, [entry], self._entry_at(block, way))
         except OSError:  # full, or failing: reads continue from the store
             self.counts.refused += 1
             return False
         return True
 
     def drop(self, key: str, number: int) -> None:
-        """Forget a block, if it is here."""
+        """Forgets a block, if it is here."""
         if self._handle is not None:
-            place = self._place(key, number)
-            for way, one in enumerate(self._entries(self._handle, place)):
-                if one.digest == place.digest:
-                    self._drop(self._handle, place, way)
+            block = self._place(key, number)
+            for way, entry in enumerate(self._entries(self._handle, block)):
+                if entry.digest == block.digest:
+                    self._drop(self._handle, block, way)
 
-    def _drop(self, handle: int, place: _Place, way: int) -> None:
+    def _drop(self, handle: int, block: _Place, way: int) -> None:
         with suppress(OSError):
-            self._write(handle, [bytes(_ENTRY.size)], self._entry_at(place, way))
+            self._write(handle, [bytes(_ENTRY.size)], self._entry_at(block, way))
 
-    def _note_use(self, handle: int, place: _Place, entries: list[_Entry], way: int) -> None:
-        latest = max(one.used for one in entries)
+    def _note_use(self, handle: int, block: _Place, entries: list[_Entry], way: int) -> None:
+        latest = max(entry.used for entry in entries)
         if entries[way].used < latest:
             with suppress(OSError):
                 entry = _ENTRY.pack(*entries[way]._replace(used=min(latest + 1, 2**63)))
-                self._write(handle, [entry], self._entry_at(place, way))
+                self._write(handle, [entry], self._entry_at(block, way))
 
     def _place(self, key: str, number: int) -> _Place:
         of_object = blake2b(key.encode(), digest_size=16).digest()
         digest = blake2b(of_object + number.to_bytes(8, "big"), digest_size=16).digest()
         return _Place(digest, (int.from_bytes(of_object[:8], "big") + number) % self._sets)  # neighbours differ
 
-    def _entries(self, handle: int, place: _Place) -> list[_Entry]:
+    def _entries(self, handle: int, block: _Place) -> list[_Entry]:
         """Returns the entries of a set; none if the disk fails."""
         try:
-            table = self._disk.pread(handle, _SET_BYTES, _TABLE_AT + place.set_number * _SET_BYTES)
+            table = self._disk.pread(handle, _SET_BYTES, _TABLE_AT + block.set_number * _SET_BYTES)
         except OSError:
             return []
         return [_Entry(*fields) for fields in _ENTRY.iter_unpack(table.ljust(_SET_BYTES, b"\0"))]
 
-    def _entry_at(self, place: _Place, way: int) -> int:
-        return _TABLE_AT + place.set_number * _SET_BYTES + way * _ENTRY.size
+    def _entry_at(self, block: _Place, way: int) -> int:
+        return _TABLE_AT + block.set_number * _SET_BYTES + way * _ENTRY.size
 
-    def _slot_at(self, place: _Place, way: int) -> int:
-        return self._data_at + (place.set_number * WAYS + way) * BLOCK_BYTES
+    def _slot_at(self, block: _Place, way: int) -> int:
+        return self._data_at + (block.set_number * WAYS + way) * BLOCK_BYTES
 
     def _write(self, handle: int, buffers: Sequence[bytes], position: int) -> None:
-        wanted = sum(map(len, buffers))
-        if (written := self._disk.pwritev(handle, buffers, position)) != wanted:
-            raise OSError(f"short write: {written} of {wanted} bytes")
+        size_bytes = sum(map(len, buffers))
+        if (written := self._disk.pwritev(handle, buffers, position)) != size_bytes:
+            raise OSError(f"short write: {written} of {size_bytes} bytes")

@@ -80,18 +80,18 @@ class BlockCache:
         )
 
     def open(self) -> None:
-        """Open the file. Logs one that cannot be made or read: then blocks are only in memory."""
+        """Opens the file. Logs one that cannot be made or read: then blocks are only in memory."""
         try:
             self._file.open()
         except OSError as error:
             log.warning("the cache of tiered segments is disabled", extra={"reason": str(error)})
 
     def close(self) -> None:
-        """Close the file. Reads that still run get their blocks from the store."""
+        """Closes the file. Reads that still run get their blocks from the store."""
         self._file.close()
 
     def reader(self, of: CachedObject) -> Pread:
-        """Return a function that reads an object: `length` bytes from a position on, fewer only at its end.
+        """Returns a function that reads an object: `length` bytes from a position on, fewer only at its end.
 
         For one read of records: a block that its steps share is looked up and counted once. The function raises
         NoSuchObject, StoreUnavailable.
@@ -115,31 +115,31 @@ class BlockCache:
         return pread
 
     def forget(self, of: CachedObject) -> None:
-        """Drop the blocks of an object whose bytes fail their checks; the next read fetches them again."""
+        """Drops the blocks of an object whose bytes fail their checks; the next read fetches them again."""
         for number in range(of.blocks):
             self._file.drop(of.key, number)
             with self._lock:
                 self._recent.pop((of.key, number), None)
 
     def _blocks(self, of: CachedObject, numbers: Sequence[int]) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         for number in numbers:
             if (data := self._known(of.key, number)) is not None:
-                found[number] = data
-        missing = [number for number in numbers if number not in found]
+                blocks[number] = data
+        missing = [number for number in numbers if number not in blocks]
         mine, others = self._claim(of.key, missing)
-        found |= self._fetch(of, mine)
+        blocks |= self._fetch(of, mine)
         for number, running in others.items():
-            found[number] = running.result()
+            blocks[number] = running.result()
         with self._lock:
             self._hits += len(numbers) - len(missing)
             self._misses += len(missing)
-            for number, data in found.items():
+            for number, data in blocks.items():
                 self._recent[of.key, number] = data
                 self._recent.move_to_end((of.key, number))
             while len(self._recent) > _IN_MEMORY_MAX:
                 self._recent.popitem(last=False)
-        return found
+        return blocks
 
     def _known(self, key: str, number: int) -> bytes | None:
         data = self._recent.get((key, number))
@@ -159,7 +159,7 @@ class BlockCache:
 
     def _fetch(self, of: CachedObject, numbers: Sequence[int]) -> dict[int, bytes]:
         """Fetches claimed blocks, neighbours by one request, and gives them to those who wait."""
-        found: dict[int, bytes] = {}
+        blocks: dict[int, bytes] = {}
         try:
             for first, end in _runs(numbers):
                 start, stop = first * BLOCK_BYTES, min(end * BLOCK_BYTES, of.size_bytes)
@@ -170,13 +170,13 @@ class BlockCache:
                     if len(data) == stop - start:  # a shorter object is not what the manifest names
                         self._file.put(of.key, number, block)
                     self._end(of.key, number).set_result(block)
-                    found[number] = block
+                    blocks[number] = block
         except BaseException as error:
             for number in numbers:
-                if number not in found:
+                if number not in blocks:
                     self._end(of.key, number).set_exception(error)
             raise
-        return found
+        return blocks
 
     def _end(self, key: str, number: int) -> Future[bytes]:
         with self._lock:

@@ -14,14 +14,14 @@ from engine.format import paths
 
 
 def allocated_bytes(path: str) -> int:
-    """Return the bytes that a file takes on the disk: less than its size where blocks were never written."""
+    """Returns the bytes that a file takes on the disk: less than its size where blocks were never written."""
     with suppress(OSError):
         return os.stat(path).st_blocks * 512
     return 0
 
 
 async def remove_copies(directory: str) -> None:
-    """Remove copies of whole segments, and the directories of shards. Foreign files and links stay."""
+    """Removes copies of whole segments, and the directories of shards. Foreign files and links stay."""
     try:
         names = await aiofiles.os.listdir(directory)
     except OSError:  # absent, or the disk fails, which the cache reports

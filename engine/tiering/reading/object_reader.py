@@ -21,7 +21,7 @@ Pread = Callable[[int, int], bytes]  # position, length -> bytes, fewer only at 
 
 
 def read_batches(pread: Pread, entry: ManifestEntry, index: SparseIndex, offset: int, max_bytes: int) -> Chunk:
-    """Read whole batches from the one that holds `offset` on: at least that one, up to about `max_bytes`.
+    """Reads whole batches from the one that holds `offset` on: at least that one, up to about `max_bytes`.
 
     Raises Corrupt.
     """
@@ -34,7 +34,7 @@ def read_batches(pread: Pread, entry: ManifestEntry, index: SparseIndex, offset:
 def first_batch_at_or_after(
     pread: Pread, entry: ManifestEntry, index: SparseIndex, timestamp: int, start_offset: int
 ) -> Chunk | None:
-    """Return the first batch that may hold a record of `timestamp` or later and ends after `start_offset`, or None.
+    """Returns the first batch that may hold a record of `timestamp` or later and ends after `start_offset`, or None.
 
     Raises Corrupt.
     """
@@ -50,8 +50,8 @@ def _read_from(start: int, pread: Pread, entry: ManifestEntry, offset: int, max_
         if header.base_offset > offset:
             break
         if header.next_offset > offset:
-            wanted = max(max_bytes, header.size_bytes)
-            return _complete_batches(pread(position, min(wanted, entry.size_bytes - position)), position, entry)
+            length = max(max_bytes, header.size_bytes)
+            return _complete_batches(pread(position, min(length, entry.size_bytes - position)), position, entry)
     raise Corrupt(f"object {entry.key}: no batch holds offset {offset}")
 
 

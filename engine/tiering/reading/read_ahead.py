@@ -30,19 +30,19 @@ class ReadAhead:
 
         `is_start`: the read begins with the object.
         """
-        known = self._readers.pop((key, first), None)
-        has_moved = known is None or last > first
-        if known is None:
-            known = self._readers.pop((key, first - 1), None)
-        if known is None:
-            known = _Reader(0, last + 1)
+        reader = self._readers.pop((key, first), None)
+        has_moved = reader is None or last > first
+        if reader is None:
+            reader = self._readers.pop((key, first - 1), None)
+        if reader is None:
+            reader = _Reader(0, last + 1)
             has_moved = is_start
-        wanted = range(0)
-        if has_moved and known.ahead - (last + 1) <= known.window // 2:
-            window = min(2 * known.window or 1, BLOCKS_MAX)
-            wanted = range(max(known.ahead, last + 1), min(last + 1 + window, blocks))
-            known = _Reader(window, max(known.ahead, wanted.stop))
-        self._readers[key, last] = known
+        blocks_ahead = range(0)
+        if has_moved and reader.ahead - (last + 1) <= reader.window // 2:
+            window = min(2 * reader.window or 1, BLOCKS_MAX)
+            blocks_ahead = range(max(reader.ahead, last + 1), min(last + 1 + window, blocks))
+            reader = _Reader(window, max(reader.ahead, blocks_ahead.stop))
+        self._readers[key, last] = reader
         if len(self._readers) > _READERS_MAX:
             self._readers.popitem(last=False)
-        return wanted
+        return blocks_ahead

@@ -72,18 +72,18 @@ class RemoteLog:
         )
 
     def use_manifest(self, manifest: Manifest) -> None:
-        """Use a manifest that another component has loaded or committed, if it is newer."""
+        """Uses a manifest that another component has loaded or committed, if it is newer."""
         assert manifest.prefix == self._prefix
         if self._manifest is None or self._manifest.generation < manifest.generation:
             self._manifest = manifest
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """Return the bytes of `read_chunk`; empty without any."""
+        """Returns the bytes of `read_chunk`; empty without any."""
         chunk = await self.read_chunk(offset, max_bytes)
         return bytes(chunk.data) if chunk else b""
 
     async def read_chunk(self, offset: int, max_bytes: int) -> Chunk | None:
-        """Return whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
+        """Returns whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
 
         None if the offset is not in the store yet. Raises OffsetBelowLogStart, Corrupt, StoreUnavailable.
         """
@@ -101,20 +101,20 @@ class RemoteLog:
         return chunk
 
     async def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Return the first offset of the first batch that reaches a time, by headers alone; None if none does.
+        """Returns the first offset of the first batch that reaches a time, by headers alone; None if none does.
 
         The record itself may come later in that batch; `first_at_or_after` locates it.
         """
-        found = await self._batch_for_time(timestamp, 0)
-        if found is None or self._manifest is None:
+        batch = await self._batch_for_time(timestamp, 0)
+        if batch is None or self._manifest is None:
             return None
-        return max(found[0], self._manifest.log_start)
+        return max(batch[0], self._manifest.log_start)
 
     async def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """Return the first record at or after a time, as (offset, its timestamp); None if the store has none."""
+        """Returns the first record at or after a time, as (offset, its timestamp); None if the store has none."""
         start_offset = 0
-        while found := await self._batch_for_time(timestamp, start_offset):
-            _, chunk = found
+        while batch := await self._batch_for_time(timestamp, start_offset):
+            _, chunk = batch
             assert self._manifest is not None
             try:
                 records = await self._blocking(decode_one, chunk.data)
@@ -135,8 +135,8 @@ class RemoteLog:
             for ref in manifest.folded:
                 if ref.end_offset <= start or ref.max_timestamp_ms < timestamp:
                     continue
-                if found := await self._batch_among((await self._sub(ref)).entries, timestamp, start):
-                    return found
+                if batch := await self._batch_among((await self._sub(ref)).entries, timestamp, start):
+                    return batch
             return await self._batch_among(manifest.entries, timestamp, start)
 
         return await self._retry_if_removed(attempt)
@@ -210,7 +210,7 @@ class RemoteLog:
         return _keep(self._indexes, entry.aux_key, index, _INDEXES_MAX)
 
     async def _use(self, entry: ManifestEntry, use: Callable[[Pread], _T]) -> _T:
-        """Apply `use` to the cached blocks of the object. If these are damaged, to the object itself."""
+        """Applies `use` to the cached blocks of the object. If these are damaged, to the object itself."""
         cached = CachedObject(entry.key, entry.size_bytes, partial(self._store.get, entry.key))
         try:
             return await self._blocking(use, self._cache.reader(cached))
@@ -242,10 +242,10 @@ def _no_index(entry: ManifestEntry) -> SparseIndex:
     return SparseIndex((entry.base_offset,), (0,), (entry.max_timestamp_ms,))
 
 
-def _keep(kept: OrderedDict[str, _K], key: str, value: _K, count_max: int) -> _K:
-    """Remember a value as the most recently used."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > count_max:
-        kept.popitem(last=False)
+def _keep(cached: OrderedDict[str, _K], key: str, value: _K, count_max: int) -> _K:
+    """Remembers a value as the most recently used."""
+    cached[key] = value
+    cached.move_to_end(key)
+    while len(cached) > count_max:
+        cached.popitem(last=False)
     return value

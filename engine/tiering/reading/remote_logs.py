@@ -30,10 +30,10 @@ class RemoteLogs:
         self._store = store
         self._directory = directory
         self._executor = executor
-        self._place = os.path.join(directory.path, paths.TIER_CACHE)
+        self._cache_path = os.path.join(directory.path, paths.TIER_CACHE)
         self._is_first = directory.part in (None, 0)
         disk = PooledDisk(RealDisk(), files_max=1)  # its handles stay safe when a read meets the end of the process
-        self._path = os.path.join(self._place, paths.TIER_CACHE_BLOCKS)
+        self._path = os.path.join(self._cache_path, paths.TIER_CACHE_BLOCKS)
         self._cache = BlockCache(BlockFile(disk, self._path, cache_bytes_max), executor)
         self._logs: dict[tuple[str, int], RemoteLog] = {}
 
@@ -41,27 +41,31 @@ class RemoteLogs:
         return f"RemoteLogs({self._store.url}, partitions={len(self._logs)}, {self._cache})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number of the cache for /metrics."""
-        found = self._cache.statistics()
+        """Yields name, text and value of each number of the cache for /metrics."""
+        statistics = self._cache.statistics()
         if self._is_first:  # all shards use one file
             yield (
                 "penstock_tier_cache_bytes",
                 "Disk space of the cached blocks of tiered segments",
                 allocated_bytes(self._path),
             )
-        yield "penstock_tier_cache_hits_total", "Blocks of tiered segments that were read from the cache", found.hits
+        yield (
+            "penstock_tier_cache_hits_total",
+            "Blocks of tiered segments that were read from the cache",
+            statistics.hits,
+        )
         text = "Blocks of tiered segments that a read had to fetch from the store"
-        yield "penstock_tier_cache_misses_total", text, found.misses
+        yield "penstock_tier_cache_misses_total", text, statistics.misses
         text = "Blocks of tiered segments that were fetched before a read requested them"
-        yield "penstock_tier_cache_read_ahead_total", text, found.read_ahead
+        yield "penstock_tier_cache_read_ahead_total", text, statistics.read_ahead
         text = "Blocks of tiered segments that were dropped for others"
-        yield "penstock_tier_cache_evictions_total", text, found.evictions
+        yield "penstock_tier_cache_evictions_total", text, statistics.evictions
         text = "Blocks of tiered segments that the disk did not take"
-        yield "penstock_tier_cache_refused_total", text, found.refused
+        yield "penstock_tier_cache_refused_total", text, statistics.refused
 
     async def start(self) -> None:
         if self._is_first:
-            await remove_copies(self._place)
+            await remove_copies(self._cache_path)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._cache.open)
 
     async def stop(self) -> None:
@@ -77,12 +81,12 @@ class RemoteLogs:
             self._logs.pop((topic.topic_id, partition), None)
 
     def use_manifest(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
-        """Apply a newer manifest of a shipper of this process."""
+        """Applies a newer manifest of a shipper of this process."""
         if manifest is not None and (topic_id, partition) in self._logs:
             self._logs[topic_id, partition].use_manifest(manifest)
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Chunk | None:
-        """Read as the local reader does, for offsets below the local log."""
+        """Reads as the local reader does, for offsets below the local log."""
         return await self._logs[topic_id, partition].read_chunk(offset, max_bytes)
 
     async def first_at_or_after(self, topic_id: str, partition: int, timestamp: int) -> tuple[int, int] | None:

@@ -23,21 +23,21 @@ from engine.tiering.store.store import MULTIPART_BYTES_MIN, ObjectStore, read_in
 
 
 def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFile) -> str | None:
-    """Return the path of a good copy; None unless the store has the end of the segment, from one of its batches on.
+    """Returns the path of a good copy; None unless the store has the end of the segment, from one of its batches on.
 
     Raises Corrupt if the result is not the segment, StoreUnavailable, OSError.
     """
     parts = _parts_of(store, prefix, file)
     if not parts:
         return None
-    known = load_checksum(disk, file.path)
-    size_bytes = known.size_bytes if known is not None else file.size_bytes
+    checksum = load_checksum(disk, file.path)
+    size_bytes = checksum.size_bytes if checksum is not None else file.size_bytes
     path = file.path + ".tmp"
     try:
         _assemble(store, disk, file, parts, size_bytes - sum(part.size_bytes for part in parts), path)
         seen = checksum_of(disk, path)
         copy = SealedFile(path, file.base_offset, file.end_offset, seen.size_bytes)
-        if seen != known if known is not None else find_damage(disk, copy, at_once):
+        if seen != checksum if checksum is not None else find_damage(disk, copy, at_once):
             raise Corrupt(f"{file.path}: the store's segment has other offsets", hint="restore it from a replica")
     except BaseException:
         with suppress(OSError):
@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 def _parts_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[_Part]:
     """Returns the parts of objects from within the segment to its end; none if the batches do not begin there."""
     manifest = load_newest(store, prefix)
-    found: list[_Part] = []
+    parts: list[_Part] = []
     end_offset = -1
     for entry in iter_entries(store, manifest, file.base_offset) if manifest is not None else ():
         if entry.base_offset >= file.end_offset:
@@ -70,9 +70,9 @@ def _parts_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[_Part]:
         part = _Part(entry, 0, entry.size_bytes) if is_inside else _clipped(store, entry, file)
         if part is None:
             return []
-        found.append(part)
+        parts.append(part)
         end_offset = min(entry.end_offset, file.end_offset)
-    return found if end_offset == file.end_offset else []
+    return parts if end_offset == file.end_offset else []
 
 
 def _clipped(store: ObjectStore, entry: ManifestEntry, file: SealedFile) -> _Part | None:
@@ -82,7 +82,7 @@ def _clipped(store: ObjectStore, entry: ManifestEntry, file: SealedFile) -> _Par
     data = store.get(entry.key)
     if crc32c(data) != entry.crc32c:
         raise Corrupt(f"object {entry.key} does not have the checksum in the manifest")
-    places = {entry.base_offset: 0} | {one.next_offset: at + one.size_bytes for at, one in walk(data)}
+    places = {entry.base_offset: 0} | {header.next_offset: at + header.size_bytes for at, header in walk(data)}
     start = places.get(max(file.base_offset, entry.base_offset))
     end = places.get(min(file.end_offset, entry.end_offset))
     return None if start is None or end is None else _Part(entry, start, end)

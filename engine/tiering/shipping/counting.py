@@ -51,7 +51,7 @@ class AcceptedCounting:
         return f"AcceptedCounting({self._name}, hour {self._hour}, {len(self._counts)} topics)"
 
     def start(self, interval_ms: int) -> None:
-        """Write at this interval; 0: never."""
+        """Writes at this interval; 0: never."""
 
         async def run() -> None:
             while True:
@@ -62,7 +62,7 @@ class AcceptedCounting:
             self._task = keep_running(run, "counting accepted records")
 
     async def stop(self) -> None:
-        """Write the last counts, unless the store did not answer the last time."""
+        """Writes the last counts, unless the store did not answer the last time."""
         if self._task is None:
             return
         self._task.cancel()
@@ -80,7 +80,7 @@ class AcceptedCounting:
         self._take()
         if self._is_written:
             return
-        counts = {topic: bounded_counts(one) for topic, one in self._counts.items()}
+        counts = {topic: bounded_counts(counts_of_topic) for topic, counts_of_topic in self._counts.items()}
         if await self._in_thread(self._put, store_accepted_key(self._cluster_id, self._hour, self._name), counts):
             self._is_written = True
 
@@ -91,12 +91,12 @@ class AcceptedCounting:
             key = CountedTopic(topic.record.name, topic.record.topic_id)
             for partition in topic.partitions.values():
                 for period, records in partition.accepted.take(partition.high_watermark).items():
-                    known = self._counts.setdefault(key, {})
-                    known[period] = known.get(period, 0) + records
+                    counts = self._counts.setdefault(key, {})
+                    counts[period] = counts.get(period, 0) + records
                     self._is_written = False
 
     async def _in_thread(self, work: Callable[..., None], *arguments: object) -> bool:
-        """Return whether the store did it."""
+        """Returns whether the store did it."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
         except EngineError as error:
@@ -112,10 +112,10 @@ class AcceptedCounting:
 
     def _remove_old(self, hour: int) -> None:
         prefix = store_accepted_prefix(self._cluster_id)
-        for found in islice(self._store.list(prefix), REMOVED_MAX):
-            of_hour = accepted_hour_of(found.key.removeprefix(prefix))
+        for info in islice(self._store.list(prefix), REMOVED_MAX):
+            of_hour = accepted_hour_of(info.key.removeprefix(prefix))
             if of_hour is None:
                 continue
             if of_hour > hour - KEPT_HOURS:
                 return
-            self._store.delete(found.key)
+            self._store.delete(info.key)

@@ -43,7 +43,7 @@ class StoreExpiry:
         return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
 
     def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow, holds: Holds = tuple) -> int | None:
-        """Return the end below which the store may delete everything; None without any. Raises errors of the store."""
+        """Returns the end below which the store may delete everything; None without any. Raises errors of the store."""
         self._load_oldest(manifest)
         if self._oldest is None:
             return None
@@ -93,10 +93,10 @@ class StoreExpiry:
         if entry.stored_ms is not None:
             return entry.stored_ms
         if self._uploaded is None or self._uploaded[0] != entry.key:
-            found = self._store.head(entry.key)
-            if found is None:
+            info = self._store.head(entry.key)
+            if info is None:
                 return None
-            self._uploaded = (entry.key, found.modified_ms)
+            self._uploaded = (entry.key, info.modified_ms)
         return self._uploaded[1]
 
     def _load_oldest(self, manifest: Manifest) -> None:

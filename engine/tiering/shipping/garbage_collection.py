@@ -26,27 +26,27 @@ GRACE_MS = 24 * 3600 * 1000  # longer than any reader keeps a manifest, and than
 
 
 def expired_roots(prefix: str, listed: Iterable[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[str]:
-    """Yield the keys of roots that were superseded more than `grace_ms` ago, oldest first.
+    """Yields the keys of roots that were superseded more than `grace_ms` ago, oldest first.
 
     `listed` is a LIST of the manifests in key order, and is read no further than needed. A root's age counts from its
     successor's creation: until then it was the newest, and a reader may have loaded it a moment before. The newest root
     never expires.
     """
     older: str | None = None
-    for found in listed:
-        if generation_of(prefix, found.key) is None:
+    for info in listed:
+        if generation_of(prefix, info.key) is None:
             continue
         if older is not None:
-            if now_ms - found.modified_ms <= grace_ms:
+            if now_ms - info.modified_ms <= grace_ms:
                 return
             yield older
-        older = found.key
+        older = info.key
 
 
 def remove_expired_roots(
     store: ObjectStore, prefix: str, now_ms: int, limit: int = 1000, grace_ms: int = GRACE_MS
 ) -> int:
-    """Delete expired roots, at most `limit`; returns how many."""
+    """Deletes expired roots, at most `limit`; returns how many."""
     listed = store.list(store_manifest_prefix(prefix))
     expired = [key for key, _ in zip(expired_roots(prefix, listed, now_ms, grace_ms), range(limit), strict=False)]
     for key in expired:
@@ -55,7 +55,7 @@ def remove_expired_roots(
 
 
 def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
-    """Yield objects of a partition that no kept manifest names, and older than `grace_ms`.
+    """Yields objects of a partition that no kept manifest names, and older than `grace_ms`.
 
     Crashes between upload and commit, lost races, merges, and a raised log_start leave them. Excludes roots and the
     hint.
@@ -67,27 +67,27 @@ def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: in
     ):
         if generation < newest.generation:
             _add_names(store, load_generation(store, newest.prefix, generation), named)
-    for found in store.list(newest.prefix):
-        is_old = now_ms - found.modified_ms > grace_ms
-        base_offset = base_offset_of(newest.prefix, found.key)
-        if is_old and found.key not in named and base_offset is not None and base_offset < newest.end_offset:
-            yield found
+    for info in store.list(newest.prefix):
+        is_old = now_ms - info.modified_ms > grace_ms
+        base_offset = base_offset_of(newest.prefix, info.key)
+        if is_old and info.key not in named and base_offset is not None and base_offset < newest.end_offset:
+            yield info
 
 
 def kept_generations(prefix: str, listed: Sequence[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Sequence[int]:
-    """Return the generations of the oldest root, and of the oldest one that has not expired.
+    """Returns the generations of the oldest root, and of the oldest one that has not expired.
 
     The objects that a root between them and the newest has named, and neither of them, are younger than a day, or
     were dropped more than a day ago.
     """
     expired = set(expired_roots(prefix, listed, now_ms, grace_ms))
-    roots = [(number, one.key) for one in listed if (number := generation_of(prefix, one.key)) is not None]
+    roots = [(number, info.key) for info in listed if (number := generation_of(prefix, info.key)) is not None]
     unexpired = (number for number, key in roots if key not in expired)
     return sorted({number for number, _ in roots[:1]} | {*islice(unexpired, 1)})
 
 
 def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> int:
-    """Delete the orphans, if the caller's manifest is still the newest after the search; returns how many.
+    """Deletes the orphans, if the caller's manifest is still the newest after the search; returns how many.
 
     The order makes it safe against a newer leader: an old, unnamed object of the time when our manifest was the newest
     can never be named again, since leaders name only objects that they have uploaded themselves, and all older leaders
@@ -96,8 +96,8 @@ def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: in
     orphans = [*find_orphans(store, mine, now_ms, grace_ms)]
     if not orphans or load_newest(store, mine.prefix) != mine:
         return 0
-    for found in orphans:
-        store.delete(found.key)
+    for orphan in orphans:
+        store.delete(orphan.key)
     return len(orphans)
 
 
@@ -110,12 +110,12 @@ def remove_topic(
 
 
 def remove_all(store: ObjectStore, prefix: str) -> int:
-    """Delete the objects of a deleted topic or of its partition; returns how many. Foreign ones stay."""
+    """Deletes the objects of a deleted topic or of its partition; returns how many. Foreign ones stay."""
     assert prefix.endswith("/")
     removed = 0
-    for found in store.list(prefix):
-        if is_own(prefix, found.key):
-            store.delete(found.key)
+    for info in store.list(prefix):
+        if is_own(prefix, info.key):
+            store.delete(info.key)
             removed += 1
     return removed
 
@@ -150,7 +150,7 @@ class StoreUpkeep:
         return self._commits >= self._commits_max or self._clock.monotonic() >= self._orphans_due
 
     def clean(self, manifest: Manifest) -> None:
-        """Remove old roots, and orphans once a day. `manifest` is the newest. Raises errors of the store."""
+        """Removes old roots, and orphans once a day. `manifest` is the newest. Raises errors of the store."""
         now_ms = self._clock.now_ms()
         remove_expired_roots(self._store, self._prefix, now_ms)
         self._commits = 0

@@ -39,12 +39,12 @@ class Hold:
 
 
 def held_from(holds: Iterable[Hold], now_ms: int | None, wait_max_ms: int) -> int | None:
-    """Return the first offset that some job has not committed; None if no job holds any.
+    """Returns the first offset that some job has not committed; None if no job holds any.
 
     A job that has not run for `wait_max_ms` holds nothing. `now_ms` is by the store's clock; unknown, all hold.
     """
-    holding = (one for one in holds if now_ms is None or now_ms - one.renewed_ms <= wait_max_ms)
-    return min((one.committed_end for one in holding), default=None)
+    holding = (hold for hold in holds if now_ms is None or now_ms - hold.renewed_ms <= wait_max_ms)
+    return min((hold.committed_end for hold in holding), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class JobHolds:
         return f"JobHolds({self._prefix}, jobs={len(self._registered)})"
 
     def of(self, topic: str, topic_id: str, partition: int) -> Sequence[Hold]:
-        """Return the holds on a partition. Raises errors of the store."""
+        """Returns the holds on a partition. Raises errors of the store."""
         with self._lock:
             now = self._clock.monotonic()
             if self._read_at is None or now - self._read_at >= REFRESH_SECONDS:
@@ -79,26 +79,26 @@ class JobHolds:
                 self._read_at = now
             registered = self._registered
         holds = []
-        for one in registered:
-            if one.registration is None:
-                holds.append(Hold(0, one.renewed_ms))
-            elif (read := one.registration.topics.get(topic)) is not None and read.topic_id == topic_id:
-                holds.append(Hold(read.ends.get(partition, 0), one.renewed_ms))
+        for registration in registered:
+            if registration.registration is None:
+                holds.append(Hold(0, registration.renewed_ms))
+            elif (read := registration.registration.topics.get(topic)) is not None and read.topic_id == topic_id:
+                holds.append(Hold(read.ends.get(partition, 0), registration.renewed_ms))
         return holds
 
     def _read(self) -> list[_Registered]:
         listed = list(islice(self._store.list(self._prefix), LISTED_MAX))
-        found: list[_Registered] = []
+        registrations: list[_Registered] = []
         for info in listed:
             if not is_store_registration(info.key.removeprefix(self._prefix)):
                 self._log_once(info.key, "it has not the name of a registration, and holds nothing")
-            elif len(found) >= READ_MAX or info.size_bytes > REGISTRATION_BYTES_MAX:
+            elif len(registrations) >= READ_MAX or info.size_bytes > REGISTRATION_BYTES_MAX:
                 self._log_once(info.key, "too many or too large registrations: it holds all records")
-                found.append(_Registered(None, info.modified_ms))
-            elif (one := self._read_one(info)) is not None:
-                found.append(one)
+                registrations.append(_Registered(None, info.modified_ms))
+            elif (registration := self._read_one(info)) is not None:
+                registrations.append(registration)
         self._logged &= {info.key for info in listed}
-        return found
+        return registrations
 
     def _read_one(self, info: ObjectInfo) -> _Registered | None:
         try:

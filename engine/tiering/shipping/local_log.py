@@ -55,23 +55,23 @@ class LocalLog:
         return self.sealed[-1].end_offset if self.sealed else self.local_log_start
 
     def epoch_before(self, offset: int) -> int | None:
-        """Return the epoch of the record before an offset; None if this disk does not know it."""
+        """Returns the epoch of the record before an offset; None if this disk does not know it."""
         at = bisect_left(self.epochs, offset, key=attrgetter("start_offset"))
         return self.epochs[at - 1].epoch if at and offset <= self.log_end else None
 
     def bytes_from(self, offset: int) -> int:
-        """Return the bytes of the segments that begin at or behind an offset."""
-        return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)
+        """Returns the bytes of the segments that begin at or behind an offset."""
+        return self.active_bytes + sum(segment.size_bytes for segment in self.sealed if segment.base_offset >= offset)
 
 
 class SegmentSource(Protocol):
     """The shipped partition, as the shipper sees it."""
 
     async def local_log(self, above: int) -> LocalLog:
-        """Return its positions now, and its sealed segments that end above an offset."""
+        """Returns its positions now, and its sealed segments that end above an offset."""
 
     async def on_tiered(self, end_offset: int) -> None:
-        """Report that a committed manifest names everything below `end_offset`: local copies may be deleted."""
+        """Reports that a committed manifest names everything below `end_offset`: local copies may be deleted."""
 
     async def raise_log_start(self, end_offset: int) -> int:
-        """Raise log_start durably, because the store need not keep the records below. Returns log_start."""
+        """Raises log_start durably, because the store need not keep the records below. Returns log_start."""

@@ -33,7 +33,7 @@ class MergeRules:
     count_min: int = COUNT_MIN
 
     def within_retention(self, local: LocalLog) -> MergeRules:
-        """Return the rules for a partition whose topic bounds the age or the size of its records."""
+        """Returns the rules for a partition whose topic bounds the age or the size of its records."""
         target_bytes, span_ms = self.target_bytes, self.span_ms
         if local.retention_bytes is not None:
             target_bytes = min(target_bytes, local.retention_bytes // _RETENTION_SHARE)
@@ -45,7 +45,7 @@ class MergeRules:
 def plan_merge(
     entries: Sequence[ManifestEntry], rules: MergeRules, log_start: int = 0, avoided: Collection[str] = ()
 ) -> Sequence[ManifestEntry]:
-    """Return the oldest run to merge; empty without one.
+    """Returns the oldest run to merge; empty without one.
 
     Never takes objects whose keys are in `avoided`, nor those below `log_start`, which expire unread.
     """
@@ -63,7 +63,7 @@ def _longest(
     entries: Sequence[ManifestEntry], began_ms: int | None, rules: MergeRules, avoided: Collection[str]
 ) -> int:
     """Returns how many of the first entries to merge; 0 if they are too few or one of them is too large."""
-    total_bytes = largest_bytes = found = 0
+    total_bytes = largest_bytes = longest = 0
     for count, entry in enumerate(entries, 1):
         total_bytes += entry.size_bytes
         largest_bytes = max(largest_bytes, entry.size_bytes)
@@ -73,8 +73,8 @@ def _longest(
         if is_timed and entry.arrived_ms - began_ms > rules.span_ms:  # type: ignore[operator]
             break
         if count >= rules.count_min and 2 * largest_bytes <= total_bytes:
-            found = count
-    return found
+            longest = count
+    return longest
 
 
 def _is_small(entry: ManifestEntry, rules: MergeRules, avoided: Collection[str]) -> bool:

@@ -54,7 +54,7 @@ class MergeLane:
         return f"MergeLane({self.rules}, {self.thread})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number for /metrics."""
+        """Yields name, text and value of each number for /metrics."""
         yield "penstock_tier_merges_total", "Merges of small objects of the store that a manifest has", self.merges
         text = "Small objects of the store that merges have replaced"
         yield "penstock_tier_merged_objects_total", text, self.sources
@@ -108,7 +108,7 @@ class PartitionMerger:
                 if not sources:
                     self._due_at = self._clock.monotonic() + rules.min_age_ms / 1000 / RETRIES_PER_AGE
                     return None
-                merged = self._merged(sources, leader_epoch)
+                merged = self._merge_sources(sources, leader_epoch)
                 if merged is None or at is None:
                     return merged
                 return self._with_neighbour(manifest, at, _replaced(entries, merged))
@@ -138,12 +138,12 @@ class PartitionMerger:
         """Returns the time of an object by the store's clock; None if it is gone."""
         if entry.stored_ms is not None:
             return entry.stored_ms
-        found = self._store.head(entry.key)
-        return None if found is None else found.modified_ms
+        info = self._store.head(entry.key)
+        return None if info is None else info.modified_ms
 
-    def _merged(self, sources: Sequence[ManifestEntry], leader_epoch: int) -> ManifestEntry | None:
+    def _merge_sources(self, sources: Sequence[ManifestEntry], leader_epoch: int) -> ManifestEntry | None:
         first, last = sources[0], sources[-1]
-        stored_ms, data = self._stored_ms(last), self._joined(sources)
+        stored_ms, data = self._stored_ms(last), self._read_joined(sources)
         if data is None or stored_ms is None:
             return None
         whole = SealedSegment(first.base_offset, last.end_offset, f"merged below {self._prefix}", len(data))
@@ -164,7 +164,7 @@ class PartitionMerger:
         log.info("small objects of the store were merged", extra=extra)
         return replace(entry, arrived_ms=last.arrived_ms, stored_ms=stored_ms)
 
-    def _joined(self, sources: Sequence[ManifestEntry]) -> bytes | None:
+    def _read_joined(self, sources: Sequence[ManifestEntry]) -> bytes | None:
         """Returns the bytes of the objects, each as its manifest says; None after one that is not."""
         joined = BytesIO()
         for entry in sources:

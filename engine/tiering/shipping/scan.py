@@ -78,7 +78,7 @@ class _Scanner:
     block_times: list[int] = field(default_factory=list)
 
     def take(self, window: bytes, file_position: int) -> int:
-        """Walk the whole batches of a window; returns their bytes.
+        """Walks the whole batches of a window; returns their bytes.
 
         One loop over local variables: a segment of single records has half a million batches.
         """

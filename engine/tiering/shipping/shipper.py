@@ -173,11 +173,11 @@ class PartitionShipper:
         return self._last_seen
 
     def wake(self) -> None:
-        """Wake the shipper: a segment was sealed or committed, or the leadership has moved."""
+        """Wakes the shipper: a segment was sealed or committed, or the leadership has moved."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Ship until cancelled, whenever this node leads.
+        """Ships until cancelled, whenever this node leads.
 
         Retries every failure, permanent ones too: the repair of a disk or a bucket needs no restart of the node.
         """
@@ -203,7 +203,7 @@ class PartitionShipper:
                 await self._idle(is_quiet=is_quiet and not self._is_awaiting)
 
     async def ship_once(self) -> None:
-        """Ship pending segments in one pass. Raises the error that stopped it; a halt is a state, not an error."""
+        """Ships pending segments in one pass. Raises the error that stopped it; a halt is a state, not an error."""
         local = await self._local_log()
         self.log_range = (local.log_start, local.high_watermark)
         if local.leader_epoch is None or local.leader_epoch <= self._fenced_epoch:
@@ -232,7 +232,7 @@ class PartitionShipper:
         self._note_halt()
 
     def _note_halt(self) -> None:
-        """End a pass: halted or idle, as its plan has it. Logs each reason once."""
+        """Ends a pass: halted or idle, as its plan has it. Logs each reason once."""
         if self._plan.reason and self._plan.reason != self._last_error:
             extra = {"prefix": self._prefix, "reason": self._plan.reason}
             log.error("a partition is not shipped until an operator acts", extra=extra)
@@ -240,7 +240,7 @@ class PartitionShipper:
         self._state = State.HALTED if self._plan.halt else State.IDLE
 
     async def _local_log(self) -> LocalLog:
-        """Return the log without the segments that the manifest seen last names: a roll costs no pass over them.
+        """Returns the log without the segments that the manifest seen last names: a roll costs no pass over them.
 
         With all of them before a load of the manifest: it may not be the one seen last.
         """
@@ -252,7 +252,7 @@ class PartitionShipper:
         return await self._source.local_log(0)
 
     def _begin(self, leader_epoch: int) -> None:
-        """Drop the state of a follower or an earlier epoch: other nodes have written meanwhile."""
+        """Drops the state of a follower or an earlier epoch: other nodes have written meanwhile."""
         if leader_epoch != self._leader_epoch or self._state is State.FOLLOWING:
             self._leader_epoch = leader_epoch
             self._manifest = self._has_begun = None
@@ -335,7 +335,7 @@ class PartitionShipper:
         return manifest
 
     async def _merge(self, manifest: Manifest, local: LocalLog) -> None:
-        """Put one object in the place of small ones, if they are due. Readers here get the new manifest at once."""
+        """Puts one object in the place of small ones, if they are due. Readers here get the new manifest at once."""
         if self._merger is None or not self._merger.is_due(manifest):
             return
         store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)

@@ -63,7 +63,7 @@ class Shipping:
         return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
 
     def add(self, topic: TopicRecord, partition: int, source: SegmentSource) -> None:
-        """Ship a partition of a topic."""
+        """Ships a partition of a topic."""
         self.change(topic)
         prefix = paths.store_partition_prefix(self._cluster_id, topic.name, topic.topic_id, partition)
         shipper = PartitionShipper(
@@ -79,7 +79,7 @@ class Shipping:
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
 
     def change(self, topic: TopicRecord) -> None:
-        """Note a topic's new settings or partitions, for its description in the store."""
+        """Notes a topic's new settings or partitions, for its description in the store."""
         topic_id = topic.topic_id
         self._records[topic_id] = topic
         if topic_id not in self._descriptions:
@@ -87,12 +87,12 @@ class Shipping:
             self._descriptions[topic_id] = TopicDescription(self._with.store, self._cluster_id, record)
 
     def wake(self, topic_id: str, partition: int) -> None:
-        """Wake a shipper: a segment was sealed, or the leadership has moved."""
+        """Wakes a shipper: a segment was sealed, or the leadership has moved."""
         if (shipped := self._shipped.get((topic_id, partition))) is not None:
             shipped.shipper.wake()
 
     def manifest(self, topic_id: str, partition: int) -> Manifest | None:
-        """Return the newest manifest seen, to save readers in this process from loading it."""
+        """Returns the newest manifest seen, to save readers in this process from loading it."""
         shipped = self._shipped.get((topic_id, partition))
         return None if shipped is None else shipped.shipper.manifest
 
@@ -111,7 +111,7 @@ class Shipping:
         )
 
     def remove_partitions(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
-        """Stop shipping these; returns the ending tasks. Their objects stay: other nodes continue with them."""
+        """Stops shipping these; returns the ending tasks. Their objects stay: other nodes continue with them."""
         tasks = self._remove(topic, partitions)
         for task in tasks:
             task.cancel()
@@ -124,7 +124,11 @@ class Shipping:
     def remove_topic(self, topic: TopicRecord) -> None:
         """Remove a deleted topic: stop shipping it, and delete its objects in the background."""
         seen = {number: self._shipped.get((topic.topic_id, number)) for number in range(topic.partitions)}
-        logs = {number: one.shipper.log_range for number, one in seen.items() if one and one.shipper.log_range}
+        logs = {
+            number: shipping.shipper.log_range
+            for number, shipping in seen.items()
+            if shipping and shipping.shipper.log_range
+        }
         tasks = self._remove(topic, range(topic.partitions))
         self._records.pop(topic.topic_id, None)
         self._descriptions.pop(topic.topic_id, None)
@@ -132,12 +136,12 @@ class Shipping:
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, text and value of each number of merges for /metrics."""
+        """Yields name, text and value of each number of merges for /metrics."""
         if self._with.merging is not None:
             yield from self._with.merging.gauges()
 
     async def stop(self) -> None:
-        """Stop; the next start resumes interrupted work."""
+        """Stops; the next start resumes interrupted work."""
         tasks = [shipped.task for shipped in self._shipped.values()]
         self._stopping.set()
         for task in tasks:
@@ -145,7 +149,7 @@ class Shipping:
         if self._with.merging is not None:
             await self._with.merging.thread.stop(None)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._removing.ended()
+        await self._removing.wait_ended()
 
     async def _remove_objects(
         self, topic: TopicRecord, shippers: list[asyncio.Task[None]], logs: Mapping[int, tuple[int, int]]

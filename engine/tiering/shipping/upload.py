@@ -88,21 +88,21 @@ def _put_and_verify(store: ObjectStore, scan: Scan, key: str, put: Callable[...,
 
 def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
     """By the checksum that the store has checked itself, else by reading everything back."""
-    found = store.head(key)
-    if found is None or found.size_bytes != scan.aux.size_bytes:
+    info = store.head(key)
+    if info is None or info.size_bytes != scan.aux.size_bytes:
         return False
-    if found.crc32 is not None:
-        return found.crc32 == scan.crc32
-    if found.crc32c is not None:
-        return found.crc32c == scan.aux.crc32c
+    if info.crc32 is not None:
+        return info.crc32 == scan.crc32
+    if info.crc32c is not None:
+        return info.crc32c == scan.aux.crc32c
     seen = 0
-    for piece in read_in_pieces(store, key, found.size_bytes):
+    for piece in read_in_pieces(store, key, info.size_bytes):
         seen = crc32c(piece, seen)
     return seen == scan.aux.crc32c
 
 
 def entry_of(aux: AuxObject, key: str, arrived_ms: int | None = None) -> ManifestEntry:
-    """Return the entry of a segment object with these facts."""
+    """Returns the entry of a segment object with these facts."""
     return ManifestEntry(
         base_offset=aux.base_offset,
         end_offset=aux.end_offset,

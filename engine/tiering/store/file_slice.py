@@ -30,17 +30,17 @@ class FileSlice(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read on. Raises OSError if the file ends before the slice does."""
-        wanted = max(0, min(len(buffer), self._size_bytes - self._at))
-        data = os.pread(self._handle, wanted, self._start + self._at)
-        if wanted and not data:
+        """Reads on. Raises OSError if the file ends before the slice does."""
+        size_bytes = max(0, min(len(buffer), self._size_bytes - self._at))
+        data = os.pread(self._handle, size_bytes, self._start + self._at)
+        if size_bytes and not data:
             raise OSError(errno.EIO, f"the file ends before byte {self._start + self._size_bytes}")
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
 
     def piece(self, at: int, length: int) -> bytes:
-        """Return bytes of the slice, cut short at its end."""
+        """Returns bytes of the slice, cut short at its end."""
         self.seek(at)
         return self.read(length) or b""
 

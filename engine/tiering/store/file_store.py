@@ -81,16 +81,16 @@ class FileStore:
             os.close(source)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Read a file, or a range of it. Raises NoSuchObject."""
+        """Reads a file, or a range of it. Raises NoSuchObject."""
         assert end is None or (start or 0) < end, "the range is empty"
-        with _map_errors("read", key), self._opened(_parts_of(key)) as handle:
+        with _map_errors("read", key), self._open_object(_parts_of(key)) as handle:
             if handle is None:
                 raise NoSuchObject(f"no object {key} in {self.url}")
             size_bytes = os.fstat(handle).st_size
             return _read_range(handle, start or 0, size_bytes if end is None else min(end, size_bytes))
 
     def head(self, key: str) -> ObjectInfo | None:
-        with _map_errors("head", key), self._opened(_parts_of(key)) as handle:
+        with _map_errors("head", key), self._open_object(_parts_of(key)) as handle:
             return None if handle is None else _info(key, os.fstat(handle))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -100,13 +100,13 @@ class FileStore:
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
         with _map_errors("list", prefix):
-            found = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
-            return [one for one, _ in found if next(self._walk(one, one, ""), None)]
+            entries = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
+            return [key for key, _ in entries if next(self._walk(key, key, ""), None)]
 
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
         with _map_errors("delete", key):
-            with self._tree.opened(parts[:-1]) as parent:
+            with self._tree.open_directory(parts[:-1]) as parent:
                 if parent is None:
                     return
                 with suppress(FileNotFoundError, IsADirectoryError):
@@ -114,7 +114,7 @@ class FileStore:
             self._tree.prune(parts[:-1])
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return nothing: a put is whole or absent here."""
+        """Returns nothing: a put is whole or absent here."""
         return ()
 
     def abort(self, upload: UnfinishedUpload) -> None:
@@ -164,7 +164,7 @@ class FileStore:
                 return
 
     def _drop_abandoned(self) -> None:
-        """Remove temporary files of dead processes, aged by the file system's own clock."""
+        """Removes temporary files of dead processes, aged by the file system's own clock."""
         with self._tree.create_and_open((TEMPORARY,)) as temporary:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
@@ -179,9 +179,9 @@ class FileStore:
     # Reading
 
     @contextmanager
-    def _opened(self, parts: Path) -> Iterator[int | None]:
+    def _open_object(self, parts: Path) -> Iterator[int | None]:
         """A handle on an object; None for anything but a plain file."""
-        with self._tree.opened(parts[:-1]) as parent:
+        with self._tree.open_directory(parts[:-1]) as parent:
             handle = None if parent is None else _open_file(parts[-1], parent)
             try:
                 is_file = handle is not None and stat.S_ISREG(os.fstat(handle).st_mode)
@@ -200,12 +200,14 @@ class FileStore:
     def _entries(
         self, directory: str, start_after: str, is_wanted: Callable[[str], bool]
     ) -> Sequence[tuple[str, ObjectInfo | None]]:
-        """Return keys, those of directories with "/" and without information."""
+        """Returns keys, those of directories with "/" and without information."""
         path = _parts_of(directory[:-1]) if directory else ()
         skipped = "" if directory else TEMPORARY + "/"
         first = start_after[len(directory) :].partition("/")[0] if start_after.startswith(directory) else ""
-        found = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name), first)
-        return [(directory + name, None if one is None else _info(directory + name, one)) for name, one in found]
+        entries = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name), first)
+        return [
+            (directory + name, None if status is None else _info(directory + name, status)) for name, status in entries
+        ]
 
 
 def _is_temporary(name: str) -> bool:
@@ -229,8 +231,8 @@ def _may_hold(key: str, prefix: str, start_after: str) -> bool:
     return key.encode() > start_after.encode() or start_after.startswith(key)
 
 
-def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def _open_file(name: str, parent: int) -> int | None:

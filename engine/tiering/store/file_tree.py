@@ -37,8 +37,8 @@ class FileTree:
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(self, path: Path) -> Iterator[int | None]:
-        """Open a directory; yields its handle, None if it is absent."""
+    def open_directory(self, path: Path) -> Iterator[int | None]:
+        """Opens a directory; yields its handle, None if it is absent."""
         handle = self._open(path)
         try:
             yield handle
@@ -48,7 +48,7 @@ class FileTree:
 
     @contextmanager
     def create_and_open(self, path: Path) -> Iterator[int]:
-        """Open a directory, made durably if it is missing; yields its handle."""
+        """Opens a directory, made durably if it is missing; yields its handle."""
         handle = self._make(path)
         try:
             yield handle
@@ -56,14 +56,14 @@ class FileTree:
             os.close(handle)
 
     def entries(self, path: Path, is_wanted: Callable[[str], bool], first: str = "") -> list[Entry]:
-        """Return the entries of a directory, in byte order of keys: a directory sorts with its "/" on. Omits links.
+        """Returns the entries of a directory, in byte order of keys: a directory sorts with its "/" on. Omits links.
 
         `is_wanted` takes a name, of a directory with its "/". It is not called for names below `first` that `first`
         does not begin with, nor are these passed to `stat`: each commit of a manifest lists the names behind it, in a
         directory of thousands.
         """
         listed: list[Entry] = []
-        with self.opened(path) as handle:
+        with self.open_directory(path) as handle:
             if handle is None:
                 return listed
             leading = {first[:end] for end in range(len(first))}
@@ -73,17 +73,17 @@ class FileTree:
                 if not (is_wanted(name) or is_wanted(name + "/")):
                     continue
                 with suppress(FileNotFoundError):
-                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                    if stat.S_ISDIR(found.st_mode) and is_wanted(name + "/"):
+                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode) and is_wanted(name + "/"):
                         listed.append(Entry(name + "/", None))
-                    elif stat.S_ISREG(found.st_mode) and is_wanted(name):
-                        listed.append(Entry(name, found))
+                    elif stat.S_ISREG(status.st_mode) and is_wanted(name):
+                        listed.append(Entry(name, status))
         return sorted(listed, key=lambda entry: entry.name.encode())
 
     def prune(self, path: Path) -> None:
-        """Remove empty directories, upwards, so that a deleted topic leaves nothing behind."""
+        """Removes empty directories, upwards, so that a deleted topic leaves nothing behind."""
         while path:
-            with self.opened(path[:-1]) as parent:
+            with self.open_directory(path[:-1]) as parent:
                 if parent is None:
                     return
                 try:

@@ -47,7 +47,7 @@ class MultipartUploads:
         self._pause = pause
         self._nonce_name = nonce_name
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[str, datetime]] = {}  # by key; some servers list only the uploads of a whole key
+        self._begun: dict[str, tuple[str, datetime]] = {}  # by key; some servers list only the uploads of a whole key
         self._checks: bool | None = None
 
     @property
@@ -58,7 +58,7 @@ class MultipartUploads:
     def put(self, key: str, body: FileSlice, size_bytes: int, nonce: str, *, if_absent: bool) -> None:
         """Upload a file whole, or continue its upload. Raises ObjectExists, StoreUnavailable."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            upload_id = self._resumed(key) or self._begin(key, nonce)
+            upload_id = self._find_upload(key) or self._begin(key, nonce)
             try:
                 if self._checks is None:
                     self._checks = self._rejects_wrong_checksums(key, upload_id)
@@ -85,17 +85,17 @@ class MultipartUploads:
         seen = set()
         pages = self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
         for page in pages:
-            for one in page.get("Uploads", ()):
-                seen.add(one["UploadId"])
-                yield one["Key"], one["UploadId"], one["Initiated"]
+            for upload in page.get("Uploads", ()):
+                seen.add(upload["UploadId"])
+                yield upload["Key"], upload["UploadId"], upload["Initiated"]
         with self._lock:
-            known = [*self._known.items()]
-        for key, (upload_id, began) in known:
+            own_uploads = [*self._begun.items()]
+        for key, (upload_id, began) in own_uploads:
             if key.startswith(prefix) and upload_id not in seen:
                 yield key, upload_id, began
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Remove the parts of an upload; no-op if it has ended."""
+        """Removes the parts of an upload; no-op if it has ended."""
         self._forget(key)
         try:
             self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
@@ -114,24 +114,24 @@ class MultipartUploads:
         )
         upload_id: str = begun["UploadId"]
         with self._lock:
-            self._known[key] = upload_id, parsedate_to_datetime(begun["ResponseMetadata"]["HTTPHeaders"]["date"])
+            self._begun[key] = upload_id, parsedate_to_datetime(begun["ResponseMetadata"]["HTTPHeaders"]["date"])
         return upload_id
 
-    def _resumed(self, key: str) -> str | None:
+    def _find_upload(self, key: str) -> str | None:
         with self._lock:
-            if key in self._known:
-                return self._known[key][0]
-        return next((upload_id for found, upload_id, _ in self.unfinished(key) if found == key), None)
+            if key in self._begun:
+                return self._begun[key][0]
+        return next((upload_id for key_of_upload, upload_id, _ in self.unfinished(key) if key_of_upload == key), None)
 
     def _forget(self, key: str) -> None:
         with self._lock:
-            self._known.pop(key, None)
+            self._begun.pop(key, None)
 
     def _send_missing(self, key: str, upload_id: str, body: FileSlice, size_bytes: int) -> list[dict[str, Any]]:
-        """Send the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
+        """Sends the parts that the store lacks, or has with other bytes. Returns all parts for the completion."""
         which = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
         pages = self._client().get_paginator("list_parts").paginate(**which)
-        stored = {one["PartNumber"]: one for page in pages for one in page.get("Parts", ())}
+        stored = {part["PartNumber"]: part for page in pages for part in page.get("Parts", ())}
         parts = []
         for number, at in enumerate(range(0, size_bytes, PART_BYTES), 1):
             data = body.piece(at, min(PART_BYTES, size_bytes - at))

@@ -64,13 +64,17 @@ class Encryption:
     bucket_key: bool = False  # fewer calls of KMS
 
     def options(self) -> dict[str, str]:
-        """Return the options of the store's URL."""
+        """Returns the options of the store's URL."""
         return {"sse": self.sse, "kms_key": self.kms_key, "bucket_key": "true" if self.bucket_key else ""}
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a PUT."""
-        found = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.kms_key, "BucketKeyEnabled": self.bucket_key}
-        return {name: value for name, value in found.items() if value}
+        """Returns the arguments of a PUT."""
+        parameters = {
+            "ServerSideEncryption": self.sse,
+            "SSEKMSKeyId": self.kms_key,
+            "BucketKeyEnabled": self.bucket_key,
+        }
+        return {name: value for name, value in parameters.items() if value}
 
 
 class S3Store:
@@ -133,12 +137,12 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo | None:
         with _map_errors("head", key):
-            found = self._head(key)
-            if found is None:
+            head = self._head(key)
+            if head is None:
                 return None
-            crc32 = _checksum_of(found, "ChecksumCRC32") if self.checks_uploads else None
-            crc32c = _checksum_of(found, "ChecksumCRC32C") if self._multipart.checks_parts else None
-            return ObjectInfo(key, found["ContentLength"], _ms(found["LastModified"]), crc32, crc32c)
+            crc32 = _checksum_of(head, "ChecksumCRC32") if self.checks_uploads else None
+            crc32c = _checksum_of(head, "ChecksumCRC32C") if self._multipart.checks_parts else None
+            return ObjectInfo(key, head["ContentLength"], _ms(head["LastModified"]), crc32, crc32c)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
@@ -146,14 +150,14 @@ class S3Store:
             arguments["StartAfter"] = self._prefix + start_after
         with _map_errors("list", prefix):
             for page in self._client.get_paginator("list_objects_v2").paginate(**arguments):
-                for one in page.get("Contents", ()):
-                    yield ObjectInfo(one["Key"][len(self._prefix) :], one["Size"], _ms(one["LastModified"]))
+                for item in page.get("Contents", ()):
+                    yield ObjectInfo(item["Key"][len(self._prefix) :], item["Size"], _ms(item["LastModified"]))
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "Delimiter": "/"}
         with _map_errors("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(**arguments)
-            return [one["Prefix"][len(self._prefix) :] for page in pages for one in page.get("CommonPrefixes", ())]
+            return [item["Prefix"][len(self._prefix) :] for page in pages for item in page.get("CommonPrefixes", ())]
 
     def delete(self, key: str) -> None:
         with _map_errors("delete", key):
@@ -161,15 +165,17 @@ class S3Store:
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
         with _map_errors("list", prefix):
-            found = self._multipart.unfinished(self._prefix + prefix)
-            return [UnfinishedUpload(key[len(self._prefix) :], one, _ms(began)) for key, one, began in found]
+            uploads = self._multipart.unfinished(self._prefix + prefix)
+            return [
+                UnfinishedUpload(key[len(self._prefix) :], upload_id, _ms(began)) for key, upload_id, began in uploads
+            ]
 
     def abort(self, upload: UnfinishedUpload) -> None:
         with _map_errors("abort", upload.key):
             self._multipart.abort(self._prefix + upload.key, upload.upload_id)
 
     def probe(self) -> None:
-        """Check conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
+        """Checks conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
         try:
             check_guarantees(self, self._new_id())
             self.checks_uploads = self._verifies_checksums(PROBE_PREFIX + self._new_id())
@@ -213,7 +219,7 @@ class S3Store:
                 body.seek(0)
 
     def _pause(self, attempt: int) -> None:
-        """Wait longer at each attempt. Up to half is random, so that writers do not retry all at once."""
+        """Waits longer at each attempt. Up to half is random, so that writers do not retry all at once."""
         self._sleep(_CONFLICT_PAUSE_SECONDS * attempt * (1 - int(self._new_id()[-4:], 16) / 2**17))
 
     def _verifies_checksums(self, key: str) -> bool:
@@ -227,8 +233,8 @@ class S3Store:
         return False
 
     def _is_ours(self, key: str, nonce: str) -> bool:
-        found = self._head(key)
-        return found is not None and found.get("Metadata", {}).get(_NONCE) == nonce
+        head = self._head(key)
+        return head is not None and head.get("Metadata", {}).get(_NONCE) == nonce
 
     def _get(self, arguments: dict[str, str]) -> bytes:
         for attempt in range(1, _BODY_ATTEMPTS_MAX + 1):
@@ -247,14 +253,14 @@ class S3Store:
 
     def _head(self, key: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = self._client.head_object(
+            head: dict[str, Any] = self._client.head_object(
                 Bucket=self._bucket, Key=self._prefix + key, ChecksumMode="ENABLED"
             )
         except ClientError as error:
             if _status(error) == 404:
                 return None
             raise
-        return found
+        return head
 
 
 def _config(endpoint: str | None) -> Config:
@@ -284,9 +290,9 @@ def _ms(moment: Any) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _checksum_of(found: dict[str, Any], name: str) -> int | None:
+def _checksum_of(head: dict[str, Any], name: str) -> int | None:
     """Returns the server's checksum of the whole object; those of parts carry a "-"."""
-    encoded = found.get(name)
+    encoded = head.get(name)
     return int.from_bytes(base64.b64decode(encoded), "big") if encoded and "-" not in encoded else None
 
 

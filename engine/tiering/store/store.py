@@ -86,7 +86,7 @@ class ObjectStore(Protocol):
         """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        """Store a whole object, durably. Raises ObjectExists if it must be absent and is not."""
+        """Stores a whole object, durably. Raises ObjectExists if it must be absent and is not."""
 
     def put_file(
         self,
@@ -109,43 +109,43 @@ class ObjectStore(Protocol):
         """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the object, or its bytes from `start` to before `end`, cut short at its end.
+        """Returns the object, or its bytes from `start` to before `end`, cut short at its end.
 
         Raises NoSuchObject.
         """
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return size, time and checksum of an object; None without one."""
+        """Returns size, time and checksum of an object; None without one."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key begins with `prefix` and is greater than `start_after`, in byte order of keys.
+        """Yields every object whose key begins with `prefix` and is greater than `start_after`, in byte order of keys.
 
         Lazy: a caller that stops early costs no more than the current page.
         """
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
-        """Return the distinct beginnings of keys under `prefix`, each up to and with its next "/", in byte order."""
+        """Returns the distinct beginnings of keys under `prefix`, each up to and with its next "/", in byte order."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; no-op if it is absent."""
+        """Removes an object; no-op if it is absent."""
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return the unfinished uploads of keys that begin with `prefix`, as far as the store lists them."""
+        """Returns the unfinished uploads of keys that begin with `prefix`, as far as the store lists them."""
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Remove the parts of an unfinished upload; no-op if it has ended."""
+        """Removes the parts of an unfinished upload; no-op if it has ended."""
 
     def probe(self) -> None:
         """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""
 
 
 def url_of(text: str) -> str:
-    """Return a store's URL; a path becomes a `file://` URL."""
+    """Returns a store's URL; a path becomes a `file://` URL."""
     return text if "://" in text else "file://" + quote(os.path.abspath(text))
 
 
 def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
-    """Open the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
+    """Opens the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
 
     S3 also takes `sse`, `kms_key` and `bucket_key`: how the server encrypts each object.
 
@@ -219,7 +219,7 @@ def check_guarantees(store: ObjectStore, nonce: str) -> None:
         _check_no_overwrite(store, key)
         if store.get(key) != first or store.get(key, 1, 4) != first[1:4]:
             raise StoreUnusable(f"{store.url} returns other bytes than were stored", hint="use another store")
-        if [found.key for found in store.list(key)] != [key]:
+        if [info.key for info in store.list(key)] != [key]:
             raise StoreUnusable(f"{store.url} does not list a stored object", hint="use a store with strong listing")
         _drop_abandoned(store, key)
     finally:
@@ -229,10 +229,10 @@ def check_guarantees(store: ObjectStore, nonce: str) -> None:
 def _drop_abandoned(store: ObjectStore, key: str) -> None:
     """Removes what probes of killed processes left, by the store's own clock."""
     listed = list(store.list(PROBE_PREFIX))
-    now_ms = next((one.modified_ms for one in listed if one.key == key), 0)
-    for one in listed:
-        if now_ms - one.modified_ms > _ABANDONED_AFTER_MS:
-            store.delete(one.key)
+    now_ms = next((info.modified_ms for info in listed if info.key == key), 0)
+    for info in listed:
+        if now_ms - info.modified_ms > _ABANDONED_AFTER_MS:
+            store.delete(info.key)
 
 
 def _check_no_overwrite(store: ObjectStore, key: str) -> None:
@@ -247,6 +247,6 @@ def _check_no_overwrite(store: ObjectStore, key: str) -> None:
 
 
 def read_in_pieces(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield a whole object in pieces of bounded memory. Raises NoSuchObject; a short object ends early."""
+    """Yields a whole object in pieces of bounded memory. Raises NoSuchObject; a short object ends early."""
     for start in range(0, size_bytes, _READ_BACK_BYTES):
         yield store.get(key, start, min(start + _READ_BACK_BYTES, size_bytes))

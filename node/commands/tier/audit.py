@@ -66,14 +66,16 @@ class Audit:
     foreign: list[str] = field(default_factory=list)
 
 
-def clusters(store: ObjectStore, wanted: str | None) -> list[str]:
+def clusters(store: ObjectStore, cluster_id: str | None) -> list[str]:
     """Return the cluster, or all of the store. Raises Failure if there is none."""
-    found = clusters_of(store)
-    if wanted is not None and wanted not in found:
-        raise Failure(f"no cluster {wanted!r} in {store.url}; there are: {', '.join(found) or 'none'}", ExitCode.USAGE)
-    if not found:
+    cluster_ids = clusters_of(store)
+    if cluster_id is not None and cluster_id not in cluster_ids:
+        raise Failure(
+            f"no cluster {cluster_id!r} in {store.url}; there are: {', '.join(cluster_ids) or 'none'}", ExitCode.USAGE
+        )
+    if not cluster_ids:
         raise Failure(f"{store.url} has no topics: no segment was tiered to it yet")
-    return found if wanted is None else [wanted]
+    return cluster_ids if cluster_id is None else [cluster_id]
 
 
 def run_audit(
@@ -89,13 +91,13 @@ def run_audit(
     store = open_store(url)
     with ThreadPoolExecutor(_THREADS) as executor, status_line() as line:
         show = Progress(line)
-        examiner = Examiner(store, executor, SystemClock().now_ms(), depth, grace_ms, show.checked)
+        examiner = Examiner(store, executor, SystemClock().now_ms(), depth, grace_ms, show.count_checked)
         audit = Audit(store, examiner)
         for cluster_id in clusters(store, cluster):
             for name in topics_of(store, cluster_id) if topic is None else [topic]:
                 for partition, objects in partitions_of(store, cluster_id, name):
                     if partition is None:
-                        audit.foreign += [one.key for one in objects]
+                        audit.foreign += [info.key for info in objects]
                         continue
                     show.name = partition.name
                     then(audit, examiner.examine(partition, objects))
@@ -113,7 +115,7 @@ class Progress:
         self.objects = 0
         self.checked_bytes = 0
 
-    def checked(self, size_bytes: int) -> None:
+    def count_checked(self, size_bytes: int) -> None:
         self.objects += 1
         self.checked_bytes += size_bytes
         self._show(f"{self.name}: {format_count(self.objects, 'object')}, {format_bytes(self.checked_bytes)}")

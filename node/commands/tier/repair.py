@@ -30,12 +30,12 @@ class Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            found = parse_quantity(str(value))
+            quantity = parse_quantity(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if found is None or found.kind != "ms":
+        if quantity is None or quantity.kind != "ms":
             self.fail(f"{value!r} is not a duration such as 90s, 12h or 7d", param, ctx)
-        return found.amount
+        return quantity.amount
 
 
 @click.command(cls=StoreCommand)
@@ -81,14 +81,14 @@ def repair(
 
     def then(audit: Audit, report: PartitionReport) -> None:
         using = Repairer(audit.examiner, secrets.token_hex, "penstock tier repair", not is_applied, names_orphans)
-        steps = _repaired(using, report)
-        mends.extend((report, one) for one in steps)
+        steps = _repair(using, report)
+        mends.extend((report, step) for step in steps)
         audit.reports.append(audit.examiner.examine(report.partition) if steps and is_applied else report)
 
     if grace_ms < GRACE_MS:
         print_note(f"--grace is below {format_duration(GRACE_MS)}: a reader or an upload may still use an object")
     audit = run_audit(store_url, topic, cluster, Depth.BYTES if deep else Depth.AUX, grace_ms=grace_ms, then=then)
-    left = [(report, one) for report in audit.reports for one in report.damage]
+    left = [(report, finding) for report in audit.reports for finding in report.damage]
     if as_json:
         print_json(
             {
@@ -98,11 +98,11 @@ def repair(
                     {
                         "topic": report.partition.topic,
                         "partition": report.partition.partition,
-                        "action": one.action.value,
-                        "key": one.key,
-                        "detail": one.detail,
+                        "action": mend.action.value,
+                        "key": mend.key,
+                        "detail": mend.detail,
                     }
-                    for report, one in mends
+                    for report, mend in mends
                 ],
                 "damage": len(left),
             }
@@ -115,7 +115,7 @@ def repair(
         raise Failure(f"{text}; the first: {report.partition.name}: {first.kind.value}: {first.key}")
 
 
-def _repaired(using: Repairer, report: PartitionReport) -> list[Mend]:
+def _repair(using: Repairer, report: PartitionReport) -> list[Mend]:
     """Repair a partition; examine it again after a node has committed. Raises Conflict after several attempts."""
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         try:
@@ -128,8 +128,8 @@ def _repaired(using: Repairer, report: PartitionReport) -> list[Mend]:
 
 
 def _print(mends: list[tuple[PartitionReport, Mend]], *, is_applied: bool) -> None:
-    for report, one in mends[:_SHOWN_MAX]:
-        click.echo(f"{one.action.value}  {report.partition.name}  {one.key}\n    {one.detail}")
+    for report, mend in mends[:_SHOWN_MAX]:
+        click.echo(f"{mend.action.value}  {report.partition.name}  {mend.key}\n    {mend.detail}")
     if len(mends) > _SHOWN_MAX:
         click.echo(f"and {len(mends) - _SHOWN_MAX:,} more")
     if not mends:

@@ -100,10 +100,12 @@ def restore(
     """
     nodes = _nodes(coordination, nodes, node_id)
     store = open_store(store_url)
-    found = clusters(store, cluster)
-    if len(found) > 1:
-        raise Failure(f"{store.url} has several clusters: give --cluster one of {', '.join(found)}", ExitCode.USAGE)
-    having = topics_of(store, found[0])
+    cluster_ids = clusters(store, cluster)
+    if len(cluster_ids) > 1:
+        raise Failure(
+            f"{store.url} has several clusters: give --cluster one of {', '.join(cluster_ids)}", ExitCode.USAGE
+        )
+    having = topics_of(store, cluster_ids[0])
     unknown = sorted(set(topics) - set(having))
     if unknown:
         raise Failure(f"{store.url} has no objects of topic {unknown[0]}")
@@ -114,8 +116,8 @@ def restore(
         publication = RestoredCluster(zookeeper_sessions(coordination, new_id), disk, node_id, nodes, new_id)
     check_unused(target)
     if is_dry or (coordination and not as_json):
-        planned = list(stored_topics(store, found[0], topics or having))
-        facts = {"store": store.url, "cluster": found[0], "data_dir": path, "coordination": coordination}
+        planned = list(stored_topics(store, cluster_ids[0], topics or having))
+        facts = {"store": store.url, "cluster": cluster_ids[0], "data_dir": path, "coordination": coordination}
         _print_plan({**facts, "nodes": list(nodes)}, planned, as_json=as_json)
     if is_dry:
         return
@@ -124,28 +126,28 @@ def restore(
         cluster_id, restored = restore_directory(
             store,
             target,
-            found[0],
+            cluster_ids[0],
             topics or having,
             until_ms=until_ms,
-            on_restored=show.checked,
+            on_restored=show.count_checked,
             publication=publication,
         )
     if as_json:
-        rows = [_row_of(one) for one in restored]
+        rows = [_row_of(entry) for entry in restored]
         print_json({"data_dir": target.path, "cluster": cluster_id, "topics": rows, "not_in_store": _ABSENT})
         return
     print_facts([("data directory", target.path), ("cluster", cluster_id)])
     click.echo()
     _print(restored)
-    for one in restored:
-        if not one.has_description:
-            print_note(f"The store has no settings of topic {one.record.name}: it has the defaults.")
-        if one.replication_factor > len(nodes):
-            alter = f"penstock topic alter {one.record.name} --replication-factor {one.replication_factor}"
-            print_note(f"Topic {one.record.name} had {one.replication_factor} replicas. In a new cluster: {alter}")
+    for entry in restored:
+        if not entry.has_description:
+            print_note(f"The store has no settings of topic {entry.record.name}: it has the defaults.")
+        if entry.replication_factor > len(nodes):
+            alter = f"penstock topic alter {entry.record.name} --replication-factor {entry.replication_factor}"
+            print_note(f"Topic {entry.record.name} had {entry.replication_factor} replicas. In a new cluster: {alter}")
     print_note(f"Not in the store: {', '.join(_ABSENT.values())}.")
     if len(nodes) > 1:
-        others = ", ".join(str(one) for one in nodes if one != node_id)
+        others = ", ".join(str(node) for node in nodes if node != node_id)
         print_note(f"Start node {node_id} with this directory, and {others} with empty ones, in any order.")
 
 
@@ -168,14 +170,14 @@ def _print_plan(facts: dict[str, Any], planned: list[StoredTopic], *, as_json: b
     if as_json:
         rows = [
             {
-                "topic": one.record.name,
-                "topic_id": one.record.topic_id,
-                "partitions": one.record.partitions,
-                "replication_factor": one.record.replication_factor,
-                "segments": one.segments,
-                "bytes": one.size_bytes,
+                "topic": topic.record.name,
+                "topic_id": topic.record.topic_id,
+                "partitions": topic.record.partitions,
+                "replication_factor": topic.record.replication_factor,
+                "segments": topic.segments,
+                "bytes": topic.size_bytes,
             }
-            for one in planned
+            for topic in planned
         ]
         print_json({**facts, "topics": rows, "not_in_store": _ABSENT})
         return
@@ -188,25 +190,25 @@ def _print_plan(facts: dict[str, Any], planned: list[StoredTopic], *, as_json: b
         [*columns, Column("to restore")],
         [
             (
-                one.record.name,
-                one.record.partitions,
-                one.record.replication_factor,
-                one.segments,
-                format_bytes(one.size_bytes),
+                topic.record.name,
+                topic.record.partitions,
+                topic.record.replication_factor,
+                topic.segments,
+                format_bytes(topic.size_bytes),
             )
-            for one in planned
+            for topic in planned
         ],
     )
     click.echo()
 
 
-def _row_of(one: RestoredTopic) -> dict[str, Any]:
+def _row_of(restored: RestoredTopic) -> dict[str, Any]:
     return {
-        "topic": one.record.name,
-        "topic_id": one.record.topic_id,
-        "has_settings": one.has_description,
-        "replication_factor": one.replication_factor,
-        "config": dict(one.record.overrides),
+        "topic": restored.record.name,
+        "topic_id": restored.record.topic_id,
+        "has_settings": restored.has_description,
+        "replication_factor": restored.replication_factor,
+        "config": dict(restored.record.overrides),
         "partitions": [
             {
                 "partition": log.partition.partition,
@@ -216,7 +218,7 @@ def _row_of(one: RestoredTopic) -> dict[str, Any]:
                 "bytes": log.size_bytes,
                 "is_cut": log.is_cut,
             }
-            for log in one.partitions
+            for log in restored.partitions
         ],
     }
 
@@ -232,12 +234,12 @@ def _print(restored: list[RestoredTopic]) -> None:
         ],
         [
             (
-                one.record.name,
-                one.record.partitions,
-                sum(log.end_offset - log.log_start for log in one.partitions),
-                sum(log.segments for log in one.partitions),
-                format_bytes(sum(log.size_bytes for log in one.partitions)),
+                topic.record.name,
+                topic.record.partitions,
+                sum(log.end_offset - log.log_start for log in topic.partitions),
+                sum(log.segments for log in topic.partitions),
+                format_bytes(sum(log.size_bytes for log in topic.partitions)),
             )
-            for one in restored
+            for topic in restored
         ],
     )

@@ -49,7 +49,7 @@ class RestoredCluster:
         self._open_session = open_session
         self._disk = disk
         self._node_id = node_id
-        self._others = [one for one in nodes if one != node_id]
+        self._others = [node for node in nodes if node != node_id]
         self._new_id = new_id
         self._cluster_id = ""
         self._is_finished = False
@@ -69,13 +69,13 @@ class RestoredCluster:
 
     async def _claim(self, directory: str, cluster_id: str) -> None:
         async with self._open_session() as session:
-            found = await session.get(CLUSTER)
-            identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
-            if found is None or identity is None or (identity.cluster_id == cluster_id and identity.is_claimed):
+            cluster_key = await session.get(CLUSTER)
+            identity = None if cluster_key is None else identity_from_bytes(CLUSTER, cluster_key.value)
+            if cluster_key is None or identity is None or (identity.cluster_id == cluster_id and identity.is_claimed):
                 await StandaloneImport(session, cluster_id).claim(self._new_id)
                 return
             disk_from = read_registration_state(self._disk, directory).disk_from
-            self._is_finished = identity.cluster_id == cluster_id and disk_from == found.created
+            self._is_finished = identity.cluster_id == cluster_id and disk_from == cluster_key.created
             if not self._is_finished:
                 raise StartRefused(
                     f"the place in --coordination has cluster {identity.cluster_id}",
@@ -89,8 +89,8 @@ class RestoredCluster:
             for log in topic.partitions:
                 number = log.partition.partition
                 starts = load_epochs(self._disk, partition_dir(directory, name, topic_id, number))
-                epochs[topic_id, number] = max((one.epoch for one in starts), default=0)
-        records = [replace(one.record, replication_factor=one.replication_factor) for one in topics]
+                epochs[topic_id, number] = max((start.epoch for start in starts), default=0)
+        records = [replace(topic.record, replication_factor=topic.replication_factor) for topic in topics]
         async with self._open_session() as session:
             importing = StandaloneImport(session, self._cluster_id)
             await importing.claim(self._new_id)
@@ -112,7 +112,7 @@ def zookeeper_sessions(
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the failure of the command says it in one line
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[ZookeeperSession]:
+    async def open_session() -> AsyncIterator[ZookeeperSession]:
         session = await ZookeeperSession.open(
             address, session_timeout_ms=_SESSION_TIMEOUT_MS, new_id=new_id, security=given
         )
@@ -121,11 +121,11 @@ def zookeeper_sessions(
         finally:
             await session.close()
 
-    return opened
+    return open_session
 
 
 def zookeeper_security_of_environment() -> ZookeeperSecurity:
-    """Return how the variables PENSTOCK_ZOOKEEPER_… say that ZooKeeper is reached. Raises StartRefused."""
+    """Returns how the variables PENSTOCK_ZOOKEEPER_… say that ZooKeeper is reached. Raises StartRefused."""
     words = {name: os.environ.get(f"{ENVIRONMENT_PREFIX}ZOOKEEPER_{name.upper()}", "") for name in _SECURITY}
     tls_ca, tls_cert, tls_key, login_file, acl = words.values()
     security = ZookeeperSecurity(tls_ca, tls_cert, tls_key, login_file, acl.lower() in ("true", "1"))

@@ -65,7 +65,7 @@ def _row_of(report: PartitionReport) -> _Row:
         "manifest_bytes": report.manifest_bytes,
         "orphans": report.orphans,
         "orphan_bytes": report.orphan_bytes,
-        "foreign": sum(one.kind is Kind.FOREIGN for one in report.findings),
+        "foreign": sum(finding.kind is Kind.FOREIGN for finding in report.findings),
         "damage": len(report.damage),
     }
 
@@ -73,20 +73,22 @@ def _row_of(report: PartitionReport) -> _Row:
 def _with_lag(rows: list[_Row], node: Node, topic: str | None) -> list[_Row]:
     """Add how far the node is ahead of the store, and the partitions that only the node has."""
     client = node.once()
-    names = [topic] if topic is not None else [one["topic"] for one in client.list_topics()["topics"]]
-    known = {(name, one["partition"]): one for name in names for one in client.tier_status(name)["partitions"]}
+    names = [topic] if topic is not None else [topic["topic"] for topic in client.list_topics()["topics"]]
+    by_partition = {
+        (name, status["partition"]): status for name in names for status in client.tier_status(name)["partitions"]
+    }
     stored = {(row["topic"], row["partition"]) for row in rows}
-    only_there = [place for place in known if place not in stored]
+    only_there = [key for key in by_partition if key not in stored]
     ids = {row["topic"]: row["topic_id"] for row in rows}
     rows = rows + [
         {**_NOTHING, "topic": name, "topic_id": ids.get(name), "partition": number} for name, number in only_there
     ]
     for row in rows:
-        found = known.get((row["topic"], row["partition"]))
-        row["high_watermark"] = found and found["high_watermark"]
-        row["lag_records"] = found and found["high_watermark"] - max(row["end_offset"] or 0, found["log_start"])
-        row["pending_bytes"] = found and found["pending_bytes"]
-        row["last_error"] = found and found["last_error"]
+        status = by_partition.get((row["topic"], row["partition"]))
+        row["high_watermark"] = status and status["high_watermark"]
+        row["lag_records"] = status and status["high_watermark"] - max(row["end_offset"] or 0, status["log_start"])
+        row["pending_bytes"] = status and status["pending_bytes"]
+        row["last_error"] = status and status["last_error"]
     return sorted(rows, key=lambda row: (row["topic"], row["topic_id"] or "", row["partition"]))
 
 
@@ -94,11 +96,11 @@ def _by_topic(rows: Iterable[_Row]) -> list[_Row]:
     """Return a row for each topic, with the sums of its partitions."""
     topics: dict[tuple[str, str | None], _Row] = {}
     for row in rows:
-        place = (row["topic"], row["topic_id"])
-        whole = topics.get(place)
+        key = (row["topic"], row["topic_id"])
+        whole = topics.get(key)
         records = (row["end_offset"] or 0) - (row["log_start"] or 0)
         if whole is None:
-            topics[place] = {**row, "records": records, "partition": 1}
+            topics[key] = {**row, "records": records, "partition": 1}
             continue
         whole["partition"] += 1
         whole["records"] += records

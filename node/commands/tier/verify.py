@@ -47,7 +47,7 @@ def _document_of(audit: Audit, *, is_deep: bool) -> dict[str, Any]:
         "segments": _segments(reports),
         "bytes": _bytes(reports),
         "damage": sum(len(report.damage) for report in reports),
-        "findings": [_row(report, one) for report in reports for one in report.findings],
+        "findings": [_row(report, finding) for report in reports for finding in report.findings],
         "foreign": audit.foreign,
     }
 
@@ -55,14 +55,14 @@ def _document_of(audit: Audit, *, is_deep: bool) -> dict[str, Any]:
 def _print_findings(audit: Audit, *, is_deep: bool) -> None:
     """Damage first, then the counts of the other findings with an example of each."""
     for report in audit.reports:
-        for one in report.damage[:_SHOWN_MAX]:
-            label = click.style(one.kind.value, fg="red", bold=True)
-            click.echo(f"{label}  {report.partition.name}  {one.key}\n    {one.detail}")
+        for finding in report.damage[:_SHOWN_MAX]:
+            label = click.style(finding.kind.value, fg="red", bold=True)
+            click.echo(f"{label}  {report.partition.name}  {finding.key}\n    {finding.detail}")
         if len(report.damage) > _SHOWN_MAX:
             click.echo(f"and {len(report.damage) - _SHOWN_MAX:,} more of {report.partition.name}")
-    others = [one for report in audit.reports for one in report.findings if not one.kind.is_damage]
-    for kind, count in Counter(one.kind for one in others).items():
-        example = next(one for one in others if one.kind is kind)
+    others = [finding for report in audit.reports for finding in report.findings if not finding.kind.is_damage]
+    for kind, count in Counter(other.kind for other in others).items():
+        example = next(other for other in others if other.kind is kind)
         click.echo(f"{kind.value}  {count:,}  {example.key}: {example.detail}")
     for key in audit.foreign[:_SHOWN_MAX]:
         click.echo(f"foreign  {key}: left alone")
@@ -71,15 +71,15 @@ def _print_findings(audit: Audit, *, is_deep: bool) -> None:
     click.echo(f"{counts}, {format_bytes(_bytes(audit.reports))}: {how}")
 
 
-def _row(report: PartitionReport, one: Finding) -> dict[str, Any]:
+def _row(report: PartitionReport, finding: Finding) -> dict[str, Any]:
     return {
         "topic": report.partition.topic,
         "partition": report.partition.partition,
-        "kind": one.kind.value,
-        "is_damage": one.kind.is_damage,
-        "key": one.key,
-        "offset": one.offset,
-        "detail": one.detail,
+        "kind": finding.kind.value,
+        "is_damage": finding.kind.is_damage,
+        "key": finding.key,
+        "offset": finding.offset,
+        "detail": finding.detail,
     }
 
 

@@ -34,19 +34,21 @@ def read_files(partition_directory: Path, name: str, node_id: int, high_watermar
             at += header.size_bytes
             if header.next_offset <= high_watermark and len(batch) == header.size_bytes:
                 log.batches.append(batch)
-                log.records |= {one.offset: orjson.loads(bytes(one.value or b"")) for one in record_batch.decode(batch)}
+                log.records |= {
+                    record.offset: orjson.loads(bytes(record.value or b"")) for record in record_batch.decode(batch)
+                }
     return log
 
 
 async def final_logs(cluster: HttpCluster[AnyNode], topic: str) -> list[FinalLog]:
     """Return the log of every in-sync replica, the leader's first."""
-    found = []
+    logs = []
     for row in await cluster.wait_until_healthy(topic, is_quiet=True):
         number, leader = row["partition"], row["leader"]
-        for node_id in sorted(row["in_sync"], key=lambda one: one != leader):
+        for node_id in sorted(row["in_sync"], key=lambda node_id: node_id != leader):
             (directory,) = (cluster.nodes[node_id].data / "topics" / topic).glob(f"*/{number}")
-            found.append(read_files(directory, f"{topic}/{number}", node_id, row["high_watermark"]))
-    return found
+            logs.append(read_files(directory, f"{topic}/{number}", node_id, row["high_watermark"]))
+    return logs
 
 
 async def final_polls(client: NodeClient, topic: str, partition: int) -> list[Polled]:
@@ -61,15 +63,15 @@ async def final_polls(client: NodeClient, topic: str, partition: int) -> list[Po
             client.next_node()
         else:
             raise Unreadable(f"{topic}/{partition} at {offset}: {answer.status} {answer.code}")
-        found = answer.json
-        records = tuple((record["offset"], record["value"]) for record in found["records"])
+        answered = answer.json
+        records = tuple((record["offset"], record["value"]) for record in answered["records"])
         if not records:
             return polls
-        positions = (found["log_start"], found["high_watermark"], now())
+        positions = (answered["log_start"], answered["high_watermark"], now())
         polls.append(
             Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *positions, is_full_read=True)
         )
-        offset = found["next_offset"]
+        offset = answered["next_offset"]
 
 
 async def judge_what_is_left(

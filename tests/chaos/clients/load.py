@@ -36,11 +36,11 @@ class Load:
 
     @property
     def errors(self) -> Counter[str]:
-        return sum((one.errors for one in self._libraries), Counter[str]())
+        return sum((library.errors for library in self._libraries), Counter[str]())
 
     @property
     def skew_seen_ms(self) -> int:
-        return max((one.skew_seen_ms for one in self._consumers), default=0)
+        return max((consumer.skew_seen_ms for consumer in self._consumers), default=0)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,10 +106,10 @@ class Consumer:
         asked, asked_at = self.position, now()
         headers = {LEADER_EPOCH: str(self._epoch_seen)} if self._epoch_seen and self.names_epoch else {}
         answer = await client.request("GET", f"{self._path}{asked}", None, headers)
-        found = answer.json
+        answered = answer.json
         if answer.status == 200:
-            records = tuple((record["offset"], record["value"]) for record in found["records"])
-            for record in found["records"]:
+            records = tuple((record["offset"], record["value"]) for record in answered["records"])
+            for record in answered["records"]:
                 self.skew_seen_ms = max(self.skew_seen_ms, abs(record["timestamp"] - time.time_ns() // 1_000_000))
             polled = Polled(
                 self.name,
@@ -117,17 +117,17 @@ class Consumer:
                 answer.node,
                 asked,
                 records,
-                found["log_start"],
-                found["high_watermark"],
+                answered["log_start"],
+                answered["high_watermark"],
                 now(),
                 asked_at=asked_at,
             )
             self._history.polled.append(polled)
-            self.position = found["next_offset"]
+            self.position = answered["next_offset"]
             epoch = int(answer.headers.get(LEADER_EPOCH, 0))
             self._epoch_seen = max(self._epoch_seen, epoch)
             if self.names_epoch:  # a client reads its answers in order
-                self._history.watermarks.append((self._partition, ANY_NODE, epoch, found["high_watermark"]))
+                self._history.watermarks.append((self._partition, ANY_NODE, epoch, answered["high_watermark"]))
             self._polls += 1
             if not self.names_epoch and self._polls % SWITCH_EVERY == 0:
                 client.next_node()

@@ -51,9 +51,9 @@ class NodeClient:
         node = self._at + 1
         try:
             async with self._session.request(method, self._urls[self._at] + path, data=body, headers=headers) as answer:
-                found = orjson.loads(await answer.read() or b"null")
-                code = found.get("code", "") if answer.status >= 400 else ""
-                return Answer(answer.status, found, answer.headers, code, node)
+                document = orjson.loads(await answer.read() or b"null")
+                code = document.get("code", "") if answer.status >= 400 else ""
+                return Answer(answer.status, document, answer.headers, code, node)
         except aiohttp.ConnectionTimeoutError:
             return Answer(0, {}, {}, NOT_SENT, node)
         except aiohttp.ClientConnectorError:

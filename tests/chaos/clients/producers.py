@@ -105,10 +105,10 @@ class Sequenced(Repeating):
         while self._producer is None:
             answer = await self._client.request("POST", "/v1/producers", b"")
             if answer.status == 201:
-                found = answer.json
+                answered = answer.json
                 self._producer = {
-                    "Producer-Id": str(found["producer_id"]),
-                    "Producer-Epoch": str(found["producer_epoch"]),
+                    "Producer-Id": str(answered["producer_id"]),
+                    "Producer-Epoch": str(answered["producer_epoch"]),
                 }
                 self._sequence = 0
             else:
@@ -151,8 +151,8 @@ class Library:
 
     async def _record_outcome(self, produced: Produced, delivery: object) -> None:
         try:
-            found = await delivery  # type: ignore[misc]
-            produced.base_offset, produced.outcome, produced.code = found.offset, "ok", ""
+            delivered = await delivery  # type: ignore[misc]
+            produced.base_offset, produced.outcome, produced.code = delivered.offset, "ok", ""
         except ClientError as error:
             produced.outcome, produced.code = ("fail" if error.no_side_effects else "info"), error.code
             self.errors[f"client library: {error.code}"] += 1

@@ -83,14 +83,14 @@ class Stream:
             headers["Last-Event-ID"] = self._last_id
         async with session.get(self._urls[self._at] + self._path, headers=headers) as answer:
             if answer.status != 200:
-                await self._refused(answer)
+                await self._stop_refused(answer)
                 return
             rest = b""
             async for piece in answer.content.iter_any():
                 *events, rest = (rest + piece).split(b"\n\n")
                 self._take(events)
 
-    async def _refused(self, answer: aiohttp.ClientResponse) -> None:
+    async def _stop_refused(self, answer: aiohttp.ClientResponse) -> None:
         problem = orjson.loads(await answer.read() or b"{}")
         what = f"{answer.status} {problem.get('code', '')}"
         self._codes[f"stream: {what}"] += 1
@@ -99,7 +99,7 @@ class Stream:
 
     def _take(self, events: Sequence[bytes]) -> None:
         """Record the events of one read as one poll for the judges."""
-        found: dict[int, list[tuple[int, str]]] = {}
+        records_taken: dict[int, list[tuple[int, str]]] = {}
         asked = dict(self._streamed.positions)
         for event in events:
             fields = _fields_of(event)
@@ -109,13 +109,13 @@ class Stream:
             if "data" in fields:
                 record = orjson.loads(fields["data"])
                 number = record.get("partition", self._numbers[0])
-                found.setdefault(number, []).append((record["offset"], record["value"]))
+                records_taken.setdefault(number, []).append((record["offset"], record["value"]))
                 self._streamed.positions[number] = record["offset"] + 1
                 self._streamed.events += 1
             if "id" in fields:
                 self._last_id = fields["id"]
                 self._check_id()
-        for number, records in found.items():
+        for number, records in records_taken.items():
             partition, end = f"{self._streamed.topic}/{number}", records[-1][0] + 1
             at = self._streamed.name, partition, self._at + 1, asked[number]
             self._history.polled.append(Polled(*at, tuple(records), 0, end, now()))
@@ -183,12 +183,12 @@ class Streams:
     async def catch_up(self, ends: Mapping[int, int]) -> None:
         """Return when every running stream has reached the ends of its partitions, or after a timeout."""
         deadline = now() + CAUGHT_UP_S
-        while now() < deadline and any(self._is_behind(one, ends) for one in self.streamed):
+        while now() < deadline and any(self._is_behind(stream, ends) for stream in self.streamed):
             await asyncio.sleep(0.1)
 
     @staticmethod
-    def _is_behind(one: Streamed, ends: Mapping[int, int]) -> bool:
-        return not one.ended and any(position < ends[number] for number, position in one.positions.items())
+    def _is_behind(stream: Streamed, ends: Mapping[int, int]) -> bool:
+        return not stream.ended and any(position < ends[number] for number, position in stream.positions.items())
 
 
 def _fields_of(event: bytes) -> dict[str, str]:

@@ -57,19 +57,19 @@ async def streamed(server: tuple[Server, str], *answers: int | list[bytes]) -> t
     made.answers = list(answers)
     history = History()
     streams = Streams("t", 1, [url], history, Counter())
-    of_topic, one = streams.streamed
+    of_topic, stream = streams.streamed
     del streams._streams[0]
     assert of_topic.events == 0
     async with asyncio.timeout(60), streams.running():
-        while not one.ended and not made.silent.is_set():
+        while not stream.ended and not made.silent.is_set():
             await asyncio.sleep(0.01)
-    return one, history
+    return stream, history
 
 
 async def test_a_stream_comes_back_where_it_was_and_misses_nothing(server):
     opening = b"retry: 1000\nid: 0\n\n"
-    one, history = await streamed(server, 503, [opening, record(0), b":\n\n", record(1)[:9]], [record(1), record(2)])
-    assert (one.ended, one.wrong_ids, one.events, one.positions) == ("", [], 3, {0: 3})
+    stream, history = await streamed(server, 503, [opening, record(0), b":\n\n", record(1)[:9]], [record(1), record(2)])
+    assert (stream.ended, stream.wrong_ids, stream.events, stream.positions) == ("", [], 3, {0: 3})
     assert server[0].last_ids[:4] == [None, None, "1", "3"]
     given = [(poll.asked, poll.records) for poll in history.polled]
     assert [offset for asked, records in given for offset, _ in records] == [0, 1, 2]
@@ -78,19 +78,19 @@ async def test_a_stream_comes_back_where_it_was_and_misses_nothing(server):
 
 @pytest.mark.parametrize("status", [404, 416, 500, 503])
 async def test_a_stream_that_is_refused_when_it_comes_back_stops_for_good(server, status):
-    one, _ = await streamed(server, [record(0)], status, [record(1)])
-    assert one.ended.startswith(f"{status} refused at 1 by node 1")
-    assert one.events == 1
+    stream, _ = await streamed(server, [record(0)], status, [record(1)])
+    assert stream.ended.startswith(f"{status} refused at 1 by node 1")
+    assert stream.events == 1
 
 
 async def test_a_final_problem_stops_a_stream_and_a_passing_one_does_not(server):
     passing = b'event: problem\ndata: {"code":"overloaded","retryable":true,"detail":""}\n\n'
     final = b'event: problem\ndata: {"code":"offset_above_high_watermark","retryable":false,"detail":"gone"}\n\n'
-    one, _ = await streamed(server, [record(0), passing], [record(1), final], [record(2)])
-    assert one.ended == "event offset_above_high_watermark at 2: gone"
-    assert one.events == 2
+    stream, _ = await streamed(server, [record(0), passing], [record(1), final], [record(2)])
+    assert stream.ended == "event offset_above_high_watermark at 2: gone"
+    assert stream.events == 2
 
 
 async def test_an_id_that_skips_a_record_is_noted(server):
-    one, _ = await streamed(server, [record(0), record(1, event_id=5)])
-    assert one.wrong_ids == ["got 5 instead of 2"]
+    stream, _ = await streamed(server, [record(0), record(1, event_id=5)])
+    assert stream.wrong_ids == ["got 5 instead of 2"]

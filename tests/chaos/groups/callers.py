@@ -31,51 +31,55 @@ class Caller:
     async def run(self, history: ShareHistory, stopping: asyncio.Event, calm: asyncio.Event) -> None:
         """Works until `stopping`. From `calm` on it accepts all that it gets."""
         while not stopping.is_set():
-            lock, found = await self._acquire(history)
-            if not found.records:
+            lock, answer = await self._acquire(history)
+            if not answer.records:
                 continue
             weights = (1, 0, 0, 0) if calm.is_set() else (100, 10, 1, 3)
             work = self._random.choices(("accept", "release", "hang", "die"), weights)[0]
             await asyncio.sleep(0.05 * self._random.random())
             if work == "die":
-                found.held_until = now()
+                answer.held_until = now()
                 continue
             if work == "hang":
                 await asyncio.sleep(1.2 * LOCK_S)
-            await self._end(lock, found, history, is_accept=work != "release")
+            await self._end(lock, answer, history, is_accept=work != "release")
 
     async def _acquire(self, history: ShareHistory) -> tuple[str, Acquisition]:
         body = {"topics": [self._topic], "max_records": self._random.choice((1, 5, 30)), "wait_ms": 300}
         body |= {"lock_ms": int(LOCK_S * 1000), "member_id": self._name}
         asked_at = now()
-        found = Acquisition(self._name, asked_at, asked_at + LOCK_S)
+        acquisition = Acquisition(self._name, asked_at, asked_at + LOCK_S)
         answer = await self._client.request("POST", f"{self._path}/acquire", orjson.dumps(body), JSON)
         if answer.status == 200:
-            found.records = {(one["partition"], one["offset"]): one["delivery_count"] for one in answer.json["records"]}
-            found.answered_at = now()
-            if found.records:
-                history.acquisitions.append(found)
-            return answer.json["lock"] or "", found
+            acquisition.records = {
+                (record["partition"], record["offset"]): record["delivery_count"] for record in answer.json["records"]
+            }
+            acquisition.answered_at = now()
+            if acquisition.records:
+                history.acquisitions.append(acquisition)
+            return answer.json["lock"] or "", acquisition
         self._codes[f"acquire: {answer.status} {answer.code}"] += 1
         self._client.next_node()
         await asyncio.sleep(RETRY_S)
-        return "", found
+        return "", acquisition
 
-    async def _end(self, lock: str, found: Acquisition, history: ShareHistory, *, is_accept: bool) -> None:
+    async def _end(self, lock: str, acquisition: Acquisition, history: ShareHistory, *, is_accept: bool) -> None:
         """Sends the outcome until it is answered, and some of them again, at once or later."""
-        records = [{"topic": self._topic, "partition": number, "offset": at} for number, at in sorted(found.records)]
+        records = [
+            {"topic": self._topic, "partition": number, "offset": at} for number, at in sorted(acquisition.records)
+        ]
         body = orjson.dumps({"lock": lock, "outcome": "accept" if is_accept else "release", "records": records})
-        found.held_until = now()
+        acquisition.held_until = now()
         outcome = Outcome.ACCEPT if is_accept else Outcome.RELEASE
         again = self._random.choices((0, 1, 3), (6, 3, 1))[0]
         for _ in range(TRIES_MAX):
-            one = Settlement(found, outcome, frozenset(found.records), now())
-            history.settlements.append(one)
+            settlement = Settlement(acquisition, outcome, frozenset(acquisition.records), now())
+            history.settlements.append(settlement)
             answer = await self._client.request("POST", f"{self._path}/acknowledge", body, JSON)
             if answer.status in (200, 207) or answer.code == "lock_expired":
                 refused = answer.json["refused"]
-                one.answered_at, one.refused = now(), _records(refused)
-                one.ended = _records([part for part in refused if part["code"] == "already_acknowledged"])
+                settlement.answered_at, settlement.refused = now(), _records(refused)
+                settlement.ended = _records([part for part in refused if part["code"] == "already_acknowledged"])
                 if not again:
                     return
                 again -= 1

@@ -1,6 +1,6 @@
 """A consumer group and a share group that read the topic of a run, and what is known of their coordinators.
 
-Both coordinators are among the victims of the faults. `judged` waits until both groups have read everything.
+Both coordinators are among the victims of the faults. `judge` waits until both groups have read everything.
 """
 
 from __future__ import annotations
@@ -65,24 +65,24 @@ class GroupLoad:
         """Ends the misbehaviour. Returns a finding for each group that does not read to the ends of the partitions."""
         self._calm.set()
         deadline = now() + DRAINED_S
-        found = ["G5 not asked"]
-        while found and now() < deadline:
+        findings = ["G5 not asked"]
+        while findings and now() < deadline:
             await asyncio.sleep(0.2)
-            found = [text for group in self.groups for text in await self._left(group, ends)]
-        return found
+            findings = [text for group in self.groups for text in await self._findings_left(group, ends)]
+        return findings
 
-    def judged(self, ends: Mapping[int, int]) -> tuple[list[str], Figures]:
+    def judge(self, ends: Mapping[int, int]) -> tuple[list[str], Figures]:
         records = {(partition, offset): 0 for partition, end in ends.items() for offset in range(end)}
-        found = [*check_group(self.history, ends), *check_share(self.share, records)]
-        return found, figures_of(self.history, self.share)
+        findings = [*check_group(self.history, ends), *check_share(self.share, records)]
+        return findings, figures_of(self.history, self.share)
 
-    def disturbed(self, begin: float, end: float) -> None:
+    def note_fault(self, begin: float, end: float) -> None:
         """Notes the time of a fault, in which a coordinator may be replaced."""
         self.share.unsteady.append((begin - MARGIN_S, end + MARGIN_S))
 
-    async def _left(self, group: str, ends: Mapping[int, int]) -> list[str]:
-        found = await self._cluster.request("GET", f"/v1/groups/{group}")
-        rows = {row["partition"]: row for row in found["partitions"]} if found else {}
+    async def _findings_left(self, group: str, ends: Mapping[int, int]) -> list[str]:
+        description = await self._cluster.request("GET", f"/v1/groups/{group}")
+        rows = {row["partition"]: row for row in description["partitions"]} if description else {}
         states = {number: rows[number]["offset"] if number in rows else None for number in ends}
         lost = [row for row in rows.values() if row.get("dropped")]
         return [f"G5 not at the end: {group} is at {states} of {dict(ends)}"] * (states != dict(ends)) + [
@@ -91,16 +91,16 @@ class GroupLoad:
 
     async def _watch(self) -> None:
         """Notes when a coordinator is replaced: the leader epoch of its partition has changed."""
-        known: dict[int, int] = {}
+        owners: dict[int, int] = {}
         seen_at = now()
         while not self._stopping.is_set():
             asked_at = now()
             rows = await self._cluster.rows(GROUPS_TOPIC)
             numbers = {crc32(group.encode()) % len(rows) for group in self.groups} if rows else set()
             epochs = {row["partition"]: row["leader_epoch"] for row in rows if row["partition"] in numbers}
-            if any(epochs[number] > known.get(number, epochs[number]) for number in epochs):
-                self.disturbed(seen_at, now())
+            if any(epochs[number] > owners.get(number, epochs[number]) for number in epochs):
+                self.note_fault(seen_at, now())
             if rows:
-                known |= {number: max(epoch, known.get(number, 0)) for number, epoch in epochs.items()}
+                owners |= {number: max(epoch, owners.get(number, 0)) for number, epoch in epochs.items()}
                 seen_at = asked_at
             await asyncio.sleep(WATCH_S)

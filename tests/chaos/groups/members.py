@@ -46,7 +46,7 @@ class Member:
             if not is_calm and self._random.random() < 0.02:
                 await self._die_within(poll)
                 continue
-            await self._taken(poll, await self._poll())
+            await self._take(poll, await self._poll())
             await asyncio.sleep(0.03 * self._random.random())
             if not is_calm:
                 await self._misbehave()
@@ -64,7 +64,7 @@ class Member:
         path = f"{self._path}/{self.name}/poll"
         return await self._client.request("POST", path, orjson.dumps(body), JSON)
 
-    async def _taken(self, poll: Poll, answer: Answer) -> None:
+    async def _take(self, poll: Poll, answer: Answer) -> None:
         """1. A delivery. 2. A stale token: begin again without one. 3. Else send the same request to another node."""
         if answer.status in (200, 207):
             for part in answer.json["partitions"]:

@@ -80,8 +80,8 @@ class HttpCluster(Generic[AnyNode]):
             await asyncio.sleep(0.2)
 
     async def rows(self, topic: str) -> list[dict[str, Any]]:
-        found = await self.request("GET", f"/v1/topics/{topic}")
-        return found["partitions"] if found else []
+        answer = await self.request("GET", f"/v1/topics/{topic}")
+        return answer["partitions"] if answer else []
 
     async def leader(self, topic: str, partition: int) -> AnyNode:
         """Return the leader; waits until there is one."""
@@ -134,7 +134,7 @@ class Cluster(HttpCluster[NodeHost]):
         self.injections: list[tuple[float, str]] = []
 
     def __repr__(self) -> str:
-        return f"Cluster({self.network!r}, running={[one.node_id for one in self.nodes.values() if one.is_running]})"
+        return f"Cluster({self.network!r}, running={[node.node_id for node in self.nodes.values() if node.is_running]})"
 
     def start(self) -> None:
         self.zookeeper.start()
@@ -143,7 +143,7 @@ class Cluster(HttpCluster[NodeHost]):
         for node in self.nodes.values():
             node.wait_until_ready()
 
-    def injected(self, what: str) -> None:
+    def note_injection(self, what: str) -> None:
         self.injections.append((now(), what))
 
     def log_sizes(self) -> dict[Path, int]:
@@ -204,10 +204,10 @@ def running_cluster(
     has_clocks: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster. This process moves to the clients' host; later clusters can be started in the same process."""
-    with registry() as own:
+    with registry() as namespaces:
         directory = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-        own.note("directory", str(directory))
-        network = Network(["zk", *(f"n{number}" for number in NODES), CLIENTS], own)
+        namespaces.note("directory", str(directory))
+        network = Network(["zk", *(f"n{number}" for number in NODES), CLIENTS], namespaces)
         network.enter(CLIENTS)
         zookeeper = ZookeeperHost("zk", network, directory / "zk")
         (directory / "store").mkdir()
@@ -226,7 +226,7 @@ def running_cluster(
                 node.clock = ShiftedClock(node.directory / "clock")
         if has_small_disks:
             for node in nodes.values():
-                make_small_disk(node.directory / "disk", own)
+                make_small_disk(node.directory / "disk", namespaces)
                 node.data = node.directory / "disk" / "data"
         cluster = Cluster(network, zookeeper, nodes, session_timeout_ms / 1000)
         cluster.start()

@@ -19,7 +19,7 @@ def make_small_disk(mounted: Path, registry: Registry) -> None:
 
 
 @contextmanager
-def injected(node: NodeHost, injection: str) -> Iterator[None]:
+def inject(node: NodeHost, injection: str) -> Iterator[None]:
     """Inject a fault into fdatasync and fsync of all processes of a node."""
     with disk_faults.injected(processes_in(node.network.namespace(node.name)), injection):
         yield

@@ -49,11 +49,11 @@ def registry(directory: Path = REGISTRY) -> Iterator[Registry]:
     path = directory / str(os.getpid())
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        own = Registry(file)
+        entries = Registry(file)
         try:
-            yield own
+            yield entries
         finally:
-            own.remove_all()
+            entries.remove_all()
             path.unlink()
 
 

@@ -80,10 +80,10 @@ class Network:
 
     def part(self, some: Iterable[str], others: Iterable[str]) -> None:
         """Cut both directions between each host of one group and each of the other."""
-        for one in some:
+        for pair in some:
             for other in others:
-                self.cut(one, other)
-                self.cut(other, one)
+                self.cut(pair, other)
+                self.cut(other, pair)
 
     def isolate(self, host: str, *, but: Iterable[str] = ()) -> None:
         self.part([host], self._numbers.keys() - {host, *but})

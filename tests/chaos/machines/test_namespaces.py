@@ -73,8 +73,8 @@ class Hearer:
 
 
 def test_a_cut_swallows_what_is_sent_one_way_and_only_that_way(tmp_path):
-    with registry(tmp_path) as own:
-        network = Network(["a", "b", "c"], own)
+    with registry(tmp_path) as own_registry:
+        network = Network(["a", "b", "c"], own_registry)
         address = network.address
         hearer = Hearer(network)
         assert hearer.hears_next("a") == address("a")
@@ -96,8 +96,8 @@ def test_all_is_gone_after_an_error(tmp_path):
     before = namespaces()
 
     def fail() -> None:
-        with registry(tmp_path) as own:
-            Network(["a"], own)
+        with registry(tmp_path) as own_registry:
+            Network(["a"], own_registry)
             assert len(namespaces() - before) >= 2
             raise ZeroDivisionError
 
@@ -133,10 +133,10 @@ def test_what_a_dead_harness_has_left_is_removed(ending, tmp_path):
 def test_mounts_and_directories_go_too(tmp_path):
     mounted, directory = tmp_path / "mounted", tmp_path / "directory"
     mounted.mkdir(), directory.mkdir()
-    with registry(tmp_path / "registry") as own:
-        assert isinstance(own, Registry)
-        own.note("directory", str(directory))
-        own.note("mount", str(mounted))
+    with registry(tmp_path / "registry") as own_registry:
+        assert isinstance(own_registry, Registry)
+        own_registry.note("directory", str(directory))
+        own_registry.note("mount", str(mounted))
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mounted)], check=True)
         assert os.path.ismount(mounted)
     assert not os.path.ismount(mounted)

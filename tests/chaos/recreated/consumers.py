@@ -32,8 +32,8 @@ async def fetch(consumed: Consumed, client: NodeClient, topic: str, partition: i
         path = f"/v1/topics/{topic}/partitions/{partition}/records"
         answer = await client.request("GET", f"{path}?wait_ms={WAIT_MS}&offset={offset}&topic_id={topic_id}")
         if answer.status == 200:
-            for one in answer.json["records"]:
-                consumed.take(topic_id, partition, one["offset"], one["value"])
+            for record in answer.json["records"]:
+                consumed.take(topic_id, partition, record["offset"], record["value"])
             offset = answer.json["next_offset"]
         elif answer.code == "topic_id_mismatch":
             topic_id, offset = answer.json["topic_id"], 0
@@ -55,8 +55,8 @@ async def follow(consumed: Consumed, urls: list[str], topic: str) -> None:
                         records = await consumer.poll(WAIT_MS)
                         if topic_id is None and consumer.topic_id is not None:
                             consumed.notice(consumer.topic_id)
-                        for one in records:
-                            consumed.take(consumer.topic_id or "", one.partition, one.offset, one.json())
+                        for record in records:
+                            consumed.take(consumer.topic_id or "", record.partition, record.offset, record.json())
                         if consumer.topic_id is not None:
                             start, topic_id = consumer.positions() or start, consumer.topic_id
             except ClientError as error:
@@ -76,8 +76,8 @@ async def member(consumed: Consumed, client: NodeClient, group: str, topic: str)
         if answer.status in (200, 207):
             topic_ids = answer.json["topic_ids"]
             for part in answer.json["partitions"]:
-                for one in part.get("records", ()):
-                    consumed.take(topic_ids.get(topic, ""), part["partition"], one["offset"], one["value"])
+                for record in part.get("records", ()):
+                    consumed.take(topic_ids.get(topic, ""), part["partition"], record["offset"], record["value"])
             token = answer.json["token"]
             if not any(part.get("records") for part in answer.json["partitions"]):
                 await asyncio.sleep(RETRY_S)
@@ -90,13 +90,13 @@ async def member(consumed: Consumed, client: NodeClient, group: str, topic: str)
 async def caller(consumed: Consumed, client: NodeClient, group: str, topic: str) -> None:
     """A caller of a share group that accepts what it gets, once. An outcome that is not answered repeats records."""
     while True:
-        wish = {"topics": [topic], "max_records": 20, "wait_ms": WAIT_MS, "lock_ms": LOCK_MS}
-        answer = await client.request("POST", f"/v1/groups/{group}/acquire", orjson.dumps(wish), JSON)
+        request = {"topics": [topic], "max_records": 20, "wait_ms": WAIT_MS, "lock_ms": LOCK_MS}
+        answer = await client.request("POST", f"/v1/groups/{group}/acquire", orjson.dumps(request), JSON)
         if answer.status not in (200, 207):
             await _other_node(consumed, client, answer, "acquire")
             continue
-        for one in answer.json["records"]:
-            consumed.take("", one["partition"], one["offset"], one["value"])
+        for record in answer.json["records"]:
+            consumed.take("", record["partition"], record["offset"], record["value"])
         if answer.json["records"]:
             body = orjson.dumps({"lock": answer.json["lock"], "outcome": "accept"})
             ended = await client.request("POST", f"/v1/groups/{group}/acknowledge", body, JSON)
@@ -133,14 +133,14 @@ def _take(consumed: Consumed, event: bytes, last_id: str, partition: int | None)
     if fields.get("event") == "topic_recreated":
         consumed.notice(orjson.loads(fields["data"])["topic_id"])
     elif "data" in fields and "event" not in fields:
-        found: dict[str, Any] = orjson.loads(fields["data"])
-        topic_id = found["value"].partition("/")[0]
+        document: dict[str, Any] = orjson.loads(fields["data"])
+        topic_id = document["value"].partition("/")[0]
         label = fields["id"].rpartition(".")[0] if consumed.is_notified else ""  # a member's id is another one
         if not last_id:  # it had no position: the first topic that it reads
             consumed.notice(topic_id)
         named = topic_id if topic_id.startswith(label) and label else label
-        number = found["partition"] if partition is None else partition
-        consumed.take(named, number, found["offset"], found["value"])
+        number = document["partition"] if partition is None else partition
+        consumed.take(named, number, document["offset"], document["value"])
     return fields.get("id", last_id)
 
 

@@ -19,8 +19,8 @@ async def receiving(consumed: Consumed, address: str) -> AsyncIterator[str]:
         return web.Response(headers={"WebHook-Allowed-Origin": "*"})
 
     async def take(request: web.Request) -> web.Response:
-        found = orjson.loads(await request.read())
-        for event in found if isinstance(found, list) else [found]:
+        document = orjson.loads(await request.read())
+        for event in document if isinstance(document, list) else [document]:
             consumed.take("", int(event["source"].rpartition("/")[2]), int(event["id"]), event["data"])
         return web.Response(status=204)
 

@@ -68,13 +68,13 @@ class Recreation:
 
     async def _create(self) -> str:
         """Return the id. A node that has not seen the deletion yet describes the old topic."""
-        wish = {"partitions": PARTITIONS, "replication_factor": 3, "config": {"min_insync_replicas": 2}}
+        request = {"partitions": PARTITIONS, "replication_factor": 3, "config": {"min_insync_replicas": 2}}
         deadline = now() + HEALTHY_S
         while now() < deadline:
-            found = await self._cluster.request("PUT", f"/v1/topics/{self._topic}", orjson.dumps(wish))
-            if found is not None and found["topic_id"] not in self.history.topic_ids:
-                self.history.topic_ids.append(found["topic_id"])
-                return str(found["topic_id"])
+            answer = await self._cluster.request("PUT", f"/v1/topics/{self._topic}", orjson.dumps(request))
+            if answer is not None and answer["topic_id"] not in self.history.topic_ids:
+                self.history.topic_ids.append(answer["topic_id"])
+                return str(answer["topic_id"])
             await asyncio.sleep(0.1)
         raise NotHealthy(f"{self._topic} cannot be created")
 
@@ -82,9 +82,9 @@ class Recreation:
         """Delete the topic at any node; 404 is the answer to a repeat."""
         await self._request("DELETE", f"/v1/topics/{self._topic}", None, 404)
 
-    async def _request(self, method: str, path: str, wish: object, *also: int) -> None:
+    async def _request(self, method: str, path: str, request: object, *also: int) -> None:
         deadline = now() + HEALTHY_S
-        body = None if wish is None else orjson.dumps(wish)
+        body = None if request is None else orjson.dumps(request)
         async with open_session() as session:
             client = NodeClient(session, self._cluster.urls, self._draw.randrange(3))
             while True:
@@ -111,20 +111,20 @@ class Recreation:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(open_session())
             hook = await stack.enter_async_context(receiving(push, self._cluster.network.address(CLIENTS)))
-            wish = {"url": hook, "topics": [topic], "start": "earliest", "delivery": {"order": "partition"}}
-            wish["delivery"] |= {"form": "batch", "batch_records_max": 50, "backoff_ms_max": 1000}  # type: ignore[operator]
-            await self._request("PUT", f"/v1/subscriptions/{topic}.push", wish)
+            request = {"url": hook, "topics": [topic], "start": "earliest", "delivery": {"order": "partition"}}
+            request["delivery"] |= {"form": "batch", "batch_records_max": 50, "backoff_ms_max": 1000}  # type: ignore[operator]
+            await self._request("PUT", f"/v1/subscriptions/{topic}.push", request)
             clients = [NodeClient(session, urls, n) for n in range(PARTITIONS + 2)]
             runs = [
-                *(consumers.fetch(one, clients[n], topic, n, topic_id) for n, one in enumerate(fetching)),
+                *(consumers.fetch(consumer, clients[n], topic, n, topic_id) for n, consumer in enumerate(fetching)),
                 consumers.follow(following, urls, topic),
                 consumers.member(member, clients[-1], f"{topic}.members", topic),
                 consumers.caller(caller, clients[-2], f"{topic}.share", topic),
                 consumers.stream(streaming, urls, f"{path}/records?from=earliest", None, 0),
                 consumers.stream(events, urls, f"/v1/groups/{topic}.events/members/m/events?topics={topic}", None, 1),
                 *(
-                    consumers.stream(one, urls, f"{path}/partitions/{n}/records?from=earliest", n, n)
-                    for n, one in enumerate(single)
+                    consumers.stream(consumer, urls, f"{path}/partitions/{n}/records?from=earliest", n, n)
+                    for n, consumer in enumerate(single)
                 ),
             ]
             made += [*fetching, following, member, caller, streaming, events, *single, push]
@@ -181,7 +181,7 @@ class Recreation:
         await self._cluster.wait_until_healthy(self._topic, is_quiet=True)
         deadline = now() + CAUGHT_UP_S
         settled = {n: self.history.settled(n) for n in (None, *range(PARTITIONS))}
-        while is_missing := any(settled[one.partition] - one.values for one in self.history.consumers):
+        while is_missing := any(settled[consumer.partition] - consumer.values for consumer in self.history.consumers):
             if now() > deadline:
                 break
             await asyncio.sleep(0.1)

@@ -111,7 +111,7 @@ async def _fill(node) -> None:
             data = record_batch.encode_values([b"x" * 1500] * COUNT, 5)
             await leader.acknowledge(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
-        await node.shard._background.ended()
+        await node.shard._background.wait_ended()
 
 
 EVERYTHING = list(range(SEGMENTS * PER_SEGMENT))
@@ -194,7 +194,7 @@ async def test_a_replaced_file_with_batches_of_another_log_is_kept(opened, caplo
         assert await scene.readable() == EVERYTHING
         assert kept(scene) == [copy]
         await scene.node.shard.delete_topic("t")
-        await scene.node.shard._background.ended()
+        await scene.node.shard._background.wait_ended()
     async with opened():
         (left,) = copy.parents[4].rglob("*.foreign*")
         assert left.read_bytes() == foreign
@@ -314,7 +314,7 @@ async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_f
             self.number = number
             self.error = error
 
-        async def sealed_files(self) -> list:
+        async def list_sealed_files(self) -> list:
             scrubbed.append(self.number)
             if self.error is not None:
                 raise self.error

@@ -60,7 +60,7 @@ async def test_a_failing_disk_leaves_a_log_that_is_read_and_compacted_later(faul
         assert disk.faults == 1
         disk.rules.clear()
         for segment in node.shard.partition("t", 0).log.segments[:-1]:
-            segment.sealed()  # as after a while without reads: the next one opens the file by its name
+            segment.seal()  # as after a while without reads: the next one opens the file by its name
         await table.check(node)
         assert all(not one.damage for one in node.shard.partition("t", 0).log.segments)
         await table.send(node, [(b"a", b"4")])
@@ -103,7 +103,7 @@ async def test_a_swap_ends_although_its_caller_gives_up(operation, path):
             with pytest.raises(asyncio.CancelledError):
                 await round_
             goes_on.set()
-            await swapper.ended()
+            await swapper.wait_ended()
         assert len(node.shard.partition("t", 0).log.segments) == 2
         await table.check(node)
 

@@ -83,8 +83,8 @@ class InlineNode:
 
     async def idle(self) -> None:
         """Return when everything queued is written and every background save has ended."""
-        await self.shard.committer.drained()
-        await self.shard._background.ended()
+        await self.shard.committer.wait_drained()
+        await self.shard._background.wait_ended()
 
 
 @asynccontextmanager

@@ -194,7 +194,7 @@ async def test_after_a_failed_fsync_a_partition_is_offline_until_a_restart_and_t
                 await teller.append("t", (0, 50, acks))
         with pytest.raises(StorageFailed):
             await teller.node.shard.committer.roll(teller.node.shard.partition("t", 0))
-        await teller.node.shard.committer.drained()
+        await teller.node.shard.committer.wait_drained()
         assert disk.count("fdatasync", "/0/") == syncs
         await teller.append("t", (1, 50, ALL))
         teller.node.kill()

@@ -75,7 +75,7 @@ class Mending:
             own = LocalPartition("id", partition, node.shard.quarantine)
             if partition.offline is not None:
                 raise partition.offline
-            (file, *_) = await own.sealed_files()
+            (file, *_) = await own.list_sealed_files()
             assert await own.report(file, examine(disk, file, at_once))
             self.is_locked_up = True
             path = restore_segment(store, disk, PREFIX, file)

@@ -39,7 +39,7 @@ def append(log: Log, batches: list[bytes | bytearray]) -> None:
     steps = log.plan(batches, SETTINGS, 1)
     work = PartitionWork("t/0", DIRECTORY, steps, sync=[step.segment for step in steps], sync_directory=True)
     carry_out(log.disk, Group([work]))
-    log.applied(steps)
+    log.apply(steps)
 
 
 def take(log: Log, cache: BatchCache, step: str, argument: object) -> None:

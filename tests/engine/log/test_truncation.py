@@ -48,7 +48,7 @@ def append(log: Log, *batches: bytearray, copies: bool = False) -> None:
     carry_out(log.disk, Group([work]))
     assert work.write_error is None
     assert work.sync_error is None
-    log.applied(steps)
+    log.apply(steps)
 
 
 def grown(disk: RecordingDisk) -> Log:

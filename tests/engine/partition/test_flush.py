@@ -34,7 +34,7 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
             await asyncio.sleep(0)
         committer.include(partition)  # for example a reader that has disconnected
         await appended
-        await committer.drained()
+        await committer.wait_drained()
         clock.pass_ms(2 * FLUSH_MS)
         await until(lambda: partition.durable_end >= 1)
 
@@ -46,11 +46,11 @@ async def test_a_lowered_time_counts_for_what_is_written(new_node, clock, is_old
         await node.shard.create_topic("t", 1, 1, {"flush_ms": 3_600_000})
         partition, committer = node.shard.partition("t", 0), node.shard.committer
         await node.leaders["t", 0].append(batch.encode_values([b"1"], 5), Acks.LEADER)
-        await committer.drained()
+        await committer.wait_drained()
         if is_old_by_then:
             clock.pass_ms(2 * FLUSH_MS)
         await node.shard.alter_topic("t", {"flush_ms": FLUSH_MS})
-        await committer.drained()
+        await committer.wait_drained()
         if not is_old_by_then:
             assert (partition.log_end, partition.durable_end) == (1, 0)
             clock.pass_ms(2 * FLUSH_MS)

@@ -172,7 +172,7 @@ async def test_a_copy_counts_as_queued_until_it_is_written_though_its_wait_is_ca
     await asyncio.sleep(0)
     assert committer.queued_bytes == len(first) + len(second)
     may_go_on.set()
-    await committer.drained()
+    await committer.wait_drained()
     await asyncio.sleep(0)
     assert (committer.queued_bytes, stored(node)) == (0, bytes(first + second))
 
@@ -212,7 +212,7 @@ async def test_the_state_at_a_roll_is_that_below_it(node):
     await copy(node, sequenced("a", 0, 0))
     await copy(node, sequenced("b", 1, 1) + sequenced("c", 2, 2), starts_segment=True)
     await copy(node, sequenced("d", 3, 3), starts_segment=True)
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
     partition, disk = node.shard.partition("t", 0), node.shard.disk
     kept = {offset: decode_state(read_file(disk, snapshot(partition, offset)), offset) for offset in (1, 3)}
     assert {offset: dict(state.producers)[7].next_sequence for offset, state in kept.items()} == {1: 1, 3: 3}

@@ -191,7 +191,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
             assert await asyncio.to_thread(found.wait, 30)
             await node.shard.truncate(partition, ends()[2])
             may_answer.set()
-            await node.shard._finding.ended()
+            await node.shard._finding.wait_ended()
             partition.watermark.sought = last
             await node.shard.reader.find_watermark(partition, life)
             partition.watermark.sought = None

@@ -43,9 +43,9 @@ async def produce(node, partition: int, acks: Acks = Acks.ALL) -> int:
 
 PLANTED = {
     "planning": lambda: broken(Log, "plan", only="/0"),
-    "after the write": lambda: broken(Partition, "written", only="/0"),
-    "half way after the write": lambda: broken(Log, "applied", only="/0"),
-    "after the sync": lambda: broken(Partition, "synced", only="/0"),
+    "after the write": lambda: broken(Partition, "apply_writes", only="/0"),
+    "half way after the write": lambda: broken(Log, "apply", only="/0"),
+    "after the sync": lambda: broken(Partition, "apply_syncs", only="/0"),
 }
 
 
@@ -92,7 +92,7 @@ async def test_what_was_queued_when_a_partition_went_offline_is_no_longer_counte
     partition.go_offline(StorageFailed("planted"))
     with pytest.raises(StorageFailed):
         await appended
-    await committer.drained()
+    await committer.wait_drained()
     assert committer.queued_bytes == 0
 
 

@@ -109,7 +109,7 @@ async def test_other_replicas_copy_what_is_written_while_it_is_synced(tmp_path, 
             await node.shard.committer.append(partition, batch.encode_values([b"1"], 5), wants_sync=True)
             assert (partition.log_end, partition.durable_end) == (1, 0 if is_replicated else 1)
             goes_on.set()
-            await node.shard.committer.drained()
+            await node.shard.committer.wait_drained()
             assert partition.durable_end == 1
 
 

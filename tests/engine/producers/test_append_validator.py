@@ -35,7 +35,7 @@ async def test_a_group_of_rejected_appends_is_answered_and_leaves_no_trace(node)
     for _ in range(3):
         with pytest.raises(LogEndMismatch):
             await append(node, "b", end=0)
-    await node.shard.committer.drained()
+    await node.shard.committer.wait_drained()
     assert (partition.statistics(), len(partition.watermark.boundaries)) == before
     assert (partition.batches_in, node.shard.committer.queued_bytes) == (1, 0)
 

@@ -117,7 +117,7 @@ async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest
 
 
 async def saved_states(node) -> list[State]:
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
     directory = node.shard.partition("t", 0).log.directory
     disk = node.shard.disk
     found = []

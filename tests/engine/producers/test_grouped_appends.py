@@ -107,11 +107,11 @@ def answers(calls: list[tuple], ends: list[int], joins: list[bool]) -> list[obje
                 found.append(answer(one, log_end, count, key_kept_ms))
                 log_end += 0 if one.verdict is not None else count
         assert log_end == offset
-        validator.written(TopicSettings(), [])
+        validator.commit_staged(TopicSettings(), [])
         assert "noted=0, expected=0" in repr(validator.keys)
     state = state_of(validator)
     follower = AppendValidator("t/0")
-    follower.copied(log, TopicSettings(), NOW_MS, [])
+    follower.apply_copied(log, TopicSettings(), NOW_MS, [])
     assert [*map(without_age, state_of(follower))] == [*map(without_age, state)], "followers know what the leader knows"
     return [*found, log_end, *state, validator.counts]
 
@@ -163,7 +163,7 @@ def test_new_requests_share_a_batch_and_a_repeat_parts_it():
         [append] = [shared([keyed(*call) for call in calls])]
         validator.admit([append], 10, NOW_MS)
         assert len(append.parts or []) == parts
-        validator.written(TopicSettings(), [])
+        validator.commit_staged(TopicSettings(), [])
 
 
 def test_keys_of_a_batch_are_known_while_it_waits_and_not_after_its_write_has_failed():
@@ -172,13 +172,13 @@ def test_keys_of_a_batch_are_known_while_it_waits_and_not_after_its_write_has_fa
     for append in (first, second, alone):
         validator.expect(append)
     validator.admit([first], 0, NOW_MS)
-    validator.written(TopicSettings(), [])
+    validator.commit_staged(TopicSettings(), [])
     assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, True, True, False]
     assert "expected=2" in repr(validator.keys)
     found = validator.keys.find(bytes([2]) * 16, NOW_MS)
     assert found.request_hash == bytes(16)
     validator.admit([second, alone], 2, NOW_MS)
-    validator.failed()
+    validator.discard_staged()
     assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, False, False, False]
 
 
@@ -194,11 +194,11 @@ def test_keys_of_a_queue_that_is_dropped_are_forgotten_and_those_of_the_plan_and
     assert validator.drop(queue) == sum(len(one.batch) for one in queue)
     known = [validator.keys.knows(bytes([key]) * 16) for key in range(1, 9)]
     assert known == [True, True, *[False] * 6]
-    validator.written(TopicSettings(), [])
+    validator.commit_staged(TopicSettings(), [])
     validator.expect(batches[2])
     assert validator.keys.knows(bytes([5]) * 16), "until it is judged"
     validator.admit([batches[2]], 2, NOW_MS)
-    validator.written(TopicSettings(), [])
+    validator.commit_staged(TopicSettings(), [])
     assert repr(validator.keys).endswith("noted=0, expected=0)")
 
 
@@ -208,7 +208,7 @@ def test_a_batch_with_one_key_twice_is_judged_apart():
     validator.expect(append)
     admitted = validator.admit([append], 0, NOW_MS)
     assert (len(admitted), len(append.parts or [])) == (2, 3)
-    validator.written(TopicSettings(), [])
+    validator.commit_staged(TopicSettings(), [])
     assert "KeyWindow(2 in" in repr(validator.keys)
     assert "expected=0" in repr(validator.keys)
 
@@ -223,7 +223,7 @@ def test_a_roll_between_batches_keeps_their_keys_in_the_states_of_their_segments
     for append in appends:
         validator.expect(append)
     validator.admit(appends, 0, NOW_MS)
-    validator.written(TopicSettings(), [3, 4])
+    validator.commit_staged(TopicSettings(), [3, 4])
     states = [len(state.keys) // ROW.size for state in validator.take_states()]
     assert states == [2, 1]
     assert [one.base_offset for _, one in validator.keys.window.items()] == [0, 2, 3, 4]

@@ -84,7 +84,7 @@ async def test_keys_survive_restarts_and_rolls(tmp_path, clock, codec, is_clean)
 
 
 async def idle(node) -> None:
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
 
 
 async def killed(node, path: Path, copy: Path) -> None:

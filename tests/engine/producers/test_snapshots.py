@@ -34,7 +34,7 @@ def offsets_in(directory: Path) -> list[int]:
 
 
 async def idle(node) -> None:
-    await node.shard._background.ended()
+    await node.shard._background.wait_ended()
 
 
 async def filled(node, batches: int = 20) -> Path:

@@ -12,17 +12,17 @@ async def test_a_deadline_is_never_early():
     for wait_s in (0.0, 0.001, 0.0099, 0.01, 0.0101, 0.03):
         deadline = loop.time() + wait_s
         with pytest.raises(TimeoutError):
-            await loop_waits().deadlines.done_by(deadline, loop.create_future())
+            await loop_waits().deadlines.wait_until(deadline, loop.create_future())
         assert loop.time() >= deadline
 
 
 async def test_a_deadline_in_the_past_ends_what_is_not_done():
     loop = asyncio.get_running_loop()
     with pytest.raises(TimeoutError):
-        await loop_waits().deadlines.done_by(loop.time() - 5, loop.create_future())
+        await loop_waits().deadlines.wait_until(loop.time() - 5, loop.create_future())
     done = loop.create_future()
     done.set_result(7)
-    assert await loop_waits().deadlines.done_by(loop.time() - 5, done) == 7
+    assert await loop_waits().deadlines.wait_until(loop.time() - 5, done) == 7
 
 
 async def test_an_earlier_deadline_does_not_wait_for_a_later_one():

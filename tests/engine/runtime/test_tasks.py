@@ -155,7 +155,7 @@ async def test_work_continues_when_its_wait_is_cancelled_and_its_failure_is_logg
     await asyncio.wait([waiting])
     assert waiting.cancelled()
     go.set()
-    await tasks.ended()
+    await tasks.wait_ended()
     await asyncio.sleep(0)
     assert failures == {"testing": 1}
     assert caplog.records[0].levelno == logging.ERROR
@@ -168,7 +168,7 @@ async def test_an_owner_cancels_its_tasks():
     two = tasks.keep(lambda: asyncio.sleep(3600), "testing")
     await asyncio.sleep(0)
     tasks.cancel()
-    await tasks.ended()
+    await tasks.wait_ended()
     assert one.cancelled()
     assert two.cancelled()
     assert failures.total() == 0

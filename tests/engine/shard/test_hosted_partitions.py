@@ -42,7 +42,7 @@ async def apply(node, record: TopicRecord) -> TopicRecord:
         await node.shard.open_topic(applied)
     else:
         await node.shard.open_added(applied)
-        node.shard.altered(applied)
+        node.shard.apply_record(applied)
     return applied
 
 

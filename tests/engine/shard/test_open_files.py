@@ -197,5 +197,5 @@ async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
         assert [rule.applied for rule in disk.rules] == [2, 2]
         assert (partition.offline, partition.log_end) == (None, 1)
         await node.shard.committer.append(partition, one(b"d"), wants_sync=True)
-        await node.shard.committer.drained()
+        await node.shard.committer.wait_drained()
         assert await values_from(node, partition) == [b"a", b"d"]

@@ -140,4 +140,4 @@ async def test_housekeeping_continues_while_files_of_one_partition_are_not_remov
     assert min(one.begun for one in ones if not one.is_stuck) > 1
     assert One.most_at_once == EXPIRING_AT_ONCE
     tasks.cancel()
-    await tasks.ended()
+    await tasks.wait_ended()

@@ -57,11 +57,11 @@ class Replica:
     def begin(self, epoch: int) -> None:
         start_epoch(self.partition.log, epoch)
         self.leads = epoch
-        self.tier.sealed(self.partition)
+        self.tier.wake_shipper(self.partition)
 
     def follow(self) -> None:
         self.leads = None
-        self.tier.sealed(self.partition)
+        self.tier.wake_shipper(self.partition)
 
     async def produce(self, batches: int) -> None:
         for _ in range(batches):
@@ -111,7 +111,7 @@ async def replica(path: Path, clock: HandClock, store: ObjectStore, name: str) -
                 lead(shard, topic, partition)
                 tier.add(shard, topic.record, partition)
 
-            node.hooks.opened, node.hooks.sealed, node.hooks.tiered_end = opened, tier.sealed, tier.tiered_end
+            node.hooks.opened, node.hooks.sealed, node.hooks.tiered_end = opened, tier.wake_shipper, tier.tiered_end
             node.hooks.leading_epoch = lambda _: None
             await tier.start()
             await node.shard.create_topic("t", 1, 1, {"local_retention_bytes": 0})
@@ -219,7 +219,7 @@ async def test_a_follower_keeps_its_segments_until_the_leader_has_shipped_them(p
     await a.roll()
     await a.is_shipped(12)
     clock.pass_ms(31_000)
-    b.tier.sealed(b.partition)
+    b.tier.wake_shipper(b.partition)
     await b.is_shipped(12)
     await b.shard.deletion.expire(b.partition)
     assert b.partition.log.local_log_start == 12
@@ -257,7 +257,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await b.roll()
     await a.shard.deletion.expire(a.partition)
     await a.shard.raise_log_start(a.partition, 12)
-    a.tier.sealed(a.partition)
+    a.tier.wake_shipper(a.partition)
     async with asyncio.timeout(60):
         while load_newest(file_store, prefix_of(a)).log_start < 12:  # type: ignore[union-attr]
             await asyncio.sleep(0.005)
@@ -267,7 +267,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await b.roll()
     await b.is_shipped(27)
     await b.shard.deletion.expire(b.partition)
-    b.tier.sealed(b.partition)
+    b.tier.wake_shipper(b.partition)
     await until(lambda: b.partition.log.log_start >= 12)
     assert await read_all(b) == [(at, b"%d" % at) for at in range(12, 27)]
 

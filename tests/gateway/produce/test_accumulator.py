@@ -67,7 +67,7 @@ class Produce:
     async def stored(self) -> list[list[bytes | None]]:
         """Returns the values of each batch."""
         partition = self.topic.partitions[0]
-        await self.context.queue.drained()
+        await self.context.queue.wait_drained()
         await self.context.queue.sync_all(lambda: [partition])
         chunk = await self.node.shard.reader.read(partition, 0, 1 << 20)
         assert chunk is not None
@@ -278,7 +278,7 @@ async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_
 
 
 async def test_keyed_requests_of_a_turn_time_out_together(produce: Produce) -> None:
-    async with produce.node.shard.committer.paused(produce.topic.partitions[0]):
+    async with produce.node.shard.committer.pause(produce.topic.partitions[0]):
         parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
         found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, NOW_MS, 20) for part in parts))
         assert [one.code for (one,) in found if isinstance(one, Problem)] == ["ack_timeout"] * 3

@@ -203,7 +203,7 @@ BARRIER = (
 )
 
 
-async def until_committed(node: Node, topic: str) -> None:
+async def wait_committed(node: Node, topic: str) -> None:
     """Waits until readers see what is stored: an answer with acks=1 does not wait for that."""
     partition = node.shard.topics[topic].partitions[0]
     async with asyncio.timeout(60):
@@ -225,7 +225,7 @@ async def differing(node: Node, requests: Sequence[bytes], lines: Callable[[], l
                         (line for line in request.split(b"\r\n") if line.startswith(b"Authorization")), b"A: b"
                     )
                     await exchange(place, BARRIER % (topic.encode(), token))
-                await until_committed(node, topic)
+                await wait_committed(node, topic)
                 counted = {key: one.count - before.get(key, 0) for key, one in answers.items()}
                 found.append((comparable(answer), lines(), {key: more for key, more in counted.items() if more}))
             assert found[0] == found[1], request

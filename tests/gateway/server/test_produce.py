@@ -28,7 +28,7 @@ from tests.gateway.server.test_head_cache import (
     comparable,
     lines,
     node_of,
-    until_committed,
+    wait_committed,
 )
 from tests.scale.count import SCALE
 from tests.tokens import add_token
@@ -109,14 +109,14 @@ async def over_http2(
         for number, body in enumerate(bodies):
             client.post(target, numbered(headers, number), body)
             if number < 2:
-                await client.until_answered()
-        return await client.until_answered()
+                await client.send_until_answered()
+        return await client.send_until_answered()
     finally:
         client.writer.close()
 
 
 class Http2Client:
-    """A connection of HTTP/2. What `post` makes leaves with `until_answered`, in one write."""
+    """A connection of HTTP/2. What `post` makes leaves with `send_until_answered`, in one write."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -133,7 +133,7 @@ class Http2Client:
         self.h2.send_headers(stream_id, [*pseudo, *own, ("content-length", str(len(body)))])
         self.h2.send_data(stream_id, body, end_stream=True)
 
-    async def until_answered(self) -> list[bytes]:
+    async def send_until_answered(self) -> list[bytes]:
         async with asyncio.timeout(60):
             while self.ended < self.answers.keys():
                 self.writer.write(self.h2.data_to_send())
@@ -179,8 +179,8 @@ async def same_over_both(node: Node, send: Sender, lines: Lines, tokens: Sequenc
                 before = {key: one.count for key, one in answers.items()}
                 before_both = records.value, taken.value
                 given = await send(place, target_of(path, query, topic), headers, bodies)
-                await node.server.produce.queue.drained()
-                await until_committed(node, topic)
+                await node.server.produce.queue.wait_drained()
+                await wait_committed(node, topic)
                 counted = {key: one.count - before.get(key, 0) for key, one in answers.items()}
                 more = records.value - before_both[0], taken.value - before_both[1]
                 kept = sorted(map(str, lines()))
@@ -235,7 +235,7 @@ async def test_failures_have_the_problems_of_the_long_path(
             acks, without_task = stages.ack.cumulative()[-1], short.without_task
             with monkeypatch.context() as planted:
                 plant(planted, node, kind)
-                async with node.server.produce.queue.paused(partition):
+                async with node.server.produce.queue.pause(partition):
                     writer.write(http1(target, NDJSON, b"22\n"))
                     answer = await http1_answer(reader) if kind not in ("write failed", "disk full") else b""
                 answer = answer or await http1_answer(reader)
@@ -276,7 +276,7 @@ async def test_a_client_that_leaves_is_counted_and_its_record_is_stored(tmp_path
             writer.write(http1(TARGET, NDJSON, b"1\n"))
             await http1_answer(reader)
         lines()
-        async with node.server.produce.queue.paused(partition):
+        async with node.server.produce.queue.pause(partition):
             writer.write(http1(TARGET, NDJSON, b"2\n"))
             await until(lambda: metrics.delayed_produces.value == 1)
             assert (metrics.requests_in_flight.value, metrics.delayed_produces.value) == (1, 1)
@@ -325,7 +325,7 @@ async def test_keys_of_a_produce_to_many_topics_are_held_until_its_outcome(tmp_p
     async with node_of(tmp_path) as node, served(node, is_short=True) as (place, _):
         partition, keys = node.shard.topics[SHORT].partitions[0], node.server.produce.keys
         _, writer = await asyncio.open_connection(*place)
-        async with node.server.produce.queue.paused(partition):
+        async with node.server.produce.queue.pause(partition):
             writer.write(http1("/v1/records", headers, b'{"topic":"%b","value":1}\n' % SHORT.encode()))
             await until(lambda: node.server.metrics.delayed_produces.value == 1)
             writer.transport.abort()
@@ -368,7 +368,7 @@ async def test_requests_of_http2_are_stored_in_their_order_whatever_path_they_ta
                 extra = [(name, f"{value}{number}" if value == "k" else value) for name, value in random.choice(forms)]
                 client.post(TARGET, [*NDJSON, *extra], b"1\n" * random.choice((1, 1, 1, 3000)))
                 number += 1
-            answers = await client.until_answered()
+            answers = await client.send_until_answered()
         offsets = [int(re.findall(rb'"base_offset":(\d+)', answer)[0]) for answer in answers]
         assert offsets == sorted(offsets)
         assert number > short.without_task > 5, short.without_task

@@ -145,7 +145,7 @@ async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster):
     async with cluster.life() as life:
         await life.settled()
         cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)), epoch=1)
-        life.topics.states_changed((*key, found) for key, found in cluster.view.states.items())
+        life.topics.on_states_changed((*key, found) for key, found in cluster.view.states.items())
         calls = await life.settled()
         assert calls == [("shards", "open_added"), *ALTERED, ("shards", "close_partitions")]
         assert cluster.directories() == ["1"]
@@ -162,7 +162,7 @@ async def test_states_that_change_nothing_here_cost_nothing(cluster):
     async with cluster.life() as life:
         await life.settled()
         cluster.put(TOPIC, EVERYWHERE, epoch=1)
-        life.topics.states_changed((*key, found) for key, found in cluster.view.states.items())
+        life.topics.on_states_changed((*key, found) for key, found in cluster.view.states.items())
         assert life.topics.is_up_to_date
 
 
@@ -171,7 +171,7 @@ async def test_a_partition_without_a_known_state_stays(cluster):
     async with cluster.life() as life:
         await life.settled()
         cluster.view.states.clear()
-        life.topics.changed(["t"])
+        life.topics.queue(["t"])
         assert await life.settled() == []
     assert cluster.directories() == ["0", "1", "2"]
 
@@ -197,7 +197,7 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(cluster
         async with cluster.life() as life:
             assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside")], "no object goes"
             assert list(life.catalog.set_aside) == ["id-1"]
-            life.topics.changed(["t"])
+            life.topics.queue(["t"])
             assert await life.settled() == []
     assert len([one for one in caplog.records if "set aside" in one.message]) == 1
     assert cluster.directories() == ["0", "1", "2"]
@@ -217,19 +217,19 @@ async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(cluster, t
     async with cluster.life() as life:
         for topic in topics:
             cluster.put(topic, ((OWN,),))
-            life.topics.changed([topic.name])
+            life.topics.queue([topic.name])
             await life.settled()
         records, places = dict(life.catalog.records), lying()
         assert len({one.split("/")[0] for one in places}) == 2
         for topic in topics:
             cluster.view.remove_topic(topic)
-            life.topics.changed([topic.name])
+            life.topics.queue([topic.name])
         await life.settled()
         assert (life.catalog.records, len(life.catalog.set_aside)) == ({}, 3)
         back = [topics[1], topics[0], topics[2]]  # the first one would be placed in the first directory
         for topic in [] if is_restarted else back:
             cluster.put(topic, ((OWN,),), 1)
-            life.topics.changed([topic.name])
+            life.topics.queue([topic.name])
             assert await life.settled() == OPENED
         if not is_restarted:
             assert (life.catalog.records, life.catalog.set_aside) == (records, {})
@@ -246,7 +246,7 @@ async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_it
     async with cluster.life() as life:
         await life.settled()
         cluster.put(newer, EVERYWHERE)
-        life.topics.changed(["t"])
+        life.topics.queue(["t"])
         assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
     async with cluster.life() as life:
         assert await life.settled() == []
@@ -268,7 +268,7 @@ async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(
         await life.settled()
         cluster.deleted.add("id-1")
         cluster.put(replace(TOPIC, topic_id="id-2"), EVERYWHERE)
-        life.topics.changed(["t"])
+        life.topics.queue(["t"])
         assert await life.settled() == [("shards", "close_topic"), ("worker", "removed"), *OPENED]
     assert (cluster.directories(), cluster.directories("id-2")) == ([], ["0", "1", "2"])
 
@@ -293,7 +293,7 @@ async def test_a_change_on_a_full_disk_is_refused_at_once_logged_once_and_applie
         life.processes.error = StorageFull("no space is left on the disk")
         life.processes.refused = ["open_topic"] * 3
         cluster.put(TOPIC, EVERYWHERE)
-        life.topics.changed([TOPIC.name])
+        life.topics.queue([TOPIC.name])
         async with asyncio.timeout(60):
             for _ in range(2):  # a failure of an earlier call is not the answer to this one
                 with pytest.raises(ChangeWaitsForRoom, match="'t' has changed, and the disk") as refused:
@@ -342,7 +342,7 @@ async def test_a_change_that_a_process_rejected_is_sent_again(cluster, monkeypat
         for epoch, refused in enumerate(("open_added", "close_partitions"), 1):
             cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)) if epoch == 1 else ((OWN,), (OTHER,), (OTHER,)), epoch)
             life.processes.refused = [refused]
-            life.topics.changed(["t"])
+            life.topics.queue(["t"])
             await sent_twice(refused, ("shards", "open_added"), *ALTERED, ("shards", "close_partitions"))
             while cluster.directories() != [str(epoch % 2)]:
                 await asyncio.sleep(0.01)

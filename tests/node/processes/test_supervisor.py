@@ -20,8 +20,8 @@ from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone
 from node.messages import shard_socket
 from node.processes.process_manager import call_sequentially, end
-from node.processes.process_parts import StoppedEarly, open_directories, unless_stopped
-from node.processes.supervisor import Supervisor, _run_dir, reserved_ports
+from node.processes.process_parts import StoppedEarly, open_directories, run_unless_stopped
+from node.processes.supervisor import Supervisor, _run_dir, reserve_ports
 from tests.waiting import until
 
 SOON_S = 0.05
@@ -52,7 +52,7 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[tuple[Supervisor, Joining]
     (tmp_path / "run").mkdir()
     settings = NodeSettings(port=0, data_dir=str(tmp_path / "data"), shards=1)
     directories: LogDirectories = open_directories(RealDisk(), settings)
-    with ThreadPoolExecutor(2) as executor, reserved_ports(settings) as ports:
+    with ThreadPoolExecutor(2) as executor, reserve_ports(settings) as ports:
         member = Joining(executor)
         made = Supervisor(settings, directories, str(tmp_path / "run"), ports, executor, member)
         try:
@@ -81,7 +81,7 @@ async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_pat
 async def test_a_start_that_waits_for_others_ends_when_the_node_is_stopped(tmp_path):
     async with supervisor(tmp_path) as (made, member):
         stop = asyncio.Event()
-        starting = asyncio.create_task(unless_stopped(stop, made.start()))
+        starting = asyncio.create_task(run_unless_stopped(stop, made.start()))
         await asyncio.wait_for(member.begun.wait(), 60)
         stop.set()
         with pytest.raises(StoppedEarly):
@@ -103,7 +103,7 @@ async def test_work_that_is_done_before_the_node_is_stopped_counts():
     async def work() -> int:
         return 7
 
-    assert await unless_stopped(asyncio.Event(), work()) == 7
+    assert await run_unless_stopped(asyncio.Event(), work()) == 7
 
 
 async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves():

@@ -16,11 +16,11 @@ async def test_a_confirmed_state_comes_from_the_store_even_without_a_watch_event
     topic, _ = await one.create_topic("orders", 2, 2, {})
     await cluster.until(lambda: len(states_of(two, topic)) == 2)
     known = one.view.states[topic.topic_id, 0]
-    assert await one.confirmed_state(topic.topic_id, 0) == known
+    assert await one.read_confirmed_state(topic.topic_id, 0) == known
     one._active.watch.stop()  # receives nothing, like a node that has just continued after a pause
     smaller = replace(known.state, in_sync=(known.state.leader,))
     await propose(two, topic, 0, smaller)
-    confirmed = await one.confirmed_state(topic.topic_id, 0)
+    confirmed = await one.read_confirmed_state(topic.topic_id, 0)
     assert (confirmed.state, confirmed.partition_epoch) == (smaller, known.partition_epoch + 1)
 
 
@@ -29,8 +29,8 @@ async def test_the_states_of_a_topic_that_is_gone_are_confirmed_as_gone(cluster)
     topic, _ = await one.create_topic("orders", 1, 2, {})
     one._active.watch.stop()
     await two.delete_topic("orders")
-    assert await one.confirmed_state(topic.topic_id, 0) is None
-    assert await one.confirmed_state("never", 0) is None
+    assert await one.read_confirmed_state(topic.topic_id, 0) is None
+    assert await one.read_confirmed_state("never", 0) is None
 
 
 async def test_nothing_is_confirmed_once_the_session_is_over(cluster):
@@ -54,7 +54,7 @@ async def test_many_confirmations_at_once_cost_a_few_commits(alone, monkeypatch)
         await commit(*operations)
 
     monkeypatch.setattr(session, "commit", counted)
-    reads = [one.confirmed_state(topic.topic_id, n % 3) for n in range(SCALE // 5) for topic in topics]
+    reads = [one.read_confirmed_state(topic.topic_id, n % 3) for n in range(SCALE // 5) for topic in topics]
     found = await asyncio.gather(*reads)
     assert None not in found
     assert len(commits) <= 3, commits

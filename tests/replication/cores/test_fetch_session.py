@@ -40,7 +40,7 @@ def test_a_position_is_sent_once_and_the_follower_waits_on():
     assert not made.has_changes("a", Send(5, 5, 0))
     for answer in (Send(5, 6, 0), Send(5, 6, 3), Send(5, 6, 3, 2)):
         assert made.has_changes("a", answer)
-        made.sent_positions("a", answer)
+        made.record_positions("a", answer)
         assert not made.has_changes("a", answer)
     assert made.on_change("a"), "it still waits"
 

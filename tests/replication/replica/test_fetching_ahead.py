@@ -60,7 +60,7 @@ def write_at_once(cluster: Hosts) -> None:
 
 async def test_the_next_batches_come_while_the_last_are_written(two):
     recorded, follower = RecordedFetches(two), two[2].partition()
-    async with two[2].shard.committer.paused(follower):
+    async with two[2].shard.committer.pause(follower):
         write_at_once(two)
         await until(lambda: recorded.ahead)
         assert (recorded.ahead[0].log_end, recorded.ahead[0].ahead) == (1, (2, 1))
@@ -98,7 +98,7 @@ async def test_a_failed_write_drops_what_was_asked_for_behind_it(two, monkeypatc
 
 async def test_another_leader_is_asked_from_where_the_log_ends(two):
     recorded, follower = RecordedFetches(two), two[2].partition()
-    async with two[2].shard.committer.paused(follower):
+    async with two[2].shard.committer.pause(follower):
         write_at_once(two)
         await until(lambda: recorded.ahead)
         begin = len(recorded.partitions)

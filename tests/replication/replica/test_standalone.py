@@ -55,7 +55,7 @@ async def test_an_acknowledgement_that_takes_too_long_ends_with_an_error_and_the
             await leader.produce(batch_of(b"b"), Acks.ALL, 50)
         assert (await others).base_offset == 0
         goes_on.set()
-        await node.shard.committer.drained()
+        await node.shard.committer.wait_drained()
         assert partition.high_watermark == 2
 
 
@@ -67,7 +67,7 @@ async def test_a_standalone_start_commits_the_log_of_a_former_cluster(tmp_path):
         await leader.produce(batch_of(b"a"), Acks.ALL, WAIT_MS)
         partition.begin_replicated(0, start)
         assert partition.high_watermark == 0
-        StandaloneReplicas(1).opened(node.shard, topic, partition)
+        StandaloneReplicas(1).on_opened(node.shard, topic, partition)
         assert (partition.is_replicated, partition.high_watermark) == (False, 1)
 
 

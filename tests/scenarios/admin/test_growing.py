@@ -9,8 +9,8 @@ from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import JSON, NDJSON, in_process_only
 
 
-async def patch(topic, **wish):
-    return await topic.gateway.send("PATCH", topic.path, json.dumps(wish).encode(), {"Content-Type": JSON})
+async def patch(topic, **fields):
+    return await topic.gateway.send("PATCH", topic.path, json.dumps(fields).encode(), {"Content-Type": JSON})
 
 
 async def test_a_topic_that_grew_has_its_records_and_takes_more_in_every_partition(new_topic):
@@ -18,7 +18,7 @@ async def test_a_topic_that_grew_has_its_records_and_takes_more_in_every_partiti
     await topic.post_lines("1", to=1)
     grown = await patch(topic, partitions=5, config={"flush_ms": 70})
     assert grown.status == 200
-    assert [one["partition"] for one in grown.json["partitions"]] == [0, 1, 2, 3, 4]
+    assert [partition["partition"] for partition in grown.json["partitions"]] == [0, 1, 2, 3, 4]
     assert grown.json["config"]["flush_ms"] == 70
     assert await topic.values(1) == [1]
     for number in range(5):
@@ -34,8 +34,8 @@ async def test_keys_go_where_kafka_would_put_them_among_the_new_number(new_topic
     await patch(topic, partitions=6)
     await topic.post_records(*({"key": key, "value": 1} for key in keys))
     for number in range(6):
-        found = [record["key"] for record in await topic.records(number) if record["value"] == 1]
-        assert found == [key for key in keys if kafka_hash(key.encode()) % 6 == number]
+        keys_there = [record["key"] for record in await topic.records(number) if record["value"] == 1]
+        assert keys_there == [key for key in keys if kafka_hash(key.encode()) % 6 == number]
 
 
 async def test_what_is_without_a_key_finds_the_new_partitions_too(new_topic):
@@ -59,7 +59,7 @@ async def test_records_of_a_new_partition_reach_the_store(new_topic):
     async with asyncio.timeout(60):
         while True:
             status = (await topic.gateway.send("GET", f"{topic.path}/tier")).json
-            if [one["tiered_end"] for one in status["partitions"]] == [2, 2, 2]:
+            if [partition["tiered_end"] for partition in status["partitions"]] == [2, 2, 2]:
                 return
             await asyncio.sleep(0.05)
 

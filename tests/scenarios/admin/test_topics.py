@@ -7,8 +7,8 @@ from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, Topic
 
 
-async def put(gateway, name, **wish):
-    body = json.dumps(wish).encode() if wish else b""
+async def put(gateway, name, **fields):
+    body = json.dumps(fields).encode() if fields else b""
     return await gateway.send("PUT", f"/v1/topics/{name}", body, {"Content-Type": JSON})
 
 

@@ -35,8 +35,8 @@ async def test_a_sealed_range_may_be_kept_and_asked_about(sealed, accept):
     assert {"Accept", "Accept-Encoding"} <= set(", ".join(answer.headers.getall("Vary")).split(", "))
     tag = answer.headers["ETag"]
     assert tag.startswith("W/") == (accept != RECORD_BATCH)
-    for known in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
-        again = await fetch(sealed, accept=accept, tag=known)
+    for tags in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
+        again = await fetch(sealed, accept=accept, tag=tags)
         assert (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
         assert again.headers["Cache-Control"] == "max-age=60"
         assert again.headers["Penstock-High-Watermark"] == "6"

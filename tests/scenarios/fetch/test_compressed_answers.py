@@ -50,8 +50,8 @@ async def raw_answer(topic, encoding, accept, method="GET", path="", body=b""):
 @sharded_only
 @pytest.mark.parametrize("encoding", UNPACK)
 async def test_a_fetch_over_many_partitions_too(large, encoding):
-    wish = orjson.dumps({"partitions": [{"topic": large.name, "partition": 0, "offset": 0}]})
-    answer = await raw_answer(large, encoding, JSON, "POST", "/v1/fetch", wish)
+    body = orjson.dumps({"partitions": [{"topic": large.name, "partition": 0, "offset": 0}]})
+    answer = await raw_answer(large, encoding, JSON, "POST", "/v1/fetch", body)
     assert answer.headers["Content-Encoding"] == encoding
     assert len(orjson.loads(UNPACK[encoding](answer.body))["partitions"][0]["records"]) == 5000
 

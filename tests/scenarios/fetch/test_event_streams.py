@@ -75,8 +75,8 @@ async def test_a_topic_is_followed_in_all_its_partitions(new_topic, follow):
             await topic.post_lines(f'"of {number}"', '"two"', to=number)
         events = await stream.take(8)
         for number in range(4):
-            own = [event.json for event in events if event.json["partition"] == number]
-            assert [(record["offset"], record["value"]) for record in own] == [(0, f"of {number}"), (1, "two")]
+            of_partition = [event.json for event in events if event.json["partition"] == number]
+            assert [(record["offset"], record["value"]) for record in of_partition] == [(0, f"of {number}"), (1, "two")]
         assert events[-1].positions == "2-2-2-2"
 
 

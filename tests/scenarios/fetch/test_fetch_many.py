@@ -15,9 +15,9 @@ LONG_MS = 60_000  # far longer than any wait here: a missed wakeup fails by seco
 PROMPT_S = 45.0
 
 
-async def fetch_many(gateway, *wanted, **more):
-    """`wanted` are (topic, partition, offset)."""
-    partitions = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in wanted]
+async def fetch_many(gateway, *reads, **more):
+    """`reads` are (topic, partition, offset)."""
+    partitions = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in reads]
     return await gateway.send("POST", "/v1/fetch", orjson.dumps({"partitions": partitions, **more}), JSON)
 
 
@@ -25,8 +25,8 @@ def values(answer):
     return [[record["value"] for record in entry.get("records", ())] for entry in answer.json["partitions"]]
 
 
-async def waiting(gateway, *wanted, **more):
-    return await long_poll(gateway, fetch_many(gateway, *wanted, **{"wait_ms": LONG_MS, **more}))
+async def waiting(gateway, *reads, **more):
+    return await long_poll(gateway, fetch_many(gateway, *reads, **{"wait_ms": LONG_MS, **more}))
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

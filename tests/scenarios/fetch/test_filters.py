@@ -56,14 +56,14 @@ async def test_a_fetch_looks_at_a_bounded_number_of_bytes(large, monkeypatch):
 
 
 async def test_a_fetch_of_many_partitions_filters_each(new_topic):
-    one, two = await new_topic(1), await new_topic(1)
-    for topic in (one, two):
+    first, two = await new_topic(1), await new_topic(1)
+    for topic in (first, two):
         await topic.post_records(*ORDERS[:10])
 
     async def fetch(**more):
-        wanted = [{"topic": topic.name, "partition": 0, "offset": 0} for topic in (one, two)]
-        body = orjson.dumps({"partitions": wanted, "filter": ["key=us-3"], **more})
-        return await one.gateway.send("POST", "/v1/fetch", body, JSON)
+        reads = [{"topic": topic.name, "partition": 0, "offset": 0} for topic in (first, two)]
+        body = orjson.dumps({"partitions": reads, "filter": ["key=us-3"], **more})
+        return await first.gateway.send("POST", "/v1/fetch", body, JSON)
 
     answer = await fetch()
     assert [numbers(entry["records"]) for entry in answer.json["partitions"]] == [[3], [3]]
@@ -73,15 +73,15 @@ async def test_a_fetch_of_many_partitions_filters_each(new_topic):
     poll = asyncio.create_task(fetch(filter=["key=new"], wait_ms=60_000))
     await asyncio.sleep(0.05)
     await two.post_records({"key": "old", "value": {"n": 1}}, {"key": "new", "value": {"n": 2}})
-    found = await asyncio.wait_for(poll, 45)
-    assert [numbers(entry.get("records", [])) for entry in found.json["partitions"]] == [[], [2]]
+    polled = await asyncio.wait_for(poll, 45)
+    assert [numbers(entry.get("records", [])) for entry in polled.json["partitions"]] == [[], [2]]
 
 
 @in_process_only
 async def test_a_fetch_of_many_partitions_looks_at_a_bounded_number_of_bytes(large, monkeypatch):
     monkeypatch.setattr(fetch_many, "SEARCHED_BYTES_MAX", 1)
-    wanted = [{"topic": large.name, "partition": 0, "offset": 0}]
-    body = orjson.dumps({"partitions": wanted, "filter": ["key=none"], "max_bytes": 1, "wait_ms": 30_000})
+    reads = [{"topic": large.name, "partition": 0, "offset": 0}]
+    body = orjson.dumps({"partitions": reads, "filter": ["key=none"], "max_bytes": 1, "wait_ms": 30_000})
     answer = await large.gateway.send("POST", "/v1/fetch", body, JSON)
     assert answer.json["partitions"][0]["next_offset"] == 10
 
@@ -101,6 +101,8 @@ async def test_an_event_stream_has_the_events_that_pass(orders):
 
 async def test_an_answer_that_caches_keep_is_one_of_its_filter(orders):
     await orders.roll()
-    tags = {(await orders.fetch(offset=0, filter=one)).headers["ETag"] for one in ("key=eu-1", "key=eu-2")}
+    tags = {
+        (await orders.fetch(offset=0, filter=filter_text)).headers["ETag"] for filter_text in ("key=eu-1", "key=eu-2")
+    }
     tags.add((await orders.fetch(offset=0)).headers["ETag"])
     assert len(tags) == 3

@@ -26,7 +26,9 @@ async def test_stored_batches_are_the_same_from_either_shard(new_topic):
                 )
                 headers = [header for _, header in record_batch.walk(answer.body)]
                 values = [
-                    record.value for _, one in _batches(answer.body) for record in record_batch.decode_one(one, 1 << 20)
+                    record.value
+                    for _, batch in _batches(answer.body)
+                    for record in record_batch.decode_one(batch, 1 << 20)
                 ]
                 first = offset // 2
                 assert headers[0].base_offset == 2 * first == int(answer.headers["Penstock-Base-Offset"])
@@ -38,8 +40,8 @@ async def test_stored_batches_are_the_same_from_either_shard(new_topic):
                 assert answer.headers["Penstock-High-Watermark"] == str(2 * BATCHES)
                 assert ("ETag" in answer.headers) == (offset < 2 * SEALED)
             if "ETag" in answer.headers:
-                known = {"Accept": RECORD_BATCH, "If-None-Match": answer.headers["ETag"]}
-                again = await topic.gateway.send("GET", path, b"", known, offset=offset, max_bytes=max_bytes)
+                conditional = {"Accept": RECORD_BATCH, "If-None-Match": answer.headers["ETag"]}
+                again = await topic.gateway.send("GET", path, b"", conditional, offset=offset, max_bytes=max_bytes)
                 assert (again.status, again.body) == (304, b"")
 
 

@@ -35,7 +35,7 @@ async def test_a_key_has_its_last_value_wherever_it_is_and_after_compaction(tabl
     await table.post_records({"key": "k0", "value": None}, {"key": "k1", "value": "new"})
     await table.roll()
     async with asyncio.timeout(60):
-        while sum(one["size_bytes"] for one in (await table.describe())["partitions"]) > 1500:
+        while sum(partition["size_bytes"] for partition in (await table.describe())["partitions"]) > 1500:
             await asyncio.sleep(0.05)
     assert_problem(await get(table, "k0"), "unknown_key", partition=places[0][0])
     assert (await get(table, "k1")).json["value"] == "new"

@@ -39,8 +39,8 @@ class GroupClient:
         return ok(await self.send("GET"))
 
     async def offsets(self) -> dict[tuple[str, int], int]:
-        found = ok(await self.send("GET", "/offsets"))["offsets"]
-        return {(one["topic"], one["partition"]): one["offset"] for one in found}
+        offsets = ok(await self.send("GET", "/offsets"))["offsets"]
+        return {(offset["topic"], offset["partition"]): offset["offset"] for offset in offsets}
 
 
 def ok(answer: Answer) -> dict[str, Any]:

@@ -32,8 +32,8 @@ async def test_an_id_commits_the_records_up_to_its_event_and_the_others_come_aga
         assert await group.offsets() == {(topic.name, 0): 2}
         await topic.post_lines("4")
         (fourth,) = await stream.take(1)
-    found = await group.polled("a", token=fourth.id)  # a poll takes the same token
-    assert values(found) == []
+    answer = await group.polled("a", token=fourth.id)  # a poll takes the same token
+    assert values(answer) == []
     assert await group.offsets() == {(topic.name, 0): 4}
 
 

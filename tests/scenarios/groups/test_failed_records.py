@@ -58,7 +58,7 @@ async def test_a_dead_letter_that_cannot_be_stored_is_delivered_again_and_an_eve
     again = await group.polled("a", token=first["token"], **failed(topic, 0))
     assert values(again) == [1, 2]
     events = ok(await group.send("GET", "/explanation"))["events"]
-    [event] = [one for one in events if one["cause"] == "dead_letters_failed"]
+    [event] = [event for event in events if event["cause"] == "dead_letters_failed"]
     assert dead.name in event["detail"]
     await group.gateway.create(dead.name)
     assert values(await group.polled("a", token=again["token"], **failed(topic, 0))) == [2]
@@ -68,12 +68,12 @@ async def test_a_dead_letter_that_cannot_be_stored_is_delivered_again_and_an_eve
 async def test_a_record_without_a_dead_letter_topic_stops_its_partition_and_explain_names_it(group, topic):
     ok(await group.send("PUT", "", {"config": {"redelivery_delay_ms": 0}}))
     await topic.post_lines("1", "2")
-    found = await group.polled("a", topics=[topic.name])
+    answer = await group.polled("a", topics=[topic.name])
     for _ in range(3):
-        found = await group.polled("a", token=found["token"], **failed(topic, 0))
-        assert values(found) == [1, 2]
+        answer = await group.polled("a", token=answer["token"], **failed(topic, 0))
+        assert values(answer) == [1, 2]
     findings = ok(await group.send("GET", "/explanation"))["findings"]
-    assert [one["cause"] for one in findings] == ["record_failed"]
+    assert [finding["cause"] for finding in findings] == ["record_failed"]
     assert "failed 3 times (no such account)" in findings[0]["text"]
 
 
@@ -114,16 +114,16 @@ async def test_dead_letters_are_events_findings_and_metrics_of_their_group(group
     dead = await new_topic(1)
     await configured(group, dead, deliveries_max=1)
     await topic.post_lines("1", "2", "3")
-    found = await group.polled("a", topics=[topic.name])
+    answer = await group.polled("a", topics=[topic.name])
     for offset in range(2):
-        found = await group.polled("a", token=found["token"], **failed(topic, offset))
+        answer = await group.polled("a", token=answer["token"], **failed(topic, offset))
     explanation = ok(await group.send("GET", "/explanation"))
-    [event] = [one for one in explanation["events"] if one["cause"] == "dead_lettered"][:1]
+    [event] = [event for event in explanation["events"] if event["cause"] == "dead_lettered"][:1]
     assert (event["detail"], event["member_id"]) == (dead.name, "a")
     assert "2 records became dead letters lately" in explanation["findings"][0]["text"]
     text = (await group.gateway.send("GET", "/metrics")).body.decode()
     for name, value in (("penstock_group_dead_letters_total", "2.0"), ("penstock_group_delayed_partitions", "0.0")):
-        [line] = [one for one in text.splitlines() if one.startswith(name) and f'group="{group.name}"' in one]
+        [line] = [line for line in text.splitlines() if line.startswith(name) and f'group="{group.name}"' in line]
         assert line.endswith(f" {value}")
 
 

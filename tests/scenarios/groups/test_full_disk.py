@@ -63,7 +63,7 @@ async def test_a_full_disk_refuses_what_changes_a_group_and_serves_the_rest(gate
         assert_full(await group.leave("a"))
         assert_full(await GroupClient(gateway, "new").poll("a", topics=["t"]))
         described = await group.describe()
-        assert [one["member_id"] for one in described["members"]] == ["a"]
+        assert [member["member_id"] for member in described["members"]] == ["a"]
         assert described["config"]["start"] == "earliest"
         assert problem(await GroupClient(gateway, "new").send("GET")) == (404, "unknown_group")
     assert await group.offsets() == {("t", 0): 1}
@@ -100,11 +100,12 @@ async def test_an_open_poll_goes_on_waiting_when_the_commit_of_another_member_is
 async def test_outcomes_that_cannot_be_stored_change_nothing(gateway, topic, full):
     group = GroupClient(gateway, "jobs")
     acquire = {"topics": ["t"], "max_records": 10}
-    found = ok(await group.send("POST", "/acquire", acquire))
+    acquired = ok(await group.send("POST", "/acquire", acquire))
     assert (
-        ok(await group.send("POST", "/acknowledge", {"lock": found["lock"], "records": [at(0)]}))["acknowledged"] == 1
+        ok(await group.send("POST", "/acknowledge", {"lock": acquired["lock"], "records": [at(0)]}))["acknowledged"]
+        == 1
     )
-    acknowledgement = {"lock": found["lock"]}
+    acknowledgement = {"lock": acquired["lock"]}
     with full():
         for outcome in ("accept", "release", "reject"):
             assert_full(await group.send("POST", "/acknowledge", {**acknowledgement, "outcome": outcome}))

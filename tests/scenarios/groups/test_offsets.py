@@ -32,12 +32,12 @@ async def test_a_group_shows_its_members_and_its_lag(group, topic):
 
 
 async def test_a_reset_of_all_leaves_out_what_was_deleted(group, new_topic):
-    kept, gone = await new_topic(1), await new_topic(1)
-    await kept.post_lines("1")
-    ok(await group.send("PUT", "/offsets", {"offsets": [entry(kept, 0, 1), entry(gone, 0, 0)]}))
+    remaining, gone = await new_topic(1), await new_topic(1)
+    await remaining.post_lines("1")
+    ok(await group.send("PUT", "/offsets", {"offsets": [entry(remaining, 0, 1), entry(gone, 0, 0)]}))
     assert (await group.gateway.send("DELETE", f"/v1/topics/{gone.name}")).status == 204
     assert [row["topic"] for row in ok(await group.send("POST", "/reset", {"to": "earliest"}))["offsets"]] == [
-        kept.name
+        remaining.name
     ]
 
 
@@ -45,9 +45,9 @@ async def test_positions_of_a_topic_are_deleted_while_the_group_has_no_members(g
     topic = await new_topic(2)
     await topic.post_lines("1", partition=0)
     ok(await group.send("PUT", "/offsets", {"offsets": [entry(topic, 0, 1), entry(topic, 1, 0)]}))
-    one = f"/offsets?topic={topic.name}&partition=1"
+    path = f"/offsets?topic={topic.name}&partition=1"
     for _ in range(2):  # the second time nothing is left to delete
-        assert [found["partition"] for found in ok(await group.send("DELETE", one))["offsets"]] == [0]
+        assert [offset["partition"] for offset in ok(await group.send("DELETE", path))["offsets"]] == [0]
     ok(await group.heartbeat(member_id="a", topics=[topic.name]))
     assert problem(await group.send("DELETE", f"/offsets?topic={topic.name}")) == (409, "group_not_empty")
     assert await group.offsets() == {(topic.name, 0): 1}

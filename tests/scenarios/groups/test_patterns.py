@@ -16,17 +16,17 @@ async def test_a_member_reads_topics_by_expression_and_those_that_come_later(gro
     prefix = first.name
     await first.post_lines("1")
     pattern = f"{prefix}.*"
-    found = await group.polled("a", topics_pattern=pattern, topics_exclude=".*-not", wait_ms=10_000)
-    assert list(found["topic_ids"]) == [prefix]
+    answer = await group.polled("a", topics_pattern=pattern, topics_exclude=".*-not", wait_ms=10_000)
+    assert list(answer["topic_ids"]) == [prefix]
     described = (await group.describe())["members"][0]
     assert (described["topics_pattern"], described["topics_exclude"]) == (pattern, ".*-not")
     for suffix in ("-later", "-not"):
         await first.gateway.create(f"{prefix}{suffix}")
-    token = found["token"]
-    while len(found["topic_ids"]) < 2:  # a poll takes over the new topic once the coordinator has found it
-        found = await group.polled("a", token=token, wait_ms=2_000)
-        token = found["token"]
-    assert sorted(found["topic_ids"]) == [prefix, f"{prefix}-later"]
+    token = answer["token"]
+    while len(answer["topic_ids"]) < 2:  # a poll takes over the new topic once the coordinator has found it
+        answer = await group.polled("a", token=token, wait_ms=2_000)
+        token = answer["token"]
+    assert sorted(answer["topic_ids"]) == [prefix, f"{prefix}-later"]
 
 
 async def test_a_wrong_expression_is_refused_with_its_position(group):
@@ -51,8 +51,8 @@ async def test_only_topics_that_the_token_may_read_are_read(start_gateway, tmp_p
     gateway = await start_gateway(tokens_file=str(path))
     for name in ("t.1", "u.1"):
         assert (await gateway.send("PUT", f"/v1/topics/{name}", b"{}", bearer(admin))).status == 201
-    found = await GroupClient(gateway, "g", bearer(member)).polled("a", topics_pattern=".*")
-    assert list(found["topic_ids"]) == ["t.1"]
+    answer = await GroupClient(gateway, "g", bearer(member)).polled("a", topics_pattern=".*")
+    assert list(answer["topic_ids"]) == ["t.1"]
     assert problem(await GroupClient(gateway, "g", bearer(nobody)).poll("b", topics_pattern=".*")) == (403, "forbidden")
 
 

@@ -44,7 +44,7 @@ async def test_a_repeat_of_a_poll_with_a_limit_gives_the_same_records_and_no_par
     for _ in range(8):
         limited = {"topics": [topic.name], "token": token, "max_records": 2}
         given = [await group.polled("a", **limited) for _ in range(3)]
-        assert [values(one) for one in given] == [values(given[0])] * 3
+        assert [values(answer) for answer in given] == [values(given[0])] * 3
         seen.append(values(given[0]))
         token = given[-1]["token"]
     assert sorted(value for some in seen for value in some) == [
@@ -86,7 +86,9 @@ async def test_a_poll_that_waits_takes_over_a_new_assignment(group, new_topic):
     waiting = asyncio.ensure_future(group.polled("b", topics=[topic.name], wait_ms=60_000))
     await until_members(group, 2)
     await group.polled("a", token=first["token"])  # gives one up
-    [number] = [one["partition"] for one in (await group.describe())["partitions"] if one["member_id"] == "b"]
+    [number] = [
+        partition["partition"] for partition in (await group.describe())["partitions"] if partition["member_id"] == "b"
+    ]
     await topic.post_lines("1", partition=number)
     assert values(await waiting) == [1]
 
@@ -98,11 +100,11 @@ async def test_a_poll_that_waits_gives_up_a_partition_at_once(group, new_topic):
     await asyncio.sleep(0.05)
     joining = asyncio.ensure_future(group.polled("b", topics=[topic.name], wait_ms=60_000))
     async with asyncio.timeout(45):
-        while {one["member_id"] for one in (await group.describe())["partitions"]} != {"a", "b"}:
+        while {partition["member_id"] for partition in (await group.describe())["partitions"]} != {"a", "b"}:
             await asyncio.sleep(0.01)
         for partition in range(2):
             await topic.post_lines("1", partition=partition)
-        assert [one["assigned"] for one in await asyncio.gather(waiting, joining)] == [1, 1]
+        assert [answer["assigned"] for answer in await asyncio.gather(waiting, joining)] == [1, 1]
 
 
 async def test_a_poll_without_partitions_waits_to_its_deadline(group, topic):
@@ -115,19 +117,19 @@ async def test_a_poll_without_partitions_waits_to_its_deadline(group, topic):
 @in_process_only
 async def test_a_node_that_stops_answers_open_polls(group, topic):
     """One poll has a partition, the other has none."""
-    for one in "aba":  # until the assignment is settled
-        await group.polled(one, topics=[topic.name])
-    waiting = [asyncio.ensure_future(group.polled(one, topics=[topic.name], wait_ms=60_000)) for one in "ab"]
+    for member in "aba":  # until the assignment is settled
+        await group.polled(member, topics=[topic.name])
+    waiting = [asyncio.ensure_future(group.polled(member, topics=[topic.name], wait_ms=60_000)) for member in "ab"]
     await until(lambda: topic.gateway.node.long_polls.open == 2)
     await group.send("PATCH", "", {"config": {"retention_ms": 60_000}})  # stored behind what the polls have changed
     await topic.gateway.node.drain()
-    assert [one["assigned"] for one in await asyncio.wait_for(asyncio.gather(*waiting), 45)] == [1, 0]
+    assert [answer["assigned"] for answer in await asyncio.wait_for(asyncio.gather(*waiting), 45)] == [1, 0]
 
 
 async def test_a_member_goes_on_without_a_topic_that_was_deleted(group, new_topic):
-    kept, gone = await new_topic(1), await new_topic(1)
-    await kept.post_lines("1")
-    names = [kept.name, gone.name]
+    remaining, gone = await new_topic(1), await new_topic(1)
+    await remaining.post_lines("1")
+    names = [remaining.name, gone.name]
     first = await group.polled("a", topics=names)
     joined = ok(await group.heartbeat(member_id="b", topics=names))
     assert (await group.gateway.send("DELETE", f"/v1/topics/{gone.name}")).status == 204
@@ -211,7 +213,7 @@ async def test_a_poll_waits_for_min_bytes_or_its_time(group, topic):
     waiting = asyncio.ensure_future(group.polled("a", token=token, min_bytes=100_000, wait_ms=60_000))
     await topic.post_lines("2")
     await topic.post_lines('"' + "x" * 100_000 + '"')
-    assert [len(str(one)) for one in values_of_parts(await waiting)] == [1, 100_000]
+    assert [len(str(part)) for part in values_of_parts(await waiting)] == [1, 100_000]
     again = await group.polled("a", token=token, min_bytes=2**31 - 1, wait_ms=10)
     assert len(values_of_parts(again)) == 2
 

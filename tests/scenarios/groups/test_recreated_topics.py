@@ -81,10 +81,10 @@ async def test_an_event_stream_that_reconnects_gets_the_new_topic_from_its_start
         assert (first.json["value"], second.json["value"]) == (10, 11)
     async with event_source(topic.gateway.port, f"{where}/records", {"Last-Event-ID": second.id}) as third:
         ok(await topic.post_lines("12", partition=0))
-        assert [one.json["value"] for one in await third.take(1)] == [12], "and goes on from there"
+        assert [event.json["value"] for event in await third.take(1)] == [12], "and goes on from there"
     old = {"Last-Event-ID": "1-0" if partition is None else "1"}
     async with event_source(topic.gateway.port, f"{where}/records", old) as of_before:
-        assert [one.json["value"] for one in await of_before.take(2)] == [11, 12], "an id of an earlier release"
+        assert [event.json["value"] for event in await of_before.take(2)] == [11, 12], "an id of an earlier release"
 
 
 async def test_an_event_stream_of_a_topic_that_has_fewer_partitions_now_begins_again(topic):
@@ -112,7 +112,7 @@ async def test_a_table_says_that_its_rows_are_of_a_deleted_topic(topic):
         assert (problem(refused), refused.json["topic_id"]) == (MISMATCH, new_id)
     async with event_source(topic.gateway.port, f"{path}?follow=false", {"Last-Event-ID": last_id}) as again:
         events = await to_end(again)
-    assert [one.kind for one in events] == ["topic_recreated", "message", "table"]
+    assert [event.kind for event in events] == ["topic_recreated", "message", "table"]
     assert (events[0].json["topic_id"], events[1].json["key"]) == (new_id, "new")
 
 
@@ -120,9 +120,9 @@ async def test_a_member_gets_the_new_topic_from_its_start_by_token_and_by_commit
     first = await group.polled("a", topics=[topic.name])
     ok(await group.send("PUT", "/offsets", {"offsets": [offset(topic, 2)], "force": True}))
     new_id = await create_again(topic, "10", "11")
-    found = await polled_until(group, "a", first["token"], 2)
-    assert (found["topic_ids"][topic.name], values(found)) == (new_id, [10, 11])
-    await group.polled("a", token=found["token"])
+    answer = await poll_until(group, "a", first["token"], 2)
+    assert (answer["topic_ids"][topic.name], values(answer)) == (new_id, [10, 11])
+    await group.polled("a", token=answer["token"])
     assert await group.offsets() == {(topic.name, 0): 2}
 
 
@@ -135,7 +135,7 @@ async def test_a_commit_or_reset_that_names_the_topic_id_never_moves_another_top
         refused = await group.send(method, path, {"offsets": [{**offset(topic, 4), "topic_id": old_id}]})
         assert (problem(refused), refused.json["topic_id"]) == (MISMATCH, new_id)
     shifted = ok(await group.send("POST", "/reset", {"shift": 1, "topics": [topic.name]}))
-    assert [one["offset"] for one in shifted["offsets"]] == [1], "not from the old position"
+    assert [offset["offset"] for offset in shifted["offsets"]] == [1], "not from the old position"
     ok(await group.send("PUT", "/offsets", {"offsets": [{**offset(topic, 3), "topic_id": new_id}]}))
 
 
@@ -155,13 +155,13 @@ async def test_a_member_as_an_event_stream_gets_the_new_topic_from_its_start(gro
 
 
 async def test_a_share_group_hands_out_the_new_topic_from_its_start(group, topic):
-    wish = {"topics": [topic.name], "max_records": 3}
+    request = {"topics": [topic.name], "max_records": 3}
     ok(await group.send("PUT", "", {"config": {"kind": "share", "redelivery_delay_ms": 0}}))
-    first = ok(await group.send("POST", "/acquire", wish))
+    first = ok(await group.send("POST", "/acquire", request))
     await create_again(topic, "10", "11")
     late = await group.send("POST", "/acknowledge", {"lock": first["lock"]})
-    found = ok(await group.send("POST", "/acquire", wish))
-    assert [(one["offset"], one["value"], one["delivery_count"]) for one in found["records"]] == [
+    answer = ok(await group.send("POST", "/acquire", request))
+    assert [(record["offset"], record["value"], record["delivery_count"]) for record in answer["records"]] == [
         (0, 10, 1),
         (1, 11, 1),
     ]
@@ -180,7 +180,7 @@ async def test_a_source_begins_again_in_the_new_topic(topic):
     assert [await send("0-4"), await send("0-4"), await send("5-9")] == [200, 200, 200]
     await create_again(topic)
     assert await send("10-14") == 200, "the position of the old topic is not asked for"
-    assert [one["offset"] for one in await topic.records()] == [0]
+    assert [record["offset"] for record in await topic.records()] == [0]
 
 
 def offset(topic: Topic, at: int) -> dict[str, Any]:
@@ -194,7 +194,7 @@ async def to_end(stream: EventSource) -> list[Event]:
     return events
 
 
-async def polled_until(group: Any, member: str, token: str, count: int) -> dict[str, Any]:
+async def poll_until(group: Any, member: str, token: str, count: int) -> dict[str, Any]:
     """Poll until there are records: the coordinator learns of the new topic within a sweep."""
     async with asyncio.timeout(45):
         while True:

@@ -16,7 +16,7 @@ async def test_a_group_begins_at_a_time(group, topic):
     assert problem(await group.send("GET")) == (404, "unknown_group")
     await configure(group, start="time", start_time_ms=1_500)
     joined = ok(await group.heartbeat(member_id="a", topics=[topic.name]))
-    assert [(one["start"], one["start_time_ms"]) for one in joined["assignment"]] == [("time", 1_500)]
+    assert [(assigned["start"], assigned["start_time_ms"]) for assigned in joined["assignment"]] == [("time", 1_500)]
     assert values(await group.polled("a")) == [2_000, 3_000]
     assert (await group.offsets()) == {(topic.name, 0): 1}
     share = {"kind": "share", "start": "time", "start_time_ms": 1}
@@ -50,8 +50,8 @@ async def test_a_poll_returns_a_bounded_part_of_one_partition(group, new_topic):
             await topic.post_lines(f'"{"x" * 20_000}"', partition=partition)
     await configure(group, partition_bytes_max=1)
     for filters in ([], [f'value^="{"x" * 5}"']):
-        found = await group.polled("a", topics=[topic.name], filter=filters)
-        assert [(part["partition"], len(part["records"])) for part in found["partitions"]] == [(0, 1), (1, 1)]
+        answer = await group.polled("a", topics=[topic.name], filter=filters)
+        assert [(part["partition"], len(part["records"])) for part in answer["partitions"]] == [(0, 1), (1, 1)]
     await configure(group, topics_priority=topic.name)
     assert len(values(await group.polled("a"))) == 2
     await configure(group, partition_bytes_max=None)
@@ -63,9 +63,9 @@ async def test_priority_and_filters_go_together(group, new_topic):
     await urgent.post_lines("1", "2")
     await normal.post_lines("3")
     await configure(group, topics_priority=urgent.name)
-    found = await group.polled("a", topics=[urgent.name, normal.name], filter=["value=3"], wait_ms=10_000)
-    assert values(found) == [3]
-    await group.polled("a", token=found["token"])
+    answer = await group.polled("a", topics=[urgent.name, normal.name], filter=["value=3"], wait_ms=10_000)
+    assert values(answer) == [3]
+    await group.polled("a", token=answer["token"])
     assert await group.offsets() == {(urgent.name, 0): 2, (normal.name, 0): 1}
 
 
@@ -76,7 +76,7 @@ async def test_a_share_group_hands_out_by_priority(group, new_topic):
     await configure(group, kind="share", topics_priority=urgent.name)
     for expected in (10, 1):
         taken = ok(await group.send("POST", "/acquire", {"topics": [normal.name, urgent.name], "max_records": 1}))
-        assert [one["value"] for one in taken["records"]] == [expected]
+        assert [record["value"] for record in taken["records"]] == [expected]
 
 
 async def test_a_paused_partition_stays_and_is_not_read(group, new_topic):

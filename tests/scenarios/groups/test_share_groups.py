@@ -25,7 +25,7 @@ class Queue:
         )
 
     async def acknowledge(self, lock: str, *records: dict[str, Any], **body: Any) -> Answer:
-        entries = [{"topic": self.topic, "partition": 0, **one} for one in records]
+        entries = [{"topic": self.topic, "partition": 0, **record} for record in records]
         more = {"records": entries} if entries else {}
         return await self.group.send("POST", "/acknowledge", {"lock": lock, **more, **body})
 
@@ -36,19 +36,19 @@ async def queue(group, topic):
     return Queue(group, topic.name)
 
 
-def offsets(found: dict[str, Any]) -> list[int]:
-    return [record["offset"] for record in found["records"]]
+def offsets(answer: dict[str, Any]) -> list[int]:
+    return [record["offset"] for record in answer["records"]]
 
 
 async def test_each_record_has_its_own_outcome(queue):
-    found = await queue.acquire()
+    answer = await queue.acquire()
     outcomes = [
         {"offset": 0, "last_offset": 2},
         {"offset": 4, "outcome": "release", "delay_ms": 0},
         {"offset": 5, "outcome": "reject"},
     ]
     for _ in range(2):
-        assert ok(await queue.acknowledge(found["lock"], *outcomes))["acknowledged"] == 5
+        assert ok(await queue.acknowledge(answer["lock"], *outcomes))["acknowledged"] == 5
     described = await queue.group.describe()
     [part] = described["partitions"]
     assert (described["kind"], part["offset"], part["in_flight"], part["available"], part["dropped"]) == (
@@ -59,15 +59,15 @@ async def test_each_record_has_its_own_outcome(queue):
         1,
     )
     again = await queue.acquire()
-    assert [(one["offset"], one["delivery_count"]) for one in again["records"]] == [(4, 2)]
+    assert [(record["offset"], record["delivery_count"]) for record in again["records"]] == [(4, 2)]
 
 
 async def test_an_outcome_after_the_lock_is_refused(queue):
-    found = await queue.acquire(2, lock_ms=100)
+    answer = await queue.acquire(2, lock_ms=100)
     waiting = await queue.acquire(2, wait_ms=60_000, member_id="b")
     while offsets(waiting) != [0, 1]:  # which may be the first, if the lock has ended already
         waiting = await queue.acquire(2, wait_ms=60_000, member_id="b")
-    late = await queue.acknowledge(found["lock"], {"offset": 0, "last_offset": 1})
+    late = await queue.acknowledge(answer["lock"], {"offset": 0, "last_offset": 1})
     assert problem(late) == (409, "lock_expired")
     assert late.json["refused"][0]["code"] == "lock_expired"
     partly = await queue.acknowledge(waiting["lock"], {"offset": 0}, {"offset": 5})
@@ -80,19 +80,19 @@ async def test_a_caller_waits_for_new_records_and_for_released_ones(group, topic
     while (await group.send("GET")).status != 200:
         await asyncio.sleep(0.01)
     await topic.post_records({"value": 1})
-    found = await waiting
-    assert offsets(found) == [0]
+    answer = await waiting
+    assert offsets(answer) == [0]
     waiting = asyncio.ensure_future(queue.acquire(wait_ms=20_000))
     await asyncio.sleep(0)
-    ok(await queue.acknowledge(found["lock"], outcome="release", error="busy"))
+    ok(await queue.acknowledge(answer["lock"], outcome="release", error="busy"))
     assert offsets(await waiting) == [0]
 
 
 async def test_records_of_one_key_wait_for_each_other(queue):
     assert (await queue.group.send("PUT", "", {"config": {"kind": "share", "order": "key"}})).status == 201
-    found = await queue.acquire()
-    assert offsets(found) == [0, 1]
-    ok(await queue.acknowledge(found["lock"], {"offset": 1}))
+    answer = await queue.acquire()
+    assert offsets(answer) == [0, 1]
+    ok(await queue.acknowledge(answer["lock"], {"offset": 1}))
     assert offsets(await queue.acquire()) == [3]
 
 
@@ -100,16 +100,16 @@ async def test_a_dead_letter_has_its_origin_and_a_copy_once(queue, topic, new_to
     dead = await new_topic()
     settings = {"kind": "share", "dead_letter_topic": dead.name, "deliveries_max": 1}
     assert (await queue.group.send("PUT", "", {"config": settings})).status == 201
-    found = await queue.acquire(2)
+    answer = await queue.acquire(2)
     ok(
         await queue.acknowledge(
-            found["lock"], {"offset": 0, "outcome": "reject", "error": "bad"}, {"offset": 1, "outcome": "release"}
+            answer["lock"], {"offset": 0, "outcome": "reject", "error": "bad"}, {"offset": 1, "outcome": "release"}
         )
     )
     while (await queue.group.describe())["partitions"][0]["dead_letters"] < 2:
         await asyncio.sleep(0.05)
     records = await dead.records()
-    assert [one["value"] for one in records] == [0, 1]
+    assert [record["value"] for record in records] == [0, 1]
     assert records[0]["headers"] == {
         "dead-letter-reason": "rejected",
         "dead-letter-attempts": "1",
@@ -127,11 +127,11 @@ async def test_records_that_do_not_fit_are_given_back(group, topic):
     for number in range(4):
         await topic.post_records({"value": str(number) * 3000})
     queue = Queue(group, topic.name)
-    found = await queue.acquire(max_bytes=4_000)
-    assert 0 < len(found["records"]) < 4
+    answer = await queue.acquire(max_bytes=4_000)
+    assert 0 < len(answer["records"]) < 4
     rest = await queue.acquire()
-    assert offsets(found) + offsets(rest) == [0, 1, 2, 3]
-    assert {one["delivery_count"] for one in rest["records"]} == {1}
+    assert offsets(answer) + offsets(rest) == [0, 1, 2, 3]
+    assert {record["delivery_count"] for record in rest["records"]} == {1}
 
 
 async def test_a_caller_needs_the_rights_to_its_group_and_topics(start_gateway, tmp_path):

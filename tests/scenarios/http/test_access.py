@@ -107,5 +107,5 @@ async def test_who_may_write_makes_topics_by_writing_where_the_node_does_that(st
     assert_problem(await node.send("writer", "PUT", "/v1/topics/a.other"), "forbidden", right="admin")
     many = {"records": [{"topic": name, "value": 1} for name in ("a.more", "b.more")]}
     assert (await node.send("writer", "POST", "/v1/records", many)).status == 207
-    found = (await node.send("boss", "GET", "/v1/topics")).json["topics"]
-    assert [topic["topic"] for topic in found] == ["a.more", "a.new"]
+    topics = (await node.send("boss", "GET", "/v1/topics")).json["topics"]
+    assert [topic["topic"] for topic in topics] == ["a.more", "a.new"]

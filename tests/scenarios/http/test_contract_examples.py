@@ -15,7 +15,7 @@ async def test_every_example_of_the_contract_is_answered_as_it_says(start_gatewa
         if host := headers.pop("Host", None):
             headers |= naming(gateway, host)
         answer = await gateway.send(example.method, example.path, example.body or b"", headers)
-        found = differences(example.expect, answer.status, answer.headers, answer.body)
-        wrong += [f"{example.name}: {difference}" for difference in found]
+        found_differences = differences(example.expect, answer.status, answer.headers, answer.body)
+        wrong += [f"{example.name}: {difference}" for difference in found_differences]
     if wrong:
         pytest.fail("\n".join(wrong))

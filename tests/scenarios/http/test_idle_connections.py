@@ -128,7 +128,7 @@ async def long_polls(process, topic_path):
         http2.append((reader, writer, connection))
     for answer in await asyncio.gather(*(rest_of(reader) for reader, _ in http1)):
         assert answer.startswith(b"HTTP/1.1 200 "), answer
-    for events in await asyncio.gather(*(events_until_hung_up(*one) for one in http2)):
+    for events in await asyncio.gather(*(events_until_hung_up(*connection) for connection in http2)):
         assert b'"next_offset":0' in body_of(events)
     for _, writer, *_ in [*http1, *http2]:
         writer.close()

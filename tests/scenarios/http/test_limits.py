@@ -22,8 +22,8 @@ async def in_thread(function, *args):
 
 
 async def create(gateway, name, partitions):
-    wish = orjson.dumps({"partitions": partitions})
-    return await gateway.send("PUT", f"/v1/topics/{name}", wish, {"Content-Type": JSON})
+    body = orjson.dumps({"partitions": partitions})
+    return await gateway.send("PUT", f"/v1/topics/{name}", body, {"Content-Type": JSON})
 
 
 async def test_topics_are_bounded_and_room_comes_back(start_gateway):

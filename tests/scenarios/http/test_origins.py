@@ -18,7 +18,7 @@ from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import http2_only
 
 PAGE = "https://app.example.org"
-GETS = [one for one in operations(load_contract()) if one.method == "GET"]
+GETS = [operation for operation in operations(load_contract()) if operation.method == "GET"]
 
 
 def preflight(method, headers="authorization,content-type,ce-id", origin=PAGE):
@@ -111,7 +111,7 @@ async def test_a_head_is_the_get_without_its_body(topic, operation):
     }
     assert {name: head.headers.get(name) for name in ours} == {name: get.headers.get(name) for name in ours}
     if operation.operation_id not in ("metrics", "tail_topic"):
-        own_id, other_id = (one.headers["Penstock-Request-Id"] for one in (head, get))  # a problem's body has it
+        own_id, other_id = (answer.headers["Penstock-Request-Id"] for answer in (head, get))  # a problem's body has it
         longer = len(own_id) - len(other_id) if get.status >= 400 else 0
         assert int(head.headers.get("Content-Length", "0")) == len(get.body) + longer
 
@@ -127,7 +127,7 @@ async def test_a_head_of_a_stream_ends(topic):
 
 
 def test_every_header_of_an_answer_in_the_contract_is_exposed():
-    text = str([one.spec["responses"] for one in operations(load_contract())]) + str(
+    text = str([operation.spec["responses"] for operation in operations(load_contract())]) + str(
         load_contract()["components"]["headers"]
     )
     answered = set(re.findall(r"'((?:Penstock|Producer)-[A-Za-z-]+)'", text))

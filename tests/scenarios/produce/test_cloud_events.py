@@ -69,9 +69,9 @@ async def test_an_event_comes_back_as_it_was_sent_in_every_mode(topic, sent):
     assert (await topic.post(batch, EVENT_BATCH)).json["results"][0]["count"] == 2
     for offset in range(4):
         assert same(await one(topic, offset), sent), offset
-    found = await all_of(topic)
-    assert len(found) == 4
-    for document in found:
+    events = await all_of(topic)
+    assert len(events) == 4
+    for document in events:
         message = http.HTTPMessage({"content-type": EVENT}, orjson.dumps(document))
         assert same(http.from_structured_event(message), sent)
 
@@ -109,8 +109,8 @@ async def test_events_of_kafka_producers_are_events(topic, sent, mode):
     key = message.key.encode() if isinstance(message.key, str) else message.key
     row = Row(5, key, message.value or None, list(message.headers.items()))
     await topic.post(bytes(record_batch.encode([row])), RECORD_BATCH)
-    found = (await one(topic)).get_attributes()
-    assert found | {"partitionkey": None} == sent.get_attributes() | {"partitionkey": None}
+    attributes = (await one(topic)).get_attributes()
+    assert attributes | {"partitionkey": None} == sent.get_attributes() | {"partitionkey": None}
 
 
 async def test_partitionkey_is_the_key_and_leads_where_keys_lead(new_topic):
@@ -123,11 +123,11 @@ async def test_partitionkey_is_the_key_and_leads_where_keys_lead(new_topic):
 
 async def test_events_are_read_one_by_one_and_waited_for(topic):
     await topic.post(orjson.dumps([{**REQUIRED, "id": str(n)} for n in range(3)]), EVENT_BATCH)
-    offset, found = 0, []
+    offset, events = 0, []
     while True:
         answer = await topic.fetch(offset=offset, accept=EVENT, max_records=1, wait_ms=10)
         if answer.status == 204:
             break
-        found.append(answer.json["id"])
+        events.append(answer.json["id"])
         offset = int(answer.headers["Penstock-Next-Offset"])
-    assert (found, offset) == (["0", "1", "2"], 3)
+    assert (events, offset) == (["0", "1", "2"], 3)

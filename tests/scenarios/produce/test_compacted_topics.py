@@ -31,12 +31,12 @@ async def test_the_last_record_of_each_key_is_left_for_every_reader(table):
             answer = await table.fetch(offset, **query)
             assert answer.headers["Cache-Control"] == "no-store"  # a later answer may have less
             answer = answer.json
-            assert [(one["key"], one["value"], one["offset"]) for one in answer["records"]] == expected
+            assert [(record["key"], record["value"], record["offset"]) for record in answer["records"]] == expected
             assert answer["next_offset"] == 120
-    assert [(one["key"], one["value"]) for one in (await table.fetch(120)).json["records"]] == [("k0", None)]
+    assert [(record["key"], record["value"]) for record in (await table.fetch(120)).json["records"]] == [("k0", None)]
     stored = record_batch.decode((await table.fetch(0, accept=RECORD_BATCH)).body)
-    assert [one.offset for one in stored] == [116, 117, 118, 119]
+    assert [record.offset for record in stored] == [116, 117, 118, 119]
     assert [line["offset"] for line in (await table.fetch(0, accept=NDJSON)).lines] == [116, 117, 118, 119]
     body = b'{"partitions":[{"topic":"%s","partition":0,"offset":3}]}' % table.name.encode()
     answer = await table.gateway.send("POST", "/v1/fetch", body, {"Content-Type": JSON})
-    assert [one["offset"] for one in answer.json["partitions"][0]["records"]] == [116, 117, 118, 119]
+    assert [record["offset"] for record in answer.json["partitions"][0]["records"]] == [116, 117, 118, 119]

@@ -22,7 +22,10 @@ async def post(topic, body, key, content_type=JSON, /, **more):
 
 def positions(answer):
     assert answer.status == 200, answer.body
-    return [(one["partition"], one["base_offset"], one["count"], one["timestamp"]) for one in answer.json["results"]]
+    return [
+        (result["partition"], result["base_offset"], result["count"], result["timestamp"])
+        for result in answer.json["results"]
+    ]
 
 
 async def stored(topic, partitions=1):
@@ -48,7 +51,7 @@ async def test_a_repeat_has_the_positions_of_the_first_and_stores_nothing(new_to
     again = await post(topic, body[0], "one", body[1])
     assert again.headers["Penstock-Duplicate"] == "true"
     assert positions(again) == positions(first)
-    assert all(one["duplicate"] for one in again.json["results"])
+    assert all(result["duplicate"] for result in again.json["results"])
     assert await stored(topic, 3) == before
     assert 890 <= int(again.headers[WINDOW]) <= int(first.headers[WINDOW]) <= 900
 

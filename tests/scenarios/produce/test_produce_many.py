@@ -17,8 +17,13 @@ async def post(gateway: Gateway, *records: dict, **query: object):
 def entries(answer) -> list[tuple]:
     """Return topic, partition, count, and the status or the problem's code."""
     return [
-        (one["topic"], one["partition"], one["count"], one.get("problem", {}).get("code", one.get("status")))
-        for one in answer.json["results"]
+        (
+            result["topic"],
+            result["partition"],
+            result["count"],
+            result.get("problem", {}).get("code", result.get("status")),
+        )
+        for result in answer.json["results"]
     ]
 
 
@@ -59,6 +64,6 @@ async def test_a_large_request_over_many_topics_is_whole(gateway, new_topic):
     topics = [await new_topic(4) for _ in range(5)]
     records = [{"topic": topics[n % 5].name, "key": f"k{n}", "value": n} for n in range(20_000)]
     answer = await post(gateway, *records)
-    assert sum(one["count"] for one in answer.json["results"]) == 20_000
-    found = [value for topic in topics for partition in range(4) for value in await topic.values(partition)]
-    assert sorted(found) == list(range(20_000))
+    assert sum(result["count"] for result in answer.json["results"]) == 20_000
+    stored = [value for topic in topics for partition in range(4) for value in await topic.values(partition)]
+    assert sorted(stored) == list(range(20_000))

@@ -41,7 +41,7 @@ async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", [one for one in OPERATIONS if "requestBody" in one.spec], **IDS)
+@pytest.mark.parametrize("operation", [operation for operation in OPERATIONS if "requestBody" in operation.spec], **IDS)
 async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, operation):
     """Compares `required` of the contract with the answer to a request without a body."""
     body = resolve(load_contract(), operation.spec["requestBody"])
@@ -54,7 +54,7 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{topic}" in one.path], **IDS)
+@pytest.mark.parametrize("operation", [operation for operation in OPERATIONS if "{topic}" in operation.path], **IDS)
 async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     if operation.operation_id == "create_topic":
         return

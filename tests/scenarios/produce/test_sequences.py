@@ -63,7 +63,7 @@ async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_to
     await producer.send(2, BODIES[content_type], content_type, epoch=3)
     data = (await topic.fetch(accept=RECORD_BATCH)).body
     stored = [header for at, header in batch.walk(data) if batch.has_valid_crc(data, at, header)]
-    sequences = [(one.producer_id, one.producer_epoch, one.base_sequence) for one in stored]
+    sequences = [(header.producer_id, header.producer_epoch, header.base_sequence) for header in stored]
     assert sequences == [(producer.id, 3, 0), (producer.id, 3, 2)]
 
 

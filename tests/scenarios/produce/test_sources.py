@@ -37,8 +37,13 @@ async def test_outputs_of_a_position_are_stored_once(both, partition):
     assert (await send(both, "7-9", b"3", partition)).json["results"][0]["base_offset"] == 2
     assert_stored_before(await send(both, "5-6", b"9", partition), 9)
     assert await both.values(partition) == [1, 2, 3]
-    found = (await position_of(both, partition)).json
-    assert (found["source"], found["source_position"], found["base_offset"], found["count"]) == (SOURCE, 9, 2, 1)
+    position = (await position_of(both, partition)).json
+    assert (position["source"], position["source_position"], position["base_offset"], position["count"]) == (
+        SOURCE,
+        9,
+        2,
+        1,
+    )
     assert_problem(await position_of(both, 1 - partition), "unknown_source", retryable=False, no_side_effects=True)
 
 

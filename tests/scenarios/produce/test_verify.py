@@ -59,15 +59,15 @@ async def test_with_verify_header_a_bomb_stops_no_reader(new_topic, large_bomb):
     for _ in range(BOMBS):
         assert (await topic.post(large_bomb, RECORD_BATCH)).status == 200
     await topic.post_lines('"behind"')
-    offset, found = 0, []
+    offset, records = 0, []
     while offset <= BOMBS:
         document = (await topic.fetch(offset=offset)).json
         assert document["next_offset"] > offset
-        found += document["records"]
+        records += document["records"]
         offset = document["next_offset"]
-    assert [one["offset"] for one in found] == list(range(BOMBS + 1))
-    assert {one.get("error") for one in found[:BOMBS]} == {"undecodable"}
-    assert found[BOMBS]["value"] == "behind"
+    assert [record["offset"] for record in records] == list(range(BOMBS + 1))
+    assert {record.get("error") for record in records[:BOMBS]} == {"undecodable"}
+    assert records[BOMBS]["value"] == "behind"
 
 
 async def test_an_answer_decodes_no_more_than_the_node_allows(start_gateway):
@@ -79,7 +79,7 @@ async def test_an_answer_decodes_no_more_than_the_node_allows(start_gateway):
     offset, answers = 0, []
     while offset < 6 * 1024:
         document = (await topic.fetch(offset=offset)).json
-        answers.append([one["offset"] for one in document["records"]])
+        answers.append([record["offset"] for record in document["records"]])
         assert document["next_offset"] == answers[-1][-1] + 1
         offset = document["next_offset"]
     assert [offset for offsets in answers for offset in offsets] == list(range(6 * 1024))

@@ -47,8 +47,8 @@ async def call(node: Gateway, method: str, path: str, document=None):
 
 
 async def subscribe(node: Gateway, receiver: Receiver, **fields):
-    wish = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"} | fields
-    return await call(node, "PUT", "/s", wish | {"delivery": DELIVERY | fields.get("delivery", {})})
+    request = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"} | fields
+    return await call(node, "PUT", "/s", request | {"delivery": DELIVERY | fields.get("delivery", {})})
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -58,7 +58,7 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def until_committed(node: Gateway, offset: int) -> None:
+async def wait_committed(node: Gateway, offset: int) -> None:
     """Wait for the answers: what a receiver has taken comes once more if a pause or a replay overtakes its answer."""
     async with asyncio.timeout(PROMPT_S):
         while (await call(node, "GET", "/s")).json["offsets"][0]["offset"] != offset:
@@ -130,11 +130,11 @@ async def test_pause_resume_replay_and_delete(node, receiver):
     topic = await node.create("t")
     await subscribe(node, receiver)
     await topic.post_records({"key": "k", "value": 1})
-    await until_committed(node, 1)
+    await wait_committed(node, 1)
     assert (await call(node, "POST", "/s/pause")).json["state"] == "paused"
     await topic.post_records({"key": "k", "value": 2})
     assert (await call(node, "POST", "/s/resume")).json["state"] == "running"
-    await until_committed(node, 2)
+    await wait_committed(node, 2)
     assert receiver.values() == [1, 2]
     receiver.taken.clear()
     await call(node, "POST", "/s/replay", {"to": "earliest"})
@@ -157,15 +157,15 @@ async def test_a_patch_changes_what_it_names_and_keeps_the_position(node, receiv
     await subscribe(node, receiver, filter=['value^="x"'])
     await topic.post_records({"value": "x1"}, {"value": "y"})
     await until(lambda: receiver.values() == ["x1"])
-    await until_committed(node, 2)
+    await wait_committed(node, 2)
     before = (await call(node, "GET", "/s")).json
     other = PausingReceiver(node)
     await other.start()
     changes = {"url": other.url, "delivery": {"form": "batch"}, "filter": []}
     answer = await call(node, "PATCH", "/s", changes)
     assert answer.status == 200, answer.body
-    kept = {"url": other.url, "filter": [], "delivery": before["delivery"] | {"form": "batch"}}
-    assert {name: answer.json[name] for name in kept} == kept
+    unchanged = {"url": other.url, "filter": [], "delivery": before["delivery"] | {"form": "batch"}}
+    assert {name: answer.json[name] for name in unchanged} == unchanged
     assert (answer.json["offsets"], answer.json["secrets"]) == (before["offsets"], 1)
     assert answer.json["state"] == "paused", "the handshake paused it, and the change that began before keeps that"
     await topic.post_records({"value": "z"})
@@ -303,10 +303,10 @@ async def test_a_dead_letter_topic_is_one_that_the_token_may_write_to(tmp_path, 
         assert created.status == 201, created.body
 
     async def put(dead_letter_topic):
-        wish = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET]}
-        wish["delivery"] = {"deliveries_max": 1, "dead_letter_topic": dead_letter_topic}
+        request = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET]}
+        request["delivery"] = {"deliveries_max": 1, "dead_letter_topic": dead_letter_topic}
         headers = bearer(reader) | {"Content-Type": JSON}
-        return await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish), headers)
+        return await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(request), headers)
 
     assert_problem(await put("other"), "forbidden", right="write", topic="other")
     assert_problem(await put("__groups"), "invalid_topic_name")
@@ -318,10 +318,10 @@ async def test_a_coordinator_has_a_limit_of_subscriptions(start_gateway, receive
     settings = {"push_targets": "127.0.0.0/8", "push_http": True, "groups_partitions": 1, "subscriptions_max": 1}
     node = await start_gateway(**settings)
     await node.create("t")
-    wish = {"url": receiver.url, "topics": ["t"]}
-    assert (await call(node, "PUT", "/one", wish)).status == 201
-    assert_problem(await call(node, "PUT", "/two", wish), "too_many_members", limit=1)
-    assert (await call(node, "PUT", "/one", wish)).status == 200
+    request = {"url": receiver.url, "topics": ["t"]}
+    assert (await call(node, "PUT", "/one", request)).status == 201
+    assert_problem(await call(node, "PUT", "/two", request), "too_many_members", limit=1)
+    assert (await call(node, "PUT", "/one", request)).status == 200
 
 
 async def test_a_receiver_that_is_gone_pauses_its_subscription(node, receiver):
@@ -365,7 +365,7 @@ async def test_an_answer_whose_head_has_come_is_delivered_whatever_its_body_does
     put = await call(node, "PUT", "/s", {"url": url, "topics": ["t"], "start": "earliest", "delivery": DELIVERY})
     assert put.status == 201, put.body
     await topic.post_records({"value": 1})
-    await until_committed(node, 1)
+    await wait_committed(node, 1)
     server.close()
     assert len(heads) == 1
 
@@ -375,7 +375,7 @@ async def test_an_error_of_a_delivery_is_the_last_error(node, receiver, monkeypa
     put = {"url": "http://hook.example/", "topics": ["t"], "start": "earliest", "delivery": DELIVERY}
     sender = node.node.server.push.sender
     monkeypatch.setattr(sender, "allowed", sender.allowed._replace(hosts=frozenset(["hook.example"])))
-    monkeypatch.setattr("gateway.subscriptions.routes.confirm", _confirmed)
+    monkeypatch.setattr("gateway.subscriptions.routes.confirm", _confirm)
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", _private)
     assert (await call(node, "PUT", "/s", put)).status == 201
     await topic.post_records({"value": 1})
@@ -384,7 +384,7 @@ async def test_an_error_of_a_delivery_is_the_last_error(node, receiver, monkeypa
             await asyncio.sleep(0.02)
 
 
-async def _confirmed(*_: object) -> None:
+async def _confirm(*_: object) -> None:
     """Confirms any target."""
 
 
@@ -410,8 +410,8 @@ async def test_a_token_without_rights_learns_no_subscription(tmp_path, start_gat
     node = await start_gateway(push_targets="127.0.0.0/8", push_http=True, tokens_file=str(path))
     for topic in ("secret", "mine.t"):
         await node.send("PUT", f"/v1/topics/{topic}", b"{}", boss)
-    wish = {"url": receiver.url, "topics": ["secret"], "secrets": [SECRET]}
-    assert (await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish), boss)).status == 201
+    request = {"url": receiver.url, "topics": ["secret"], "secrets": [SECRET]}
+    assert (await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(request), boss)).status == 201
     for method, tail, body in (
         ("GET", "", b""), ("DELETE", "", b""), ("PATCH", "", b'{"filter":[]}'), ("POST", "/pause", b""),
         ("POST", "/resume", b""), ("POST", "/replay", b'{"to":"latest"}'),
@@ -419,7 +419,7 @@ async def test_a_token_without_rights_learns_no_subscription(tmp_path, start_gat
         seen, none = [await node.send(method, f"/v1/subscriptions/{name}{tail}", body, other) for name in ("s", "n")]
         assert_problem(seen, "unknown_subscription")
         assert seen.json["detail"].replace("'s'", "'n'") == none.json["detail"]
-    refused = await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish | {"topics": ["mine.t"]}), other)
+    refused = await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(request | {"topics": ["mine.t"]}), other)
     assert "secret" not in assert_problem(refused, "forbidden", right="read")["detail"]
 
 
@@ -430,14 +430,14 @@ async def test_a_topic_that_is_created_again_is_delivered_from_its_start(node, r
     await subscribe(node, receiver, start="latest", topics=["t"])
     await call(node, "POST", "/s/replay", {"to": "earliest"})
     await until(lambda: len(receiver.taken) == 5)
-    await until_committed(node, 5)
+    await wait_committed(node, 5)
     for name, count in (("n", 8), ("m", 2)):
         assert (await node.send("DELETE", "/v1/topics/t")).status == 204
         topic = await node.create("t")
         await topic.post_lines(*(f'"{name}{n}"' for n in range(count)))
         await until(lambda name=name, count=count: len(of(receiver, name)) >= count)
         assert of(receiver, name) == [f"{name}{n}" for n in range(count)]
-        await until_committed(node, count)
+        await wait_committed(node, count)
     view = (await call(node, "GET", "/s")).json
     assert (view["state"], len(view["offsets"])) == ("running", 1)
 
@@ -446,14 +446,14 @@ async def test_a_position_above_a_log_that_became_shorter_is_reset_to_its_end(no
     topic = await node.create("t")
     await topic.post_lines('"a"')
     await subscribe(node, receiver)
-    await until_committed(node, 1)
+    await wait_committed(node, 1)
     await call(node, "POST", "/s/pause")
     hosted = next(iter(node.node.groups._hosted.values()))
     group = hosted.coordinator.groups["push:s"]
     slot, committed = next(iter(group.offsets.items()))
     group.offsets[slot] = replace(committed, offset=100)  # as after an unclean election
     await call(node, "POST", "/s/resume")
-    await until_committed(node, 1)
+    await wait_committed(node, 1)
     await topic.post_lines('"b"')
     await until(lambda: "b" in receiver.values())
 

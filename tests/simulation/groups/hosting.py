@@ -86,7 +86,7 @@ class Coordinating:
             return self.decide(lambda *_: None)[1]
         return sequence
 
-    def stored(self, sequence: int, reply: Reply) -> None:
+    def answer_when_stored(self, sequence: int, reply: Reply) -> None:
         if self.is_over:
             reply("moved", None)
         elif sequence <= self._stored:
@@ -115,9 +115,9 @@ class Coordinating:
         self._is_appending = True
         now_ms = self._life.clock.now_ms()
         batch = record_batch.encode([(now_ms, row.key, row.value, []) for row in rows])
-        self._partition.produce(batch, len(rows), "all", lambda outcome, _: self._written(sequence, outcome))
+        self._partition.produce(batch, len(rows), "all", lambda outcome, _: self._on_written(sequence, outcome))
 
-    def _written(self, sequence: int, outcome: str) -> None:
+    def _on_written(self, sequence: int, outcome: str) -> None:
         self._is_appending = False
         self._life.world.count(f"records of groups {outcome}")
         if outcome != "ok":
@@ -150,12 +150,12 @@ class Coordinators:
             return
         reply("ok", (answer, coordinating.hosting, sequence))
 
-    def stored(self, hosting: int, sequence: int, reply: Reply) -> None:
+    def answer_when_stored(self, hosting: int, sequence: int, reply: Reply) -> None:
         now = self._now
         if now is None or now.hosting != hosting or not now.is_leading():
             reply("moved", None)
         else:
-            now.stored(sequence, reply)
+            now.answer_when_stored(sequence, reply)
 
     def leading(self) -> Coordinator | None:
         """Return the state of the coordinator that leads."""

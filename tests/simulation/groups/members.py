@@ -55,68 +55,70 @@ class Member(ConnectedClient):
         call = PollCall(GROUP, self.member_id, (TOPIC,), self._token, starts, SESSION_MS, 5 * SESSION_MS)
         node = self._coordinator or self.any_node()
         decide = partial(_poll, call)
-        self.call(node, "on_group", self._groups, decide, lambda *a: self._granted(number, node, *a))
+        self.call(node, "on_group", self._groups, decide, lambda *a: self._on_grant(number, node, *a))
 
-    def _granted(self, number: int, node: int, outcome: str, found: Any) -> None:
+    def _on_grant(self, number: int, node: int, outcome: str, answer: Any) -> None:
         if number != self._number:
             return
         if outcome == "error":
-            assert isinstance(found, StaleToken), found
+            assert isinstance(answer, StaleToken), answer
             self.world.count("stale tokens")
             self._forget()
         if outcome != "ok":
             self._coordinator = None
             self._again()
             return
-        grant, hosting, sequence = found
+        grant, hosting, sequence = answer
         self._coordinator = node
         if sequence:
             self._hostings.append((hosting, sequence))
-        starts = tuple(_at(one, 0) for one in grant.assignment if one.offset < 0)
+        starts = tuple(_at(assigned, 0) for assigned in grant.assignment if assigned.offset < 0)
         if starts:
             self._ask(number, starts)
             return
         self._read(number, grant, 0, {})
 
-    def _read(self, number: int, grant: Grant, index: int, found: dict[int, tuple[int, ...]]) -> None:
+    def _read(self, number: int, grant: Grant, index: int, records: dict[int, tuple[int, ...]]) -> None:
         """Read the partitions one after the other; those that fail are not in the delivery."""
         if index == len(grant.assignment):
-            self._wait_stored(number, grant, found)
+            self._wait_stored(number, grant, records)
             return
-        one = grant.assignment[index]
+        assigned = grant.assignment[index]
 
-        def answered(what: str, data: bytes, *_: object) -> None:
+        def on_answer(what: str, data: bytes, *_: object) -> None:
             if number == self._number:
-                offsets = tuple(at for at, _ in records_of(data) if at >= one.offset) if what == "ok" else ()
-                self._read(number, grant, index + 1, {**found, one.partition: offsets})
+                offsets = tuple(at for at, _ in records_of(data) if at >= assigned.offset) if what == "ok" else ()
+                self._read(number, grant, index + 1, {**records, assigned.partition: offsets})
 
-        self.call(self.any_node(), "on_read", f"{TOPIC}-{one.partition}", one.offset, answered)
+        self.call(self.any_node(), "on_read", f"{TOPIC}-{assigned.partition}", assigned.offset, on_answer)
 
-    def _wait_stored(self, number: int, grant: Grant, found: dict[int, tuple[int, ...]]) -> None:
+    def _wait_stored(self, number: int, grant: Grant, records: dict[int, tuple[int, ...]]) -> None:
         if not self._hostings:
-            self._deliver(number, grant, found)
+            self._deliver(number, grant, records)
             return
         hosting, sequence = self._hostings.pop()
 
-        def answered(outcome: str, _: object) -> None:
+        def on_answer(outcome: str, _: object) -> None:
             if number != self._number:
                 return
             if outcome == "ok":
-                self._wait_stored(number, grant, found)
+                self._wait_stored(number, grant, records)
             else:
                 self._coordinator = None
                 self._again()
 
         assert self._coordinator is not None
-        self.call(self._coordinator, "on_group_stored", hosting, sequence, answered)
+        self.call(self._coordinator, "on_group_stored", hosting, sequence, on_answer)
 
-    def _deliver(self, number: int, grant: Grant, found: dict[int, tuple[int, ...]]) -> None:
+    def _deliver(self, number: int, grant: Grant, records: dict[int, tuple[int, ...]]) -> None:
         assert self._last is not None
         self._number += 1  # ends the timeout
-        self._last.offsets = {partition: offsets for partition, offsets in found.items() if offsets}
+        self._last.offsets = {partition: offsets for partition, offsets in records.items() if offsets}
         self._last.answered_at = self.world.now
         ends = {partition: offsets[-1] + 1 for partition, offsets in self._last.offsets.items()}
-        moved = tuple(_at(one, ends[one.partition]) for one in grant.assignment if one.partition in ends)
+        moved = tuple(
+            _at(assigned, ends[assigned.partition]) for assigned in grant.assignment if assigned.partition in ends
+        )
         self._token = Token(self.member_id, grant.member_epoch, grant.resets, moved, grant.delivery)
         self._delivery = self._last
         self.world.counts["records delivered to members"] += sum(map(len, self._last.offsets.values()))

@@ -19,10 +19,10 @@ NOT_MODELLED = ("read_error",)  # the coordinator replays its log when it begins
 
 
 def group_options(seed: int) -> Options:
-    found = options_for(seed)
-    kinds = tuple(kind for kind in found.kinds if kind not in REMOVING + NOT_MODELLED) or ("kill", "lose_power")
-    rules = replace(found.rules, is_unclean_allowed=False)
-    return replace(found, partitions=5, kinds=kinds, rules=rules, retention_bytes=None, local_retention_bytes=None)
+    options = options_for(seed)
+    kinds = tuple(kind for kind in options.kinds if kind not in REMOVING + NOT_MODELLED) or ("kill", "lose_power")
+    rules = replace(options.rules, is_unclean_allowed=False)
+    return replace(options, partitions=5, kinds=kinds, rules=rules, retention_bytes=None, local_retention_bytes=None)
 
 
 class GroupRun(Run):
@@ -48,18 +48,18 @@ class GroupRun(Run):
             member.is_stopped = True
         return [] if self._is_read(ends) else [f"G5 not at the end: {committed_ends(self.groups)} of {ends}"]
 
-    def _judged(self) -> list[str]:
-        return [*super()._judged(), *check_group(self.groups, self._ends())]
+    def _judge(self) -> list[str]:
+        return [*super()._judge(), *check_group(self.groups, self._ends())]
 
     def _ends(self) -> dict[int, int]:
-        found = {}
+        ends = {}
         for number, partition in enumerate(self.partitions):
             state = self.store.snapshot.partitions[partition].state
             assert state.leader is not None
             leading = self.nodes[state.leader.node_id].hosted(partition)
             assert leading is not None
-            found[number] = leading.high_watermark
-        return found
+            ends[number] = leading.high_watermark
+        return ends
 
     def _is_read(self, ends: dict[int, int]) -> bool:
         return committed_ends(self.groups) == {number: end for number, end in ends.items() if end}

@@ -51,9 +51,9 @@ def explore(rules: Rules, bounds: Bounds, states_max: int, story: tuple[str, ...
             if following in came_from:
                 continue
             came_from[following] = (state, name)
-            found = broken(following, rules)
-            if found is not None:
-                return Finding(len(came_from), False, found, _path(came_from, following))
+            problem = broken(following, rules)
+            if problem is not None:
+                return Finding(len(came_from), False, problem, _path(came_from, following))
             if len(came_from) >= states_max:
                 return Finding(len(came_from), False)
             to_do.append(following)
@@ -73,9 +73,9 @@ def walk(rules: Rules, bounds: Bounds, walks: int, length: int, seed: int) -> Fi
             name, following = random.choice(choices)
             names.append(name)
             visited += 1
-            found = following if isinstance(following, str) else broken(following, rules)
-            if found is not None:
-                return Finding(visited, False, found, tuple(names))
+            problem = following if isinstance(following, str) else broken(following, rules)
+            if problem is not None:
+                return Finding(visited, False, problem, tuple(names))
             assert not isinstance(following, str)
             state = following
     return Finding(visited, False)
@@ -83,13 +83,13 @@ def walk(rules: Rules, bounds: Bounds, walks: int, length: int, seed: int) -> Fi
 
 def _steps(state: State, rules: Rules, bounds: Bounds) -> list[tuple[str, State | str]]:
     """Yield the next states; a failed assertion of a core counts as a broken invariant."""
-    found: list[tuple[str, State | str]] = []
+    steps_found: list[tuple[str, State | str]] = []
     try:
         for name, following in steps(state, rules, bounds):
-            found.append((name, following))
+            steps_found.append((name, following))
     except (AssertionError, IndexError) as error:
-        found.append((f"then an assertion fails: {error}", "TypeOk"))
-    return found
+        steps_found.append((f"then an assertion fails: {error}", "TypeOk"))
+    return steps_found
 
 
 def _path(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:

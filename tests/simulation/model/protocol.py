@@ -170,16 +170,16 @@ def _with(state: State, node: int, **changes: object) -> State:
 
 def _controller(state: State, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, State]]:
     nodes = registrations(state)
-    for what, wanted in (("controller", rules.reconciled), ("preferred leader", election.with_preferred_leader)):
-        found = wanted(PARTITION, state.store.state, rules.topic, nodes)
-        if found != state.store.state:
-            yield from _written(state, found, what, bounds)
+    for what, decide in (("controller", rules.reconciled), ("preferred leader", election.with_preferred_leader)):
+        decided = decide(PARTITION, state.store.state, rules.topic, nodes)
+        if decided != state.store.state:
+            yield from _written(state, decided, what, bounds)
 
 
-def _written(state: State, found: PartitionState, what: str, bounds: Bounds) -> Iterator[tuple[str, State]]:
+def _written(state: State, written: PartitionState, what: str, bounds: Bounds) -> Iterator[tuple[str, State]]:
     version = state.store.partition_epoch + 1
-    if found.leader_epoch <= bounds.epochs and version <= bounds.versions:
-        yield what, state._replace(store=VersionedState(found, version))
+    if written.leader_epoch <= bounds.epochs and version <= bounds.versions:
+        yield what, state._replace(store=VersionedState(written, version))
 
 
 def _store_takes(state: State, flight: Flight, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, State]]:
@@ -194,13 +194,13 @@ def _learn(state: State, node: int, replica: Replica, rules: Rules) -> Iterator[
     """Apply the newest state. A new leader starts an epoch and forgets the positions of the other replicas."""
     if replica.view is not None and replica.view.partition_epoch >= state.store.partition_epoch:
         return
-    found = state.store
-    is_same = replica.view is not None and replica.view.state.leader_epoch == found.state.leader_epoch
-    changes: dict[str, object] = {"view": found, "proposal": None}
+    versioned = state.store
+    is_same = replica.view is not None and replica.view.state.leader_epoch == versioned.state.leader_epoch
+    changes: dict[str, object] = {"view": versioned, "proposal": None}
     if not is_same:
         changes["ends"] = (None,) * 3
-        if isinstance(role_of(own_member(node, replica), found.state), Lead):
-            changes["epochs"] = tuple(assigned(replica.epochs, found.state.leader_epoch, len(replica.log)))
+        if isinstance(role_of(own_member(node, replica), versioned.state), Lead):
+            changes["epochs"] = tuple(assigned(replica.epochs, versioned.state.leader_epoch, len(replica.log)))
     yield f"{node} learns", _advanced(_with(state, node, **changes), node, rules)
 
 
@@ -252,10 +252,10 @@ def _advanced(state: State, node: int, rules: Rules) -> State:
     seen = replica.view.state
     waited_for = rules.maximal(seen.in_sync, replica.proposal.in_sync if replica.proposal else ())
     others = [replica.ends[n - 1] for n in sorted(waited_for) if n != node]
-    ends = [-1 if one is None else _end(one, rules) for one in others]
-    own = _end((len(replica.log), replica.synced), rules)
+    ends = [-1 if other is None else _end(other, rules) for other in others]
+    own_end = _end((len(replica.log), replica.synced), rules)
     minimum = rules.topic.min_in_sync(seen.counted_replicas)
-    hw = rules.high_watermark(replica.hw, own, ends, len(seen.in_sync), minimum)
+    hw = rules.high_watermark(replica.hw, own_end, ends, len(seen.in_sync), minimum)
     if hw == replica.hw:
         return state
     after = _with(state, node, hw=hw)
@@ -287,8 +287,8 @@ def _served(state: State, by: int, fetch: FollowerFetch, rules: Rules, *, is_los
     assert replica.view is not None
     if rules.epoch_verdict(replica.view.state.leader_epoch, fetch) is not None:
         return state
-    known = registrations(state).get(fetch.node_id)
-    if rules.checks_broker_epoch and known is not None and fetch.broker_epoch < known.broker_epoch:
+    registration = registrations(state).get(fetch.node_id)
+    if rules.checks_broker_epoch and registration is not None and fetch.broker_epoch < registration.broker_epoch:
         return state
     answer = rules.position_verdict(replica.epochs, leader.LogBounds(0, 0, len(replica.log)), fetch)
     if answer is None:

@@ -58,17 +58,17 @@ A_FETCH_OF_AN_EARLIER_LIFE = (
 def test_every_invariant_holds_with_every_rule(topic):
     rules = Rules(topic=topic)
     for seed in (1, 2):
-        found = walk(rules, WITH_POWER_LOSSES, walks=25, length=120, seed=seed)
-        assert found.invariant is None, found
+        trace = walk(rules, WITH_POWER_LOSSES, walks=25, length=120, seed=seed)
+        assert trace.invariant is None, trace
     for story in ((), A_FETCH_OF_LONG_AGO, A_LEADER_THAT_KNOWS_LITTLE):
-        found = explore(rules, NARROW, STATES, story)
-        assert found.invariant is None, found
+        trace = explore(rules, NARROW, STATES, story)
+        assert trace.invariant is None, trace
 
 
 def test_a_small_world_is_explored_to_its_end():
-    found = explore(Rules(), Bounds(records=1, epochs=1, versions=0, crashes=0, expiries=0), 50_000)
-    assert found.is_complete
-    assert found.invariant is None
+    trace = explore(Rules(), Bounds(records=1, epochs=1, versions=0, crashes=0, expiries=0), 50_000)
+    assert trace.is_complete
+    assert trace.invariant is None
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_without_clearing_it_a_list_of_eligible_replicas_outlives_what_it_is_tru
 
 def test_without_the_version_an_old_proposal_puts_back_who_has_left():
     """The set may have changed in any way meanwhile."""
-    found = walk(Rules(checks_version=False), WIDE, walks=100, length=150, seed=4)
-    assert found.invariant is not None
+    trace = walk(Rules(checks_version=False), WIDE, walks=100, length=150, seed=4)
+    assert trace.invariant is not None
 
 
 def test_without_rules_2_and_3_a_fetch_of_an_earlier_epoch_commits_what_is_gone():
-    found = explore(Rules(epoch_verdict=lambda *_: None), NARROW, STATES, A_FETCH_OF_LONG_AGO)
-    assert found.invariant == "AckedDurable"
-    assert "stale fetch of 3 reaches 2" in found.path
+    trace = explore(Rules(epoch_verdict=lambda *_: None), NARROW, STATES, A_FETCH_OF_LONG_AGO)
+    assert trace.invariant == "AckedDurable"
+    assert "stale fetch of 3 reaches 2" in trace.path
 
 
 def test_without_rule_4_who_lacks_committed_records_joins():
-    found = explore(Rules(may_join=lambda end, hw, start: end >= hw), NARROW, STATES, A_LEADER_THAT_KNOWS_LITTLE)
-    assert found.invariant == "AckedDurable"
-    assert "2 takes 3 in" in found.path
+    trace = explore(Rules(may_join=lambda end, hw, start: end >= hw), NARROW, STATES, A_LEADER_THAT_KNOWS_LITTLE)
+    assert trace.invariant == "AckedDurable"
+    assert "2 takes 3 in" in trace.path
 
 
 def test_an_undetected_power_loss_loses_acknowledged_records():
@@ -134,9 +134,9 @@ def test_a_fetch_of_an_earlier_life_acknowledges_nothing():
     """KIP-903. Nodes enforce it twice: a joining replica must have fetched under its current registration."""
     bounds = replace(NARROW, power_losses=1)
     assert explore(Rules(), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE).invariant is None
-    found = explore(Rules(checks_broker_epoch=False), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE)
-    assert found.invariant == "AckedDurable"
-    assert "stale fetch of 2 reaches 1" in found.path
+    trace = explore(Rules(checks_broker_epoch=False), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE)
+    assert trace.invariant == "AckedDurable"
+    assert "stale fetch of 2 reaches 1" in trace.path
 
 
 def test_an_answer_to_another_log_of_the_same_length_is_not_followed():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted
 
 
-def stored_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> None:
+def answer_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> None:
     reply("ok", None)
 
 
@@ -51,15 +51,19 @@ def _goes_on(self: hosting.Coordinating) -> bool:
 _write = hosting.Coordinating._write
 
 
-def _write_unfenced(self: hosting.Coordinating) -> None:
+def _write_without_fence(self: hosting.Coordinating) -> None:
     """Append to the log of the present leader, as if no epoch fenced a coordinator of an earlier one."""
-    own, peers = self._partition, self._life.node.peers.values()
-    others = [one for node in peers if (one := node.hosted(own.partition)) is not None and one.leader is not None]
-    self._partition = others[0] if others else own
+    partition, peers = self._partition, self._life.node.peers.values()
+    others = [
+        hosted
+        for node in peers
+        if (hosted := node.hosted(partition.partition)) is not None and hosted.leader is not None
+    ]
+    self._partition = others[0] if others else partition
     try:
         _write(self)
     finally:
-        self._partition = own
+        self._partition = partition
 
 
 def _one_beyond(position: Position, offset: int) -> Position:
@@ -69,7 +73,7 @@ def _one_beyond(position: Position, offset: int) -> Position:
 _reconcile = membership.reconcile
 
 
-def _taken_at_once(group: Group, now: Now) -> None:
+def _take_at_once(group: Group, now: Now) -> None:
     """Take partitions away from members that still work on their records."""
     _reconcile(group, now)
     for member in group.members.values():
@@ -91,9 +95,9 @@ def _first_position(groups: dict[str, Group], row: Row) -> None:
 
 
 @contextmanager
-def _unfenced() -> Iterator[None]:
+def _without_fence() -> Iterator[None]:
     with (
-        patch.object(hosting.Coordinating, "_write", _write_unfenced),
+        patch.object(hosting.Coordinating, "_write", _write_without_fence),
         patch.object(hosting.Coordinating, "is_leading", _goes_on),
     ):
         yield
@@ -109,7 +113,7 @@ IN_MOVING_RUNS = findings_of(run_groups, _moving_leaders)
 
 MUTANTS = {
     "an answer leaves before its commit is stored": Mutant(
-        patched(hosting.Coordinating, "stored", stored_at_once),
+        patched(hosting.Coordinating, "answer_when_stored", answer_at_once),
         IN_RUNS,
         "G3",
         first_seed=1,
@@ -122,10 +126,10 @@ MUTANTS = {
         is_rare=True,
     ),
     "a token has one offset too many": Mutant(patched(members, "_at", _one_beyond), IN_RUNS, "G"),
-    "a partition has two owners": Mutant(patched(membership, "reconcile", _taken_at_once), IN_RUNS, "G4"),
+    "a partition has two owners": Mutant(patched(membership, "reconcile", _take_at_once), IN_RUNS, "G4"),
     "a position goes back at a failover": Mutant(
         patched(coordinator, "replay", _first_position), IN_RUNS, "G", first_seed=1
     ),
     "a coordinator outlives its leadership": Mutant(patched(hosting.Coordinators, "_at", _kept), IN_MOVING_RUNS, "G"),
-    "records of a former leader are stored": Mutant(_unfenced, IN_MOVING_RUNS, "G"),
+    "records of a former leader are stored": Mutant(_without_fence, IN_MOVING_RUNS, "G"),
 }

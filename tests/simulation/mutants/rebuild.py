@@ -16,7 +16,7 @@ from tests.simulation.world.node import DATA_DIR
 from tests.simulation.world.store_client import StoreClient
 
 
-def _topics_deleted(self: Any) -> None:
+def _delete_topics(self: Any) -> None:
     """Take a topic that is gone for deleted, though nothing has a tombstone of it, and restart."""
     disk = self.node.disk
     for name in list(self.partitions):
@@ -50,7 +50,7 @@ def _whole(leader: LogInventory, other: LogInventory) -> int:
 IN_RUNS = findings_of(run_rebuild, rebuild_options)
 MUTANTS = {
     "a vanished topic counts as deleted": Mutant(
-        patched(StoreClient, "refuse_emptied_store", _topics_deleted), IN_RUNS, first_seed=2
+        patched(StoreClient, "refuse_emptied_store", _delete_topics), IN_RUNS, first_seed=2
     ),
     "broker epochs of the lost store count": Mutant(patched(plan, "_starts", _unmarked), IN_RUNS, first_seed=13),
     "leader epochs begin again": Mutant(

@@ -26,7 +26,7 @@ def _host_on_what_is_left(self: Life, name: str) -> None:
 
 
 @contextmanager
-def _directories_reused() -> Iterator[None]:
+def _reuse_directories() -> Iterator[None]:
     keeping = patch.object(Life, "_remove", lambda self, path: None)
     with keeping, patch.object(Life, "_host", _host_on_what_is_left):
         yield
@@ -34,8 +34,8 @@ def _directories_reused() -> Iterator[None]:
 
 IN_RUNS = findings_of(run_recreated, recreated_options)
 MUTANTS = {
-    "a new topic gets the directory of the old one": Mutant(_directories_reused, IN_RUNS),
+    "a new topic gets the directory of the old one": Mutant(_reuse_directories, IN_RUNS),
     "a position in the old topic counts in the new one": Mutant(
-        patched(Life, "is_other_topic", lambda self, topic_id, known: False), IN_RUNS, "N5"
+        patched(Life, "is_other_topic", lambda self, topic_id, known_id: False), IN_RUNS, "N5"
     ),
 }

@@ -41,14 +41,14 @@ def _mutant(
     """
 
     def found_in(seed: int) -> list[str]:
-        found = replace(options_for(seed), reads_ahead=reads_ahead, has_pipelining=has_pipelining)
+        options = replace(options_for(seed), reads_ahead=reads_ahead, has_pipelining=has_pipelining)
         if rules is not None:
-            found = replace(found, rules=rules)
+            options = replace(options, rules=rules)
         if kinds is not None:
-            found = replace(found, kinds=kinds)
+            options = replace(options, kinds=kinds)
         if fault_every_s is not None:
-            found = replace(found, fault_every_s=fault_every_s)
-        return run(seed, found).problems
+            options = replace(options, fault_every_s=fault_every_s)
+        return run(seed, options).problems
 
     return Mutant(plant, found_in, first_seed=first_seed, is_rare=is_rare)
 
@@ -91,7 +91,7 @@ def same_epoch(*args: object) -> PartitionState:
 
 
 @contextmanager
-def _fsync_errors_ignored() -> Iterator[None]:
+def _ignore_fsync_errors() -> Iterator[None]:
     real = engine.partition.writer._sync
 
     def ignoring(disk: object, work: object) -> None:
@@ -125,17 +125,17 @@ def _unclean_by_mistake() -> Iterator[None]:
         yield
 
 
-def _leads_again(own: object, state: PartitionState) -> role.Role:
-    found = _role_of(own, state)  # type: ignore[arg-type]
-    is_named = state.leader is not None and state.leader.node_id == own.node_id  # type: ignore[attr-defined]
-    return role.Lead(state.leader_epoch) if is_named else found
+def _leads_again(member: object, state: PartitionState) -> role.Role:
+    role_found = _role_of(member, state)  # type: ignore[arg-type]
+    is_named = state.leader is not None and state.leader.node_id == member.node_id  # type: ignore[attr-defined]
+    return role.Lead(state.leader_epoch) if is_named else role_found
 
 
 _role_of = role.role_of
 
 
 @contextmanager
-def _minimum_ignored() -> Iterator[None]:
+def _ignore_minimum() -> Iterator[None]:
     """Usually too few in-sync replicas make others eligible, and that alone holds the high watermark."""
     nobody_eligible = patch.object(leader.Leader, "_may_others_lead", False)
     with patch.object(leader, "high_watermark", without_minimum), nobody_eligible:
@@ -143,14 +143,16 @@ def _minimum_ignored() -> Iterator[None]:
 
 
 @contextmanager
-def _version_not_checked() -> Iterator[None]:
+def _skip_version_check() -> Iterator[None]:
     """Neither the writer nor the store checks which state a change follows."""
 
     def demanded(self: store.Store, operations: list[Operation]) -> list[Operation]:
         there = self.snapshot.keys
         return [
-            one._replace(version=there[one.key].version) if isinstance(one, Put) and one.key in there else one
-            for one in operations
+            operation._replace(version=there[operation.key].version)
+            if isinstance(operation, Put) and operation.key in there
+            else operation
+            for operation in operations
         ]
 
     with patch.object(store.Store, "_demanded", demanded):
@@ -184,12 +186,12 @@ def _truncate_for_a_leader_that_lacks_records() -> Iterator[None]:
 
 @contextmanager
 def _manifest_fence_off() -> Iterator[None]:
-    off = _nothing_demanded
+    off = _demand_nothing
     with patch.object(manifest, "check_leadership", off), patch.object(manifest_chain, "check_leadership", off):
         yield
 
 
-def _nothing_demanded(found: manifest.Manifest, leader_epoch: int) -> None:
+def _demand_nothing(newest: manifest.Manifest, leader_epoch: int) -> None:
     """Every write request is accepted."""
 
 
@@ -208,7 +210,7 @@ MUTANTS = {
         first_seed=3,
     ),
     "watermark ignores the minimum": _mutant(
-        "the high watermark moves while too few are in sync", _minimum_ignored, first_seed=112
+        "the high watermark moves while too few are in sync", _ignore_minimum, first_seed=112
     ),
     "watermark over log_end": _mutant(
         "durability=group counts what is not fsynced",
@@ -311,7 +313,7 @@ MUTANTS = {
     ),
     "version not checked": _mutant(
         "the store takes a change of a state that has changed since",
-        _version_not_checked,
+        _skip_version_check,
         first_seed=2,
     ),
     "answers of other positions": _mutant(
@@ -330,7 +332,7 @@ MUTANTS = {
     ),
     "fsync errors ignored": _mutant(
         "a failed fsync counts as done",
-        _fsync_errors_ignored,
+        _ignore_fsync_errors,
         rules=GROUP,
         kinds=("failing_sync", "lose_power_everywhere", "lose_power"),
         first_seed=5,

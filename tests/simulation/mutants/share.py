@@ -18,14 +18,14 @@ from gateway.groups.share.window import State, Window
 from tests.checking.mutants import Mutant, patched
 from tests.simulation.groups import hosting
 from tests.simulation.groups.run import group_options
-from tests.simulation.mutants.groups import stored_at_once
+from tests.simulation.mutants.groups import answer_at_once
 from tests.simulation.run import Options, findings_of
 from tests.simulation.share.run import run_share
 
 _lock, _settle, _stored_runs = SharePartition._lock, Window.settle, stored._stored_runs
 
 
-def _shared(self: SharePartition, run: Any, lock: str, until_ms: int) -> None:
+def _lock_without_state(self: SharePartition, run: Any, lock: str, until_ms: int) -> None:
     """Lock records and leave them available."""
     _lock(self, run, lock, until_ms)
     run.state = State.AVAILABLE
@@ -34,8 +34,8 @@ def _shared(self: SharePartition, run: Any, lock: str, until_ms: int) -> None:
 
 def _uncounted(window: Window, begin: int) -> Any:
     """Store no deliveries."""
-    for one in _stored_runs(window, begin):
-        yield stored.StoredRun(one.first, one.size, one.state, 0, one.ready_ms, one.error)
+    for run in _stored_runs(window, begin):
+        yield stored.StoredRun(run.first, run.size, run.state, 0, run.ready_ms, run.error)
 
 
 def _skipping(self: Window, first: int, last: int) -> None:
@@ -56,16 +56,16 @@ def _unlimited(self: partition.Rules) -> partition.Rules:
 _decide = SharePartition._decide
 
 
-def _without_limit(self: SharePartition, run: Any, wish: Any, steady_ms: int, wall_ms: int, rules: Any) -> None:
-    _decide(self, run, wish, steady_ms, wall_ms, _unlimited(rules))
+def _without_limit(self: SharePartition, run: Any, request: Any, steady_ms: int, wall_ms: int, rules: Any) -> None:
+    _decide(self, run, request, steady_ms, wall_ms, _unlimited(rules))
 
 
-def _short_extension(self: SharePartition, run: Any, wish: Any, steady_ms: int, wall_ms: int, rules: Any) -> None:
+def _short_extension(self: SharePartition, run: Any, request: Any, steady_ms: int, wall_ms: int, rules: Any) -> None:
     """An extension begins in the past."""
-    _decide(self, run, wish, steady_ms - (wish.time_ms or 0), wall_ms, rules)
+    _decide(self, run, request, steady_ms - (request.time_ms or 0), wall_ms, rules)
 
 
-def _at_once(self: Backoff, failures: int, place: str) -> int:
+def _at_once(self: Backoff, failures: int, address: str) -> int:
     return 0
 
 
@@ -91,12 +91,12 @@ IN_PAUSED_RUNS = findings_of(run_share, _paused)
 
 MUTANTS = {
     "an outcome is answered before it is stored": Mutant(
-        patched(hosting.Coordinating, "stored", stored_at_once),
+        patched(hosting.Coordinating, "answer_when_stored", answer_at_once),
         IN_RUNS,
         "S",
         first_seed=2,
     ),
-    "two callers get a record": Mutant(patched(SharePartition, "_lock", _shared), IN_RUNS, "S"),
+    "two callers get a record": Mutant(patched(SharePartition, "_lock", _lock_without_state), IN_RUNS, "S"),
     "deliveries are not stored": Mutant(patched(stored, "_stored_runs", _uncounted), IN_RUNS, "S5", first_seed=8),
     "records are skipped": Mutant(patched(Window, "settle", _skipping), IN_RUNS, "S1"),
     "locks do not end": Mutant(patched(ShareState, "expire", _unending), IN_RUNS, "S7", first_seed=1, is_rare=True),

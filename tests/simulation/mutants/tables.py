@@ -34,8 +34,12 @@ def _all_sealed(partition: Partition) -> list[Any]:
 
 def _numbered_again(batch: Any, records: Any, codec: int, count: int, producer_id: int) -> bytearray:
     """Give the records that stay the first offsets of their batch."""
-    kept = record_batch.decode_one(with_records(batch, records, codec, count, producer_id))
-    again = record_batch.encode([(one.timestamp, one.key, one.value, []) for one in kept]) if count else b""
+    records_left = record_batch.decode_one(with_records(batch, records, codec, count, producer_id))
+    again = (
+        record_batch.encode([(record.timestamp, record.key, record.value, []) for record in records_left])
+        if count
+        else b""
+    )
     return with_records(batch, memoryview(again)[HEADER_BYTES:], Codec.NONE, count, producer_id)
 
 
@@ -54,8 +58,8 @@ def _own_end_only(self: Leader, end: int) -> None:
 
 def _removing_first(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
     """Remove the old segments, and then give the new one its name."""
-    for one in new.replaced:
-        disk.unlink(one.path)
+    for segment in new.replaced:
+        disk.unlink(segment.path)
     disk.rename(new_file_path(directory, new.base_offset), new.replaced[0].path)
     disk.fsync_dir(directory)
 

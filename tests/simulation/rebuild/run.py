@@ -55,10 +55,10 @@ class Refused(Exception):
 
 
 def rebuild_options(seed: int) -> Options:
-    found = options_for(seed)
-    kinds = tuple(kind for kind in found.kinds if kind in KEEPING and kind != "kill")
-    rules = replace(found.rules, is_unclean_allowed=False, is_fsync_demanded=True)
-    return replace(found, kinds=("kill", *kinds), rules=rules)
+    options = options_for(seed)
+    kinds = tuple(kind for kind in options.kinds if kind in KEEPING and kind != "kill")
+    rules = replace(options.rules, is_unclean_allowed=False, is_fsync_demanded=True)
+    return replace(options, kinds=("kill", *kinds), rules=rules)
 
 
 class TreeSession:
@@ -98,25 +98,31 @@ class RebuildRun(Run):
                 node.kill()
         for session in list(self.store.sessions):
             self.store.expire(session)
-        found = [self._inventory(node) for node in self.nodes.values()]
+        inventories = [self._inventory(node) for node in self.nodes.values()]
         now_ms = self.nodes[1].clock.now_ms()
-        plan = plan_rebuild(found, Choices(now_ms=now_ms))
+        plan = plan_rebuild(inventories, Choices(now_ms=now_ms))
         if plan.questions or not plan.topics:
             raise Refused(f"R1 {plan.questions or 'no directory has the topic'}")
-        done_at_once(write_plan(TreeSession(self.store.tree), plan, lambda: "id", now_ms))  # type: ignore[arg-type]
+        run_at_once(write_plan(TreeSession(self.store.tree), plan, lambda: "id", now_ms))  # type: ignore[arg-type]
         self.world.count("stores rebuilt")
         self._rebuilt_at = self.world.now
         self.store.was_written()
         for node in self.nodes.values():
             node.start()
 
-    def _judged(self) -> list[str]:
+    def _judge(self) -> list[str]:
         """Partition epochs begin again at 0: all nodes have restarted, and no disk has one."""
         self.store.history = [
-            (at, name, replace(one, partition_epoch=one.partition_epoch + (at >= self._rebuilt_at) * EPOCHS_BEFORE))
-            for at, name, one in self.store.history
+            (
+                at,
+                name,
+                replace(
+                    versioned, partition_epoch=versioned.partition_epoch + (at >= self._rebuilt_at) * EPOCHS_BEFORE
+                ),
+            )
+            for at, name, versioned in self.store.history
         ]
-        return super()._judged()
+        return super()._judge()
 
     def _inventory(self, node: Node) -> NodeInventory:
         """Read a disk as replication/rebuild/directories.py does, in the layout of the simulation."""
@@ -149,7 +155,7 @@ class RebuildRun(Run):
         )
 
 
-def done_at_once(work: Coroutine[Any, Any, T]) -> T:
+def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits."""
     try:
         work.send(None)

@@ -14,19 +14,19 @@ class NamedProducer(Producer):
     def call(self, node_id: int, call: str, *args: Any) -> None:
         number, *rest, reply = args
 
-        def answered(topic_id: str, *values: Any) -> None:
+        def on_answer(topic_id: str, *values: Any) -> None:
             self._topic_id = topic_id
             reply(*values)
 
-        super().call(node_id, "on_named", call, int(number), None, *rest, answered)
+        super().call(node_id, "on_named", call, int(number), None, *rest, on_answer)
 
     def may_repeat(self, call: str) -> bool:
         return False
 
-    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
+    def _on_answer(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
         if outcome == "ok" and produced.done_at == float("inf"):
             produced.partition = f"{self._topic_id}-{produced.partition}"
-        super()._answered(produced, node, outcome, detail)
+        super()._on_answer(produced, node, outcome, detail)
 
 
 class NamedReader(Client):
@@ -43,14 +43,14 @@ class NamedReader(Client):
         self._asked += 1
         if self.is_stopped:
             return
-        node, asked, known = self.any_node(), self._asked, self._topic_ids[-1] if self._topic_ids else None
+        node, asked, topic_id = self.any_node(), self._asked, self._topic_ids[-1] if self._topic_ids else None
         about = node, asked, self._position, self.world.now
         self.call(
-            node, "on_named", "on_read", self._number, known, self._position, lambda *a: self._answered(*about, *a)
+            node, "on_named", "on_read", self._number, topic_id, self._position, lambda *a: self._on_answer(*about, *a)
         )
         self.world.after(TIMEOUT_S, self._give_up, asked)
 
-    def _answered(
+    def _on_answer(
         self, node: int, asked: int, position: int, asked_at: float, topic_id: str, what: str, data: Any, *values: int
     ) -> None:
         if asked != self._asked:

@@ -24,10 +24,10 @@ RETRY_S = 0.1
 
 
 def recreated_options(seed: int) -> Options:
-    found = options_for(seed)
-    kinds = tuple(kind for kind in found.kinds if kind in KEEPING) or ("kill", "lose_power")
-    rules = replace(found.rules, is_unclean_allowed=False)
-    return replace(found, kinds=kinds, rules=rules, retention_bytes=None, local_retention_bytes=None)
+    options = options_for(seed)
+    kinds = tuple(kind for kind in options.kinds if kind in KEEPING) or ("kill", "lose_power")
+    rules = replace(options.rules, is_unclean_allowed=False)
+    return replace(options, kinds=kinds, rules=rules, retention_bytes=None, local_retention_bytes=None)
 
 
 class RecreatedRun(Run):
@@ -79,19 +79,21 @@ class RecreatedRun(Run):
     def _keep_entry(self) -> None:
         self._entry = self.store.topic()
 
-    def _committed_since(self, began: float) -> bool:
-        acknowledged = [one for one in self.history.produced if one.is_acknowledged and one.invoked_at >= began]
-        return {one.partition for one in acknowledged}.issuperset(self.partitions)
+    def _has_all_committed_since(self, began: float) -> bool:
+        acknowledged = [write for write in self.history.produced if write.is_acknowledged and write.invoked_at >= began]
+        return {write.partition for write in acknowledged}.issuperset(self.partitions)
 
-    def _judged(self) -> list[str]:
-        found = in_two_topics(self.history.produced, self.history.polled) + not_from_the_start(self.history.polled)
+    def _judge(self) -> list[str]:
+        findings = in_two_topics(self.history.produced, self.history.polled) + not_from_the_start(self.history.polled)
         last = set(self.partitions)
-        for one in self.history.produced:
-            is_late = one.outcome == "ok" and one.invoked_at > self._deleted_at.get(one.partition, float("inf"))
+        for write in self.history.produced:
+            is_late = write.outcome == "ok" and write.invoked_at > self._deleted_at.get(write.partition, float("inf"))
             self.world.counts["produces that a deleted topic acknowledged"] += is_late
-        self.history.produced = [one for one in self.history.produced if one.outcome != "ok" or one.partition in last]
-        self.history.polled = [one for one in self.history.polled if one.partition in last]
-        return found + super()._judged()
+        self.history.produced = [
+            write for write in self.history.produced if write.outcome != "ok" or write.partition in last
+        ]
+        self.history.polled = [poll for poll in self.history.polled if poll.partition in last]
+        return findings + super()._judge()
 
 
 def run_recreated(seed: int, logged_events: int = LOGGED_EVENTS, options: Options | None = None) -> Outcome:

@@ -72,11 +72,11 @@ class Caller(ConnectedClient):
         self._bounds(self._number, self.world.now, ())
         self.world.after(TIMEOUT_S, self._give_up, self._number)
 
-    def _bounds(self, number: int, asked_at: float, found: tuple[Bound | None, ...]) -> None:
+    def _bounds(self, number: int, asked_at: float, answers: tuple[Bound | None, ...]) -> None:
         """Asks for the end of one partition after the other; those without an answer are left out."""
-        partition = len(found)
+        partition = len(answers)
         if partition == len(self._partitions):
-            bounds = tuple(one for one in found if one is not None)
+            bounds = tuple(bound for bound in answers if bound is not None)
             count = self.world.random.choice((1, 3, 10))
             lock = f"{self.name}.{number}"
             call = AcquireCall(GROUP, lock, (TOPIC,), bounds, count, int(LOCK_S * 1000), self.name)
@@ -84,39 +84,39 @@ class Caller(ConnectedClient):
             return
         node = self._leaders.pop(partition, None) or self.any_node()
 
-        def answered(what: str, offset: int | None, _: int) -> None:
+        def on_answer(what: str, offset: int | None, _: int) -> None:
             if number == self._number:
-                one = None
+                bound = None
                 if what == "ok" and offset is not None:
                     self._leaders[partition] = node
-                    one = Bound(TOPIC, TOPIC_ID, partition, 0, offset)
-                self._bounds(number, asked_at, (*found, one))
+                    bound = Bound(TOPIC, TOPIC_ID, partition, 0, offset)
+                self._bounds(number, asked_at, (*answers, bound))
 
-        self.call(node, "on_latest", self._partitions[partition], answered)
+        self.call(node, "on_latest", self._partitions[partition], on_answer)
 
     def _acquire(self, number: int, asked_at: float, call: AcquireCall, rounds: int) -> None:
         node = self.coordinator or self.any_node()
         decide = partial(_acquire, self._config, self._share, call, lambda: self.world.now)
 
-        def answered(outcome: str, found: Any) -> None:
+        def on_answer(outcome: str, answer: Any) -> None:
             if number != self._number:
                 return
-            assert outcome != "error", found
+            assert outcome != "error", answer
             if outcome != "ok":
                 self.coordinator = None
                 self._again()
                 return
-            acquired, hosting, sequence = found
+            acquired, hosting, sequence = answer
             self.coordinator = node
             if sequence and acquired.granted:
-                confirmed = partial(self._confirmed, number, asked_at, call, rounds, hosting, acquired)
-                self.call(node, "on_group_stored", hosting, sequence, confirmed)
+                on_confirmed = partial(self._take_confirmed, number, asked_at, call, rounds, hosting, acquired)
+                self.call(node, "on_group_stored", hosting, sequence, on_confirmed)
             else:
-                self._confirmed(number, asked_at, call, rounds, hosting, acquired, "ok", None)
+                self._take_confirmed(number, asked_at, call, rounds, hosting, acquired, "ok", None)
 
-        self.call(node, "on_group", self._groups, decide, answered)
+        self.call(node, "on_group", self._groups, decide, on_answer)
 
-    def _confirmed(
+    def _take_confirmed(
         self,
         number: int,
         asked_at: float,
@@ -144,35 +144,35 @@ class Caller(ConnectedClient):
         asked_at: float,
         call: AcquireCall,
         rounds: int,
-        wanted: tuple[Place, ...],
-        found: tuple[KeyRun, ...],
+        places: tuple[Place, ...],
+        key_runs: tuple[KeyRun, ...],
     ) -> None:
-        if not wanted:
+        if not places:
             more = AcquireCall(
-                GROUP, call.lock, (TOPIC,), call.bounds, call.max_records, call.lock_ms, self.name, found
+                GROUP, call.lock, (TOPIC,), call.bounds, call.max_records, call.lock_ms, self.name, key_runs
             )
-            self._acquire(number, asked_at, more, rounds + 1 if found else ROUNDS_MAX)
+            self._acquire(number, asked_at, more, rounds + 1 if key_runs else ROUNDS_MAX)
             return
-        place, *rest = wanted
+        first, *rest = places
 
-        def answered(what: str, data: bytes, *_: object) -> None:
+        def on_answer(what: str, data: bytes, *_: object) -> None:
             if number != self._number:
                 return
-            runs = found
-            records = [(at, key_of(value)) for at, value in records_of(data) if place.offset <= at < place.limit]
+            runs = key_runs
+            records = [(at, key_of(value)) for at, value in records_of(data) if first.offset <= at < first.limit]
             if what == "ok" and records:
                 offsets, keys = (list(part) for part in zip(*records, strict=True))
-                runs = (*found, KeyRun(TOPIC, place.partition, place.offset, offsets[-1] + 1, offsets, keys))
+                runs = (*key_runs, KeyRun(TOPIC, first.partition, first.offset, offsets[-1] + 1, offsets, keys))
             self._keys(number, asked_at, call, rounds, tuple(rest), runs)
 
-        self.call(self.any_node(), "on_read", self._partitions[place.partition], place.offset, answered)
+        self.call(self.any_node(), "on_read", self._partitions[first.partition], first.offset, on_answer)
 
     def _begin_work(self, asked_at: float, lock: str, hosting: int, acquired: Acquired) -> None:
         self._number += 1  # ends the timeout
         if not acquired.granted:
             self.world.after(2 * RETRY_S, self.run)
             return
-        records = {record: number for one in acquired.granted for record, number in _records(one)}
+        records = {record: number for run in acquired.granted for record, number in _records(run)}
         now = self.world.now
         taken = Acquisition(self.name, asked_at, asked_at + LOCK_S, now, records=records, lock=lock, hosting=hosting)
         self._share.acquisitions.append(taken)
@@ -199,58 +199,60 @@ class Caller(ConnectedClient):
             self._settle(taken, OUTCOMES.get(work, Outcome.ACCEPT), records, self.run)
 
     def _settle(self, taken: Acquisition, outcome: Outcome, records: frozenset[Record], then: Any) -> None:
-        one = Settlement(taken, outcome, records, self.world.now, tries=0)
-        self._share.settlements.append(one)
-        self._send(one, then)
+        settlement = Settlement(taken, outcome, records, self.world.now, tries=0)
+        self._share.settlements.append(settlement)
+        self._send(settlement, then)
 
-    def _send(self, one: Settlement, then: Any) -> None:
+    def _send(self, settlement: Settlement, then: Any) -> None:
         """Sends an outcome until it is answered."""
-        if self.is_stopped or one.tries == TRIES_MAX:
+        if self.is_stopped or settlement.tries == TRIES_MAX:
             then()
             return
-        one.tries += 1
+        settlement.tries += 1
         self._number += 1
         number, node = self._number, self.coordinator or self.any_node()
-        wishes = tuple(values.Settlement(TOPIC, *record, record[1], one.outcome) for record in sorted(one.records))
-        decide = partial(_settle, SettleCall(GROUP, one.acquisition.lock, wishes))
+        wishes = tuple(
+            values.Settlement(TOPIC, *record, record[1], settlement.outcome) for record in sorted(settlement.records)
+        )
+        decide = partial(_settle, SettleCall(GROUP, settlement.acquisition.lock, wishes))
 
         def again() -> None:
             if number == self._number:
                 self.coordinator = None
-                self.world.after(RETRY_S, self._send, one, then)
+                self.world.after(RETRY_S, self._send, settlement, then)
                 self._number += 1
 
-        def stored(outcome: str, settled: Settled) -> None:
+        def on_stored(outcome: str, settled: Settled) -> None:
             if number != self._number:
                 return
             if outcome != "ok":
                 again()
                 return
             self._number += 1
-            one.answered_at = self.world.now
+            settlement.answered_at = self.world.now
             parts = [(part.partition, range(part.first, part.last + 1)) for part in settled.refused]
-            one.refused = frozenset((partition, offset) for partition, offsets in parts for offset in offsets)
-            if one.refused:
+            settlement.refused = frozenset((partition, offset) for partition, offsets in parts for offset in offsets)
+            if settlement.refused:
                 self.world.count("outcomes refused")
-            elif one.outcome is Outcome.EXTEND:
-                one.acquisition.until = max(one.acquisition.until, one.asked_at + LOCK_S)
+            elif settlement.outcome is Outcome.EXTEND:
+                settlement.acquisition.until = max(settlement.acquisition.until, settlement.asked_at + LOCK_S)
             then()
 
-        def answered(outcome: str, found: Any) -> None:
+        def on_answer(outcome: str, answer: Any) -> None:
             if number != self._number:
                 return
-            assert outcome != "error", found
+            assert outcome != "error", answer
             if outcome != "ok":
                 again()
                 return
-            settled, hosting, sequence = found
+            settled, hosting, sequence = answer
             self.coordinator = node
             if not sequence:
-                stored("ok", settled)
+                on_stored("ok", settled)
                 return
-            self.call(node, "on_group_stored", hosting, sequence, lambda what, _: stored(what, settled))
+            self.call(node, "on_group_stored", hosting, sequence, lambda what, _: on_stored(what, settled))
 
-        self.call(node, "on_group", self._groups, decide, answered)
+        self.call(node, "on_group", self._groups, decide, on_answer)
         self.world.after(TIMEOUT_S, again)
 
     def _again(self) -> None:
@@ -279,21 +281,21 @@ def _acquire(
 ) -> Acquired:
     if GROUP not in core.groups:
         core.configure(ConfigCall(GROUP, config), now, source)
-    found = sharing.acquire(core, call, now, source)
-    for one in found.granted:
-        for record, _ in _records(one):
+    acquired = sharing.acquire(core, call, now, source)
+    for run in acquired.granted:
+        for record, _ in _records(run):
             history.handed[record].setdefault(call.lock, clock())
-    return found
+    return acquired
 
 
 def _settle(call: SettleCall, core: Coordinator, now: Any, source: Any) -> Settled:
     if call.group not in core.groups:  # it was not stored
-        return Settled(0, tuple(_refused(one) for one in call.settlements))
+        return Settled(0, tuple(_refused(settlement) for settlement in call.settlements))
     try:
         return sharing.settle(core, call, now, source)
     except LockUnknown:
-        return Settled(0, tuple(_refused(one) for one in call.settlements))
+        return Settled(0, tuple(_refused(settlement) for settlement in call.settlements))
 
 
-def _refused(one: values.Settlement) -> Refused:
-    return Refused(one.topic, one.partition, one.first, one.last, is_settled=False)
+def _refused(settlement: values.Settlement) -> Refused:
+    return Refused(settlement.topic, settlement.partition, settlement.first, settlement.last, is_settled=False)

@@ -79,12 +79,12 @@ class ShareRun(Run):
             caller.is_stopped = True
         return [] if self._is_done() else [f"S7 unfinished: {self._windows()}"]
 
-    def _judged(self) -> list[str]:
+    def _judge(self) -> list[str]:
         keys = {}
         for number, partition in enumerate(self.partitions):
             records = self._final_logs(partition)[0].records
             keys.update({(number, at): key_of(value) for at, value in records.items()})
-        return [*super()._judged(), *check_share(self.share, keys)]
+        return [*super()._judge(), *check_share(self.share, keys)]
 
     def _windows(self) -> dict[int, SharePartition]:
         leader = self.store.snapshot.partitions[self._groups].state.leader
@@ -93,14 +93,14 @@ class ShareRun(Run):
         group = None if core is None else core.groups.get(GROUP)
         if group is None or group.share is None:
             return {}
-        return {number: one for (topic, number), one in group.share.partitions.items() if topic == TOPIC}
+        return {number: partition for (topic, number), partition in group.share.partitions.items() if topic == TOPIC}
 
     def _is_done(self) -> bool:
         windows = self._windows()
         ends = {number: self._final_logs(partition)[0] for number, partition in enumerate(self.partitions)}
         return all(
-            number in windows and windows[number].window.start == max(one.records, default=-1) + 1
-            for number, one in ends.items()
+            number in windows and windows[number].window.start == max(end.records, default=-1) + 1
+            for number, end in ends.items()
         )
 
 

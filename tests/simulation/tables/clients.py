@@ -80,10 +80,10 @@ class TableReader(Client):
             return
         node = self._only or self._node or self.any_node()
         about = node, self._asked, self.world.now
-        self.call(node, "on_read", self.partition, self.position, lambda *a: self._answered(*about, *a))
+        self.call(node, "on_read", self.partition, self.position, lambda *a: self._on_answer(*about, *a))
         self.world.after(TIMEOUT_S, self._give_up, self._asked)
 
-    def _answered(self, node: int, number: int, asked_at: float, what: str, data: bytes, *positions: int) -> None:
+    def _on_answer(self, node: int, number: int, asked_at: float, what: str, data: bytes, *positions: int) -> None:
         log_start, watermark, _ = positions
         if number != self._asked:
             return

@@ -23,7 +23,7 @@ READERS = ((0.05, 0.2), (0.3, 0.0), (0.6, 0.0), (0.6, 0.3), (1.0, 0.0))  # the l
 
 
 def table_options(seed: int) -> Options:
-    found, random = options_for(seed), Random(f"tables of {seed}")
+    options, random = options_for(seed), Random(f"tables of {seed}")
     policy = random.choice(("compact", "compact", "compact,delete"))
     table = TableOptions(
         cleanup_policy=policy,
@@ -34,10 +34,10 @@ def table_options(seed: int) -> Options:
         check_s=random.choice((0.1, 0.3, 1.0)),
     )
     return replace(
-        found,
+        options,
         partitions=random.choice((1, 2)),
-        kinds=tuple(kind for kind in found.kinds if kind not in REMOVING + NOT_REPAIRED) or ("kill", "lose_power"),
-        rules=replace(found.rules, is_unclean_allowed=False),
+        kinds=tuple(kind for kind in options.kinds if kind not in REMOVING + NOT_REPAIRED) or ("kill", "lose_power"),
+        rules=replace(options.rules, is_unclean_allowed=False),
         retention_bytes=4000 if policy == "compact,delete" else None,
         local_retention_bytes=None,
         table=table,
@@ -61,7 +61,7 @@ class TableRun(Run):
         ]
         for node in self.nodes.values():
             node.begins_again = self._begins_again
-            node.swapped = self.tables.swapped
+            node.swapped = self.tables.note_swap
             node.crashes_in_swap = lambda node=node: self._crash_in_swap(node)
         for reader in self.readers:
             self.world.after(0.4, reader.run)
@@ -84,28 +84,28 @@ class TableRun(Run):
         for reader in readers:
             reader.run()
         ends = self.tables.ends
-        is_done = now_and_then(self.world, lambda: all(one.position >= ends[one.partition] for one in readers))
+        is_done = now_and_then(self.world, lambda: all(reader.position >= ends[reader.partition] for reader in readers))
         self.world.run_until(self.world.now + HEAL_S, is_done)
-        unfinished = [one.name for one in readers if one.position < ends[one.partition]]
+        unfinished = [reader.name for reader in readers if reader.position < ends[reader.partition]]
         return [f"T2 not everything could be read after everything was healed: {unfinished}"] if unfinished else []
 
-    def _judged(self) -> list[str]:
-        puts = [one for one in self.history.produced if isinstance(one, Put)]
-        found = check_tables(self.tables, puts, self._replicas())
-        found += positions_going_back(self.history, self.store.history)
-        found += [*out_of_real_time_order(self.history.produced), *wrong_rejections(self.history)]
-        return found + self.history.cuts_below_watermark
+    def _judge(self) -> list[str]:
+        puts = [write for write in self.history.produced if isinstance(write, Put)]
+        findings = check_tables(self.tables, puts, self._replicas())
+        findings += positions_going_back(self.history, self.store.history)
+        findings += [*out_of_real_time_order(self.history.produced), *wrong_rejections(self.history)]
+        return findings + self.history.cuts_below_watermark
 
     def _replicas(self) -> list[ReplicaTable]:
-        found = []
+        replicas = []
         for partition in self.partitions:
             for node_id in self.store.snapshot.partitions[partition].state.replicas:
                 hosted = self.nodes[node_id].hosted(partition)
                 assert hosted is not None
                 data = b"".join(hosted.log.all_batches(hosted.high_watermark))
                 about = (partition, node_id, hosted.log.log.log_start, hosted.high_watermark)
-                found.append(ReplicaTable(*about, headers_of(data), tuple(rows_of(data))))
-        return found
+                replicas.append(ReplicaTable(*about, headers_of(data), tuple(rows_of(data))))
+        return replicas
 
     def _reader(self, name: str, partition: str, every_s: float, moves: float = 0.0, node_id: int = 0) -> TableReader:
         about = {"partition": partition, "every_s": every_s, "moves": moves, "node_id": node_id}

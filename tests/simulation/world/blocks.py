@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Wanted:
+class StateWrite:
     """`tag`: the proposer, a leader or a controller. `fence`: the latch's version, for a controller."""
 
     partition: str
@@ -42,11 +42,11 @@ class Blocks:
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._waiting: deque[Wanted] = deque()
+        self._waiting: deque[StateWrite] = deque()
         self._is_committing = False
 
-    def write(self, wanted: Wanted, snapshot: Snapshot) -> None:
-        self._waiting.append(wanted)
+    def write(self, write: StateWrite, snapshot: Snapshot) -> None:
+        self._waiting.append(write)
         self._go_on(snapshot)
 
     def forget(self) -> None:
@@ -54,45 +54,45 @@ class Blocks:
         self._waiting.clear()
         self._is_committing = False
 
-    def on_committed(self, wanted: Wanted, snapshot: Snapshot) -> None:
+    def on_committed(self, write: StateWrite, snapshot: Snapshot) -> None:
         self._is_committing = False
-        self._life.on_written(wanted.tag, wanted.partition, wanted.after)
+        self._life.on_written(write.tag, write.partition, write.after)
         self._go_on(snapshot)
 
-    def on_conflict(self, wanted: Wanted, snapshot: Snapshot) -> None:
+    def on_conflict(self, write: StateWrite, snapshot: Snapshot) -> None:
         """Handle a conflict. 1. The fence is broken: there is another controller. 2. Judge the change against the
         current state, then retry.
         """
         self._is_committing = False
         fence = snapshot.keys.get(EPOCH)
-        if wanted.fence is not None and (fence is None or fence.version != wanted.fence):
-            self._refuse(wanted, snapshot)
+        if write.fence is not None and (fence is None or fence.version != write.fence):
+            self._refuse(write, snapshot)
         else:
             self._life.world.count("conflicts within a block")
-            self._waiting.appendleft(wanted)
+            self._waiting.appendleft(write)
         self._go_on(snapshot)
 
     def _go_on(self, snapshot: Snapshot) -> None:
         while self._waiting and not self._is_committing:
-            wanted = self._waiting.popleft()
-            if wanted.partition not in snapshot.partitions:  # of a deleted topic
+            write = self._waiting.popleft()
+            if write.partition not in snapshot.partitions:  # of a deleted topic
                 continue
-            if snapshot.partitions[wanted.partition].partition_epoch != wanted.partition_epoch:
-                self._refuse(wanted, snapshot)
+            if snapshot.partitions[write.partition].partition_epoch != write.partition_epoch:
+                self._refuse(write, snapshot)
                 continue
             self._is_committing = True
-            self._life.commit([*self._fence(wanted), self._put(wanted, snapshot)], wanted)
+            self._life.commit([*self._fence(write), self._put(write, snapshot)], write)
 
-    def _refuse(self, wanted: Wanted, snapshot: Snapshot) -> None:
+    def _refuse(self, write: StateWrite, snapshot: Snapshot) -> None:
         self._life.world.count("writes refused")
-        if wanted.partition in snapshot.partitions:
-            self._life.on_rejected(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
+        if write.partition in snapshot.partitions:
+            self._life.on_rejected(write.tag, write.partition, snapshot.partitions[write.partition])
 
-    def _fence(self, wanted: Wanted) -> list[Check]:
-        return [] if wanted.fence is None else [Check(EPOCH, wanted.fence)]
+    def _fence(self, write: StateWrite) -> list[Check]:
+        return [] if write.fence is None else [Check(EPOCH, write.fence)]
 
-    def _put(self, wanted: Wanted, snapshot: Snapshot) -> Put:
-        number, key = number_of(wanted.partition), block_key_of(wanted.partition)
+    def _put(self, write: StateWrite, snapshot: Snapshot) -> Put:
+        number, key = number_of(write.partition), block_key_of(write.partition)
         seen = snapshot.keys[key]
-        states = {**block_from_bytes(key, seen.value), number: wanted.after}
+        states = {**block_from_bytes(key, seen.value), number: write.after}
         return Put(key, block_to_bytes(states), seen.version)

@@ -147,7 +147,7 @@ class AsPartition:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hosted.log, name)
 
-    def segments_replaced(self, *_: object) -> None:
+    def follow_compaction(self, *_: object) -> None:
         """The simulated log has no byte position of its high watermark."""
 
 
@@ -198,20 +198,20 @@ class Compaction:
 class Counted:
     """The partition as the compactor sees it. Counts what happens to it."""
 
-    def __init__(self, own: OwnPartition, hosted: Hosted) -> None:
-        self._own, self._hosted = own, hosted
-        self.name, self.settings = own.name, own.settings
+    def __init__(self, partition: OwnPartition, hosted: Hosted) -> None:
+        self._own, self._hosted = partition, hosted
+        self.name, self.settings = partition.name, partition.settings
 
     async def log_files(self) -> Any:
         """Lists the segments until each has its checksum: a real sealer makes them before."""
-        found, progress = await self._own.log_files()
-        for _ in found.sealed:
-            if all(one.crc32c is not None for one in found.sealed):
+        files, progress = await self._own.log_files()
+        for _ in files.sealed:
+            if all(segment.crc32c is not None for segment in files.sealed):
                 break
-            found, progress = await self._own.log_files()
+            files, progress = await self._own.log_files()
         is_waiting = self._hosted.log.compacted_by_all < progress.cleaned_end
         self._hosted.life.world.counts["tombstones kept for other replicas"] += is_waiting
-        return found, progress
+        return files, progress
 
     async def replace(self, new: NewSegment) -> bool:
         life, log = self._hosted.life, self._hosted.log

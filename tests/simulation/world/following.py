@@ -101,13 +101,13 @@ class FollowerDriver:
                 hosted.life.world.count("truncations that wait for a swap")
                 return BACKOFF_S
             case follower.Truncate(to, is_below_watermark):
-                self._truncated(to, is_below_watermark)
+                self._note_truncation(to, is_below_watermark)
                 hosted.log.truncate(to)
                 hosted.high_watermark = min(hosted.high_watermark, hosted.log.log.log_end)
                 self._lower_checkpoint()
             case follower.ResetLog(at, log_start):
                 has_records = hosted.log.log.log_end > hosted.log.log.local_log_start
-                self._truncated(at, has_records and at < hosted.high_watermark)
+                self._note_truncation(at, has_records and at < hosted.high_watermark)
                 hosted.life.world.count("restarts of a log")
                 hosted.life.world.counts["restarts behind the log's start"] += log_start < at
                 hosted.life.node.begins_again(hosted.life.node_id, hosted.partition)
@@ -142,12 +142,12 @@ class FollowerDriver:
         if log_start > hosted.log.log.log_start and not hosted.log.segments_lock.locked():
             hosted.trim_to(min(log_start, log_end), min(log_start, log_end))
 
-    def _truncated(self, to: int, is_below_watermark: bool) -> None:
+    def _note_truncation(self, to: int, is_below_watermark: bool) -> None:
         hosted = self._hosted
         hosted.life.world.count("truncations")
         hosted.life.log("%s: truncates %d to %d", hosted.partition, hosted.log.log.log_end, to)
         if is_below_watermark:
-            hosted.life.node.truncated_below_watermark(hosted.partition, to, hosted.high_watermark)
+            hosted.life.node.note_truncation_below_watermark(hosted.partition, to, hosted.high_watermark)
 
 
 def _end_of(data: bytes) -> BatchesEnd:

@@ -80,32 +80,36 @@ class Hosted:
 
     # Messages of the store.
 
-    def on_state(self, found: VersionedState) -> None:
+    def on_state(self, versioned: VersionedState) -> None:
         """Apply a state if it is newer than the known one."""
-        if self.known is not None and found.partition_epoch <= self.known.partition_epoch:
+        if self.known is not None and versioned.partition_epoch <= self.known.partition_epoch:
             return
-        self.known = found
-        if self.leader is not None and found.state.leader_epoch == self.leader.leader_epoch:
-            for node in [node for node in self._fetched if node not in found.state.replicas]:
+        self.known = versioned
+        if self.leader is not None and versioned.state.leader_epoch == self.leader.leader_epoch:
+            for node in [node for node in self._fetched if node not in versioned.state.replicas]:
                 # a replica that leaves also leaves the fetch session; if it returns, it starts a new one
                 del self._fetched[node]
-            self._do(self.leader.on_state(found, self._now))
+            self._do(self.leader.on_state(versioned, self._now))
             return
-        role = role_of(self.life.member, found.state)
+        role = role_of(self.life.member, versioned.state)
         if role != self.role or isinstance(role, Lead):
-            self._apply_role(role, found)
+            self._apply_role(role, versioned)
 
-    def on_confirmed(self, tag: object, found: VersionedState) -> None:
+    def on_confirmed(self, tag: object, versioned: VersionedState) -> None:
         """The store has this leader's proposal; usually the change itself arrived before."""
-        if self.leader is tag and self.leader is not None and found.partition_epoch > self.known.partition_epoch:
-            self.known = found
-            self._do(self.leader.on_confirmed(found.partition_epoch, self._now))
+        if self.leader is tag and self.leader is not None and versioned.partition_epoch > self.known.partition_epoch:
+            self.known = versioned
+            self._do(self.leader.on_confirmed(versioned.partition_epoch, self._now))
 
-    def on_read_again(self, found: VersionedState) -> None:
+    def on_read_again(self, versioned: VersionedState) -> None:
         """Handle a read on a new connection: proposals of the old one are stored by now or never will be."""
-        if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:
+        if (
+            self.leader is not None
+            and self.known is not None
+            and versioned.partition_epoch == self.known.partition_epoch
+        ):
             self.leader.on_proposal_rejected()
-        self.on_state(found)
+        self.on_state(versioned)
 
     def resign(self) -> None:
         """The session has expired: this node leads nothing, and does not know the leader."""
@@ -113,7 +117,7 @@ class Hosted:
         self.known, self.role = None, Wait(0)
         self.following.forget()
 
-    def _apply_role(self, role: Role, found: VersionedState) -> None:
+    def _apply_role(self, role: Role, versioned: VersionedState) -> None:
         self._end_leading()
         self.role = role
         self.following.forget()
@@ -123,9 +127,9 @@ class Hosted:
         if isinstance(role, Follow):
             self.following.fetch()
             return
-        self._begin_leading(role, found)
+        self._begin_leading(role, versioned)
 
-    def _begin_leading(self, role: Lead, found: VersionedState) -> None:
+    def _begin_leading(self, role: Lead, versioned: VersionedState) -> None:
         """Start to lead; on a full disk retry later, unless a newer state arrives."""
         if self.role is not role or self.log.offline:
             return
@@ -136,12 +140,12 @@ class Hosted:
                 self.went_offline(error)
                 return
             self.life.world.count("elected on a full disk")
-            self.life.after(NO_ROOM_S, self._begin_leading, role, found)
+            self.life.after(NO_ROOM_S, self._begin_leading, role, versioned)
             return
         log = self.log.log
         self.leader = Leader(
             self.life.member,
-            found,
+            versioned,
             self.life.rules,
             partition=self.partition,
             lag_s_max=self.life.options.lag_s_max,
@@ -166,8 +170,8 @@ class Hosted:
         for waiter in waiters:
             waiter.reply("info", "not_leader")
         held, self._held = self._held, {}
-        for one in held.values():
-            one.reply(FetchError.NOT_LEADER, b"")
+        for fetch in held.values():
+            fetch.reply(FetchError.NOT_LEADER, b"")
 
     # Requests to a leader.
 
@@ -292,15 +296,15 @@ class Hosted:
             reply("not_leader", b"", 0, 0, 0)
             return
 
-        def confirmed(found: VersionedState) -> None:
-            if self.leader is not leader or role_of(life.member, found.state) != Lead(leader.leader_epoch):
+        def on_confirmed(versioned: VersionedState) -> None:
+            if self.leader is not leader or role_of(life.member, versioned.state) != Lead(leader.leader_epoch):
                 life.world.count("permanent refusals withheld")
                 reply("not_leader", b"", 0, 0, 0)
             else:
                 is_above = offset > self.high_watermark
                 reply("above" if is_above else "ok", b"", 0, self.high_watermark, leader.leader_epoch)
 
-        life.confirm(self.partition, confirmed)
+        life.confirm(self.partition, on_confirmed)
 
     def _read_from_store(self, offset: int, reply: Reply) -> None:
         epoch, log_start, watermark = self.role.leader_epoch, self.log.log.log_start, self.high_watermark
@@ -314,8 +318,8 @@ class Hosted:
     def latest(self, reply: Reply) -> None:
         """Return the log end for a consumer that starts there."""
         has_contact = self.life.session.has_contact(self._now)
-        found = self.leader.latest_offset if self.leader is not None and has_contact else None
-        reply("not_available" if found is None else "ok", found, self.leader.leader_epoch if self.leader else 0)
+        latest = self.leader.latest_offset if self.leader is not None and has_contact else None
+        reply("not_available" if latest is None else "ok", latest, self.leader.leader_epoch if self.leader else 0)
 
     def _is_in_sync(self) -> bool:
         return self.known is not None and self.known.state.is_in_sync(self.life.node_id)
@@ -366,7 +370,7 @@ class Hosted:
         for effect in effects:
             match effect:
                 case AdvanceWatermark(position):
-                    self._committed(position)
+                    self._on_committed(position)
                     self._answer_waiters()
                     self._serve_held()
                 case Propose(state, partition_epoch):
@@ -378,7 +382,7 @@ class Hosted:
                     self._end_leading()
                     self.life.distrust(self.partition)
 
-    def _committed(self, position: int) -> None:
+    def _on_committed(self, position: int) -> None:
         self.high_watermark = position
         self.life.node.saw_watermark(self.partition, self.leader.leader_epoch, position)
 

@@ -197,7 +197,7 @@ class Node:
     def saw_watermark(self, partition: str, leader_epoch: int, position: int) -> None:
         self._on_watermark(partition, self.node_id, leader_epoch, position)
 
-    def truncated_below_watermark(self, partition: str, to: int, watermark: int) -> None:
+    def note_truncation_below_watermark(self, partition: str, to: int, watermark: int) -> None:
         self._on_truncate_below(self.node_id, partition, to, watermark)
 
     def deliver(self, call: str, *args: Any) -> None:
@@ -375,17 +375,17 @@ class Life(StoreClient):
     # Requests of other nodes and clients.
 
     def send_fetch(self, leader: int, partition: str, fetch: FollowerFetch, asked: int) -> None:
-        def answered(answer: FetchAnswer, data: bytes) -> None:
+        def on_answer(answer: FetchAnswer, data: bytes) -> None:
             if partition in self.partitions:
                 self.partitions[partition].following.on_answer(fetch, answer, data, asked)
 
-        self.ask_leader(leader, partition, fetch, answered)
+        self.ask_leader(leader, partition, fetch, on_answer)
 
-    def ask_leader(self, leader: int, partition: str, fetch: FollowerFetch, answered: Reply) -> None:
+    def ask_leader(self, leader: int, partition: str, fetch: FollowerFetch, on_answer: Reply) -> None:
         peer = self.node.peers[leader]
 
         def reply(answer: FetchAnswer, data: bytes) -> None:
-            self.network.send(peer.name, self.node.name, self.run, answered, (answer, data))
+            self.network.send(peer.name, self.node.name, self.run, on_answer, (answer, data))
 
         self.network.send(self.node.name, peer.name, peer.deliver, "on_fetch", partition, fetch, reply)
 
@@ -397,16 +397,16 @@ class Life(StoreClient):
         """Serve a request that names the topic, and perhaps the id that the client knows. Answers begin with the id."""
         *rest, reply = args
         snapshot: Snapshot | None = getattr(self, "node_snapshot", None)
-        known = None if snapshot is None else snapshot.topic_id
-        if known is None:
+        topic_id_here = None if snapshot is None else snapshot.topic_id
+        if topic_id_here is None:
             reply("", "fail", "unknown_topic")
-        elif self.is_other_topic(topic_id, known):
-            reply(known, "topic_id_mismatch", None)
+        elif self.is_other_topic(topic_id, topic_id_here):
+            reply(topic_id_here, "topic_id_mismatch", None)
         else:
-            getattr(self, call)(f"{known}-{number}", *rest, lambda *values: reply(known, *values))
+            getattr(self, call)(f"{topic_id_here}-{number}", *rest, lambda *values: reply(topic_id_here, *values))
 
-    def is_other_topic(self, topic_id: str | None, known: str) -> bool:
-        return topic_id is not None and topic_id != known
+    def is_other_topic(self, topic_id: str | None, topic_id_here: str) -> bool:
+        return topic_id is not None and topic_id != topic_id_here
 
     def on_produce(self, partition: str, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
         if partition in self.partitions:
@@ -429,4 +429,4 @@ class Life(StoreClient):
             reply("moved", None)
 
     def on_group_stored(self, hosting: int, sequence: int, reply: Reply) -> None:
-        self.coordinators.stored(hosting, sequence, reply)
+        self.coordinators.answer_when_stored(hosting, sequence, reply)

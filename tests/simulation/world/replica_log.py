@@ -28,7 +28,7 @@ from engine.partition.writer import Group, PartitionWork, carry_out
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, AppendConditions, Appended, SharedRequests
 from engine.producers.snapshots import remembers, save_state
-from engine.producers.state_loader import loaded_validator
+from engine.producers.state_loader import load_validator
 from engine.producers.state_transfer import encoded, import_state, take_snapshot
 from engine.settings import TopicSettings
 
@@ -98,9 +98,9 @@ class ReplicaLog:
         try:
             rolled_at = self._write(self.log.plan([batch], self.settings, now_ms))
         except EngineError:
-            self.validator.failed()
+            self.validator.discard_staged()
             raise
-        self.validator.written(self.settings, rolled_at)
+        self.validator.commit_staged(self.settings, rolled_at)
         for state in self.validator.take_states():
             save_state(self.log.disk, self.log.directory, state, self.high_watermark)
         return base_offset
@@ -120,7 +120,9 @@ class ReplicaLog:
             run = Run(memoryview(data), start=position, headers=[header])
             for offset in self._write(self.log.plan_follower_append([run], self.settings, now_ms)):
                 save_state(self.log.disk, self.log.directory, self.validator.state(offset), self.high_watermark)
-            self.validator.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
+            self.validator.apply_copied(
+                [(header, data[position : position + header.size_bytes])], self.settings, now_ms, []
+            )
             taken += 1
         return taken
 
@@ -150,11 +152,11 @@ class ReplicaLog:
         return moved
 
     def truncate(self, to: int) -> None:
-        kept = batch_start(self.log, to)
+        start = batch_start(self.log, to)
         if self.settings.is_compacted:
-            self.compacted_end = min(self.compacted_end, kept)
-            lower_progress(self.log.disk, self.log.directory, kept)
-        self._cut(lambda: truncate_to(self.log, to), recovery_point=min(kept, self.durable_end))
+            self.compacted_end = min(self.compacted_end, start)
+            lower_progress(self.log.disk, self.log.directory, start)
+        self._cut(lambda: truncate_to(self.log, to), recovery_point=min(start, self.durable_end))
 
     def producer_state(self) -> bytes:
         """Return the producer state for a log that begins where this disk does."""
@@ -163,14 +165,14 @@ class ReplicaLog:
     def restart(self, at: int, log_start: int | None = None, producer_state: bytes = b"") -> None:
         start = at if log_start is None else log_start
 
-        def begun_anew() -> None:
+        def begin_anew() -> None:
             import_state(self.log.disk, self.log.directory, at, producer_state)
             if self.settings.is_compacted:
                 self.compacted_end = 0
                 lower_progress(self.log.disk, self.log.directory, 0)
             reset_to(self.log, at, start)
 
-        self._cut(begun_anew, recovery_point=0)
+        self._cut(begin_anew, recovery_point=0)
         self.durable_end = at
         self.checkpoint()
 
@@ -187,7 +189,7 @@ class ReplicaLog:
             )
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
-            segment.deleted()
+            segment.mark_deleted()
         self.forget_removed()
 
     def forget_removed(self) -> None:
@@ -230,15 +232,15 @@ class ReplicaLog:
         return b"".join(self.all_batches(end, begin)) if is_there else b""
 
     def all_batches(self, limit: int | None = None, begin: int | None = None) -> list[bytes]:
-        found, offset = [], self.log.local_log_start if begin is None else begin
+        batches, offset = [], self.log.local_log_start if begin is None else begin
         while data := self.read(offset, limit, 1 << 20):
             for position, header in record_batch.walk(data):
-                found.append(data[position : position + header.size_bytes])
+                batches.append(data[position : position + header.size_bytes])
                 offset = header.next_offset
-        return found
+        return batches
 
     def _rebuilt(self, now_ms: int) -> AppendValidator:
-        return loaded_validator(self._data.disk, self._name, self.log, self.settings, now_ms)
+        return load_validator(self._data.disk, self._name, self.log, self.settings, now_ms)
 
     def _write(self, steps) -> list[int]:
         """Write the plan; return the base offsets of new segments."""
@@ -250,7 +252,7 @@ class ReplicaLog:
             if not work.write_error.retryable:
                 self.offline = work.write_error
             raise work.write_error
-        self.log.applied(steps)
+        self.log.apply(steps)
         for step in steps:
             if step.segment not in self._unsynced:
                 self._unsynced.append(step.segment)

@@ -53,38 +53,38 @@ class SimDisk(RecordingDisk):
     def fail_reads(self, path: str) -> RecordedFile:
         """Fail reads of this file until it is removed from `unreadable`, or the file is replaced."""
         self.has_bad_sectors = True
-        found = self._file(path)
-        self.unreadable.append(found)
-        return found
+        file = self._file(path)
+        self.unreadable.append(file)
+        return file
 
     def damage(self, path: str, position: int) -> None:
         """Change a byte on the disk."""
         self.has_bad_sectors = True
-        found = self._file(path)
-        for content in (found.visible, found.durable):
+        file = self._file(path)
+        for content in (file.visible, file.durable):
             content[position] ^= 0xFF
 
     def _file(self, path: str) -> RecordedFile:
-        found = self._tree.find(path)
-        assert isinstance(found, RecordedFile)
-        return found
+        file = self._tree.find(path)
+        assert isinstance(file, RecordedFile)
+        return file
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        found = self._handle(handle)
-        file = found.file
-        if self.is_full and _GROWS(found.path) and position + sum(map(len, buffers)) > len(file.visible):
-            raise OSError(errno.ENOSPC, "the disk is full", found.path)
+        opened = self._handle(handle)
+        file = opened.file
+        if self.is_full and _GROWS(opened.path) and position + sum(map(len, buffers)) > len(file.visible):
+            raise OSError(errno.ENOSPC, "the disk is full", opened.path)
         if self._given_up and self._given_up.get(file, position) >= position:
             self._given_up.pop(file, None)
         return _pwritev(self, handle, buffers, position)
 
     def fdatasync(self, handle: int) -> None:
-        found = self._handle(handle)
-        if self.failing_syncs and found.path.endswith(".log") and found.file.has_unsynced:
+        opened = self._handle(handle)
+        if self.failing_syncs and opened.path.endswith(".log") and opened.file.has_unsynced:
             self.failing_syncs -= 1
-            self._given_up[found.file] = len(found.file.durable)
-            raise OSError(errno.EIO, "the disk did not take it", found.path)
-        if found.file not in self._given_up:
+            self._given_up[opened.file] = len(opened.file.durable)
+            raise OSError(errno.EIO, "the disk did not take it", opened.path)
+        if opened.file not in self._given_up:
             _fdatasync(self, handle)
 
     def after_kill(self) -> SimDisk:
@@ -102,8 +102,8 @@ class SimDisk(RecordingDisk):
 
     def after_power_loss(self, random: Random) -> SimDisk:
         """Return one of the possible states after a power loss, including the extremes."""
-        wanted = random.randrange(_STATES_LOOKED_AT)
-        states = list(islice(self.crash_states(_STATES_LOOKED_AT, random), wanted + 1))
+        state_number = random.randrange(_STATES_LOOKED_AT)
+        states = list(islice(self.crash_states(_STATES_LOOKED_AT, random), state_number + 1))
         return self._like(SimDisk(self._clock, tree=states[-1]._tree, boots=self.boots + 1))
 
     def _like(self, other: SimDisk) -> SimDisk:

@@ -152,7 +152,7 @@ class Store:
         self.world.log(STORE, "session %d of node %d expired", session.number, session.node_id)
         session.connection.back.send(session.connection.receive, "expired")
         if self.tree.ended(session.number):
-            self._changed()
+            self._send_changes()
 
     # Administration.
 
@@ -192,11 +192,11 @@ class Store:
         """Lose all content while sessions go on. `is_new`: the counting of commits begins again, too."""
         self.world.log(STORE, "is emptied")
         self.tree = Tree(0 if is_new else self.tree.number)
-        self._changed()
+        self._send_changes()
 
     def was_written(self) -> None:
         """Send all sessions what was written into `tree`."""
-        self._changed()
+        self._send_changes()
 
     # Requests of a session.
 
@@ -218,9 +218,9 @@ class Store:
 
     def _commit(self, operations: list[Operation], session: int) -> None:
         self.tree.apply(self.tree.plan(operations, session))
-        self._changed()
+        self._send_changes()
 
-    def _changed(self) -> None:
+    def _send_changes(self) -> None:
         before, self.snapshot = self.snapshot, self._read()
         for partition, written in self.snapshot.partitions.items():
             old = before.partitions.get(partition)
@@ -244,7 +244,7 @@ class Store:
                 owner = topic_id_of(key.removeprefix(f"{STATES}/"))
                 block = self._once(key, seen, lambda k, s: block_from_bytes(k, s.value))
                 if deleted_key(owner) not in keys:
-                    partitions |= {f"{owner}-{number}": found for number, found in block.items()}
+                    partitions |= {f"{owner}-{number}": versioned for number, versioned in block.items()}
             elif key.startswith(TOPICS):
                 topic = self._once(key, seen, lambda k, s: topic_from_bytes(k, s.value))
                 rules, topic_id = topic.rules, topic.topic_id
@@ -263,10 +263,10 @@ class Store:
 
     def _once(self, key: str, seen: Versioned, decode: Callable[[str, Versioned], Any]) -> Any:
         """Decode a value; the result is cached."""
-        known = self._decoded.get(key)
-        if known is None or known[0] != seen:
-            known = self._decoded[key] = (seen, decode(key, seen))
-        return known[1]
+        decoded = self._decoded.get(key)
+        if decoded is None or decoded[0] != seen:
+            decoded = self._decoded[key] = (seen, decode(key, seen))
+        return decoded[1]
 
     def _note(self, partition: str, before: PartitionState, written: VersionedState) -> None:
         state = written.state

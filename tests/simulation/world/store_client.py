@@ -18,7 +18,7 @@ from replication.coordination.interface import Check, Create, Delete, Operation,
 from replication.cores.controller import Controller, Write
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 from replication.cores.session import Session, SessionEvent
-from tests.simulation.world.blocks import Blocks, Wanted
+from tests.simulation.world.blocks import Blocks, StateWrite
 from tests.simulation.world.network import Pipe
 from tests.simulation.world.repairs import SteppedRepairs
 from tests.simulation.world.store import EPOCH, HOLDER, STORE, Connection, Snapshot, block_key_of, topic_id_in
@@ -227,16 +227,16 @@ class StoreClient:
         if self._has_lost_topics(snapshot):
             self.refuse_emptied_store()
             return
-        own = snapshot.nodes.get(self.node.node_id)
-        if own is None or own.nonce != self._nonce:
+        registration = snapshot.nodes.get(self.node.node_id)
+        if registration is None or registration.nonce != self._nonce:
             self._look_after_own()
             return
-        if self.member.broker_epoch != own.broker_epoch:
+        if self.member.broker_epoch != registration.broker_epoch:
             for hosted in self.partitions.values() if self.member.broker_epoch else ():
                 hosted.resign()
-            self.node.log("registered as broker_epoch %d", own.broker_epoch)
-            self.member = Member(self.node.node_id, own.broker_epoch)
-            self.on_registered(own.broker_epoch)  # type: ignore[attr-defined]
+            self.node.log("registered as broker_epoch %d", registration.broker_epoch)
+            self.member = Member(self.node.node_id, registration.broker_epoch)
+            self.on_registered(registration.broker_epoch)  # type: ignore[attr-defined]
         self.registrations = dict(snapshot.registrations)
         self.rules = snapshot.rules
         self.on_states(snapshot)  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ class StoreClient:
 
     def _on_committed(self, tag: object, snapshot: Snapshot) -> None:
         """Handle the answer to a commit; its changes have arrived before it, as those of every commit."""
-        if isinstance(tag, Wanted):
+        if isinstance(tag, StateWrite):
             self._blocks.on_committed(tag, snapshot)
         elif isinstance(tag, Confirming):
             if tag.partition in snapshot.partitions:
@@ -266,7 +266,7 @@ class StoreClient:
 
     def _on_conflict(self, tag: object, why: str, snapshot: Snapshot) -> None:
         self.node_snapshot = snapshot
-        if isinstance(tag, Wanted):
+        if isinstance(tag, StateWrite):
             self._blocks.on_conflict(tag, snapshot)
         elif isinstance(tag, Confirming):
             self.confirm(tag.partition, tag.then)
@@ -289,37 +289,37 @@ class StoreClient:
     def _control(self, snapshot: Snapshot) -> None:
         assert self.controller is not None
         writes = self.controller.on_nodes(snapshot.registrations)
-        for partition, found in snapshot.partitions.items():
-            writes += self.controller.on_partition(partition, found, snapshot.rules)
+        for partition, versioned in snapshot.partitions.items():
+            writes += self.controller.on_partition(partition, versioned, snapshot.rules)
         self.write(writes)
 
     def write(self, writes: list[Write]) -> None:
         """Write as controller: each write carries the fence of its term."""
         for write in writes:
             fence = write.controller_epoch - 1  # the epoch's key is created with version 1, and each put adds one
-            wanted = Wanted(write.partition, write.partition_epoch, write.state, CONTROLLER_TAG, fence)
-            self._blocks.write(wanted, self.node_snapshot)
+            state_write = StateWrite(write.partition, write.partition_epoch, write.state, CONTROLLER_TAG, fence)
+            self._blocks.write(state_write, self.node_snapshot)
 
     def propose(self, partition: str, partition_epoch: int, state: PartitionState) -> None:
-        wanted = Wanted(partition, partition_epoch, state, self.partitions[partition].leader)
-        self._blocks.write(wanted, self.node_snapshot)
+        state_write = StateWrite(partition, partition_epoch, state, self.partitions[partition].leader)
+        self._blocks.write(state_write, self.node_snapshot)
 
     def request_move(self, partition: str, state: PartitionState) -> None:
         """Send an administrator's move request to the controller."""
         assert self.controller is not None
-        found = self.node_snapshot.partitions[partition]
-        self.write([Write(partition, state, found.partition_epoch, self.controller.controller_epoch)])
+        versioned = self.node_snapshot.partitions[partition]
+        self.write([Write(partition, state, versioned.partition_epoch, self.controller.controller_epoch)])
 
-    def on_written(self, tag: object, partition: str, found: VersionedState) -> None:
+    def on_written(self, tag: object, partition: str, versioned: VersionedState) -> None:
         if tag != CONTROLLER_TAG:
             if partition in self.partitions:
-                self.partitions[partition].on_confirmed(tag, found)
+                self.partitions[partition].on_confirmed(tag, versioned)
         elif self.controller is not None:
-            self.write(self.controller.on_partition(partition, found, self.rules))
+            self.write(self.controller.on_partition(partition, versioned, self.rules))
 
-    def on_rejected(self, tag: object, partition: str, found: VersionedState) -> None:
+    def on_rejected(self, tag: object, partition: str, versioned: VersionedState) -> None:
         if tag != CONTROLLER_TAG:
-            self.partitions[partition].on_state(found)
+            self.partitions[partition].on_state(versioned)
         elif self.controller is not None:
             self.controller.on_rejected(partition)
-            self.write(self.controller.on_partition(partition, found, self.rules))
+            self.write(self.controller.on_partition(partition, versioned, self.rules))

@@ -166,12 +166,12 @@ class Tier:
             data = self.store.get(entry.key)
         except EngineError:
             return None
-        found = b""
+        batches = b""
         for position, header in record_batch.walk(data):
             is_committed_here = header.next_offset <= self._hosted.high_watermark
-            if header.next_offset > offset and len(found) < max_bytes and is_committed_here:
-                found += data[position : position + header.size_bytes]
-        return found
+            if header.next_offset > offset and len(batches) < max_bytes and is_committed_here:
+                batches += data[position : position + header.size_bytes]
+        return batches
 
 
 def _as_partition(hosted: Hosted) -> Any:
@@ -190,16 +190,16 @@ def final_tier(bucket: Bucket, partition: str) -> FinalTier:
     """Return the tiered state of a partition as any reader sees it."""
     prefix = prefix_of(partition)
     newest = load_newest(bucket, prefix)
-    found = FinalTier(
+    final = FinalTier(
         partition,
         [root for root in bucket.roots if root.prefix == prefix],
         newest,
         {info.key: bucket.get(info.key) for info in bucket.list(prefix)},
     )
     for entry in iter_entries(bucket, newest) if newest is not None else ():
-        data = found.objects.get(entry.key, b"")
-        found.batches += [data[at : at + header.size_bytes] for at, header in record_batch.walk(data)]
-    return found
+        data = final.objects.get(entry.key, b"")
+        final.batches += [data[at : at + header.size_bytes] for at, header in record_batch.walk(data)]
+    return final
 
 
 def cleaned_tier(bucket: Bucket, partition: str) -> FinalTier:
