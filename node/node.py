@@ -118,7 +118,7 @@ class Node:
         self.replicas = replicas
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
-        self.access = Access()
+        self.access = Access(clock)
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)

@@ -1,10 +1,10 @@
 """The tokens file and the making of tokens: rights to read, write or administer topics, by prefixes of their names.
 
-Not here: the right that each route needs (gateway/access/access.py), and the reloading of the file
-(node/setup/watched_files.py). A token is `penstock_<id>_<secret>`. The id is public: it finds the entry and may appear
-in a log. The secret is 256 random bits, which cannot be guessed at any rate; so the file keeps a plain SHA-256 of the
-token, cheap enough for every request, where a password would need a slow hash. Invariant: nothing here can show a
-secret after its creation.
+Not here: the check of a request (gateway/access/access.py), and the reloading of the file
+(node/setup/watched_files.py). The rights of a token become rules, which are decided as all are. A token is
+`penstock_<id>_<secret>`. The id is public: it finds the entry and may appear in a log. The secret is 256 random bits,
+which cannot be guessed at any rate; so the file keeps a plain SHA-256 of the token, cheap enough for every connection,
+where a password would need a slow hash. Invariant: nothing here can show a secret after its creation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.http.rights import Right
+from gateway.access.rules import Effect, Pattern, Rule
+from gateway.http.rights import Operation, Resource
 
 FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; the file is sent in one message to every shard
 ID_BYTES, SECRET_BYTES = 4, 32
@@ -39,6 +41,29 @@ Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wildcards: it is a prefix, "" matches all
+
+
+class Right(StrEnum):
+    """A right of the file to topics or groups. None has another: a client that may delete a topic need not read it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+    GROUP = "group"  # to consumer groups, by prefixes of their names
+
+
+# The operations that each right of the file allows.
+OPERATIONS_OF = {
+    Right.READ: (Resource.TOPIC, (Operation.READ,)),
+    Right.WRITE: (Resource.TOPIC, (Operation.WRITE, Operation.AUTO_CREATE)),
+    Right.ADMIN: (Resource.TOPIC, (Operation.CREATE, Operation.ALTER, Operation.DELETE)),
+    Right.GROUP: (Resource.GROUP, (Operation.DESCRIBE, Operation.READ, Operation.ALTER, Operation.DELETE)),
+}
+_OF_EVERY_TOKEN = {
+    Resource.CLUSTER: (Operation.DESCRIBE,),
+    # The handlers ask for the right to read all topics of a subscription.
+    Resource.SUBSCRIPTION: (Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE),
+}
 
 
 class InvalidTokens(Exception):
@@ -64,11 +89,12 @@ class _File(Struct, forbid_unknown_fields=True):
 class Token:
     """A known token: its name and its rights."""
 
-    __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name")
+    __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name", "own_rules")
 
     def __init__(self, entry: _Entry) -> None:
         self.id = entry.id
         self.name = entry.name
+        self.own_rules = f"file:{entry.id}"  # as a principal and as the id of the rules; the store has no such names
         self.has_metrics = entry.metrics  # a right of its own: metrics name every topic
         self._digest = bytes.fromhex(entry.sha256)
         self._prefixes: dict[Right, tuple[str, ...]] = {right: tuple(getattr(entry, right)) for right in Right}
@@ -76,20 +102,30 @@ class Token:
     def __repr__(self) -> str:
         return f"Token({self.id}, {self.name}, {self._prefixes})"
 
-    def allows(self, right: Right, topic: str) -> bool:
-        return topic.startswith(self._prefixes[right])
+    def rules(self) -> list[Rule]:
+        """Returns the rights as rules."""
+        rules = [
+            self._rule(resource, operations, prefix)
+            for right, (resource, operations) in OPERATIONS_OF.items()
+            for prefix in self._prefixes[right]
+        ]
+        rules += [self._rule(resource, operations) for resource, operations in _OF_EVERY_TOKEN.items()]
+        if "" in self._prefixes[Right.ADMIN]:  # placement concerns all topics
+            rules.append(self._rule(Resource.CLUSTER, (Operation.OPERATE,)))
+        if self.has_metrics:
+            rules.append(self._rule(Resource.CLUSTER, (Operation.METRICS,)))
+        return rules
 
-    def prefixes(self, right: Right) -> tuple[str, ...] | None:
-        """Returns the prefixes of the names that the token has the right to; None: it has the right to all."""
-        return self._prefixes[right]
-
-    def sees(self, topic: str) -> bool:
-        """Returns whether the token has any right to the topic: a producer must learn its partitions."""
-        return any(topic.startswith(prefixes) for right, prefixes in self._prefixes.items() if right is not Right.GROUP)
-
-    def has_any(self, right: Right) -> bool:
-        """Returns whether the token has the right to any topic."""
-        return bool(self._prefixes[right])
+    def _rule(self, resource: Resource, operations: tuple[Operation, ...], prefix: str = "") -> Rule:
+        return Rule(
+            id=self.own_rules,
+            effect=Effect.ALLOW,
+            principals=(self.own_rules,),
+            operations=operations,
+            resource=resource,
+            pattern=Pattern.PREFIX if prefix else Pattern.ALL,
+            name=prefix,
+        )
 
     def rights(self) -> dict[str, list[str] | bool]:
         return {

@@ -31,7 +31,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
-from gateway.http.rights import Caller, Right
+from gateway.http.rights import Caller, Operation
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -81,10 +81,10 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     _check(options, partitions_max)
     caller = request.caller
     for entry in options.partitions:
-        if context.topics.lacks(entry.topic, entry.partition + 1) and caller.allows(Right.READ, entry.topic):
+        if context.topics.lacks(entry.topic, entry.partition + 1) and caller.allows(Operation.READ, entry.topic):
             await context.topics.refresh(entry.topic, entry.partition + 1)
         topic = None if entry.topic_id is None else context.topics.get(entry.topic)
-        if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Right.READ, entry.topic):
+        if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Operation.READ, entry.topic):
             await context.topics.confirm(entry.topic)
     found = [_find_entry(context, caller, entry) for entry in options.partitions]
     entries = [one for one in found if isinstance(one, PartitionRead)]
@@ -111,8 +111,8 @@ def _check(options: MultiFetchRequest, partitions_max: int) -> None:
 def _find_entry(context: FetchContext, caller: Caller, entry: Entry) -> PartitionRead | Problem:
     if entry.topic in INTERNAL_TOPICS:
         return unreadable(entry.topic)
-    if not caller.allows(Right.READ, entry.topic):
-        return forbidden(caller, Right.READ, entry.topic)
+    if not caller.allows(Operation.READ, entry.topic):
+        return forbidden(caller, Operation.READ, entry.topic)
     try:
         if entry.topic_id is not None:
             context.partitions.check_topic_id(entry.topic, entry.topic_id)

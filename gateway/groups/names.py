@@ -15,7 +15,7 @@ from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
 from gateway.groups.model.values import Client, TopicPattern
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.http.rights import Right
+from gateway.http.rights import Operation
 from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
@@ -95,9 +95,9 @@ async def check_subscription(
     if wish.topics_exclude:
         compiled(wish.topics_exclude, "topics_exclude")
     caller = request.caller
-    readable = caller.prefixes(Right.READ)
+    readable = caller.prefixes(Operation.READ)
     if readable == ():
-        raise forbidden(caller, Right.READ, wish.topics_pattern)
+        raise forbidden(caller, Operation.READ, wish.topics_pattern)
     return topics or (), TopicPattern(wish.topics_pattern, wish.topics_exclude, readable)
 
 
@@ -106,8 +106,8 @@ def check_readable(request: Request, topic: str) -> None:
     caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
-    if not caller.allows(Right.READ, topic):
-        raise forbidden(caller, Right.READ, topic)
+    if not caller.allows(Operation.READ, topic):
+        raise forbidden(caller, Operation.READ, topic)
 
 
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:
@@ -115,7 +115,7 @@ async def check_writable(request: Request, context: GroupContext, topic: str) ->
     caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic")
-    if not caller.allows(Right.WRITE, topic):
-        raise forbidden(caller, Right.WRITE, topic)
+    if not caller.allows(Operation.WRITE, topic):
+        raise forbidden(caller, Operation.WRITE, topic)
     await context.topics.refresh(topic)
     context.topics.topic(topic)

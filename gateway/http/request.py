@@ -25,7 +25,7 @@ from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
-from gateway.http.rights import ANONYMOUS, Caller, Requirement, Right
+from gateway.http.rights import ANONYMOUS, Caller, Need
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
 
@@ -47,7 +47,7 @@ class Route(NamedTuple):
     method: str
     path: str
     operation: str
-    need: Right | Requirement
+    need: Need
     handler: Callable[[Request, Any], Handled]
     context: object = None
 

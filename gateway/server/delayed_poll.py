@@ -32,7 +32,7 @@ from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import Problem
 from gateway.http.request import COUNTED_BY_CONNECTION_BYTES, HttpContext, Request
 from gateway.http.response import JSON_TYPE, Response, form_of
-from gateway.http.rights import ANONYMOUS, Right
+from gateway.http.rights import ANONYMOUS, Operation
 from gateway.server.head_cache import HeadCache, KnownHead
 from gateway.server.requests import Requests
 from gateway.wire.connection import Connection
@@ -103,7 +103,7 @@ class DelayedPolls:
         for topic in topics:
             if self.context.topics.get(topic) is None or topic in INTERNAL_TOPICS:
                 return False
-            if not caller.allows(Right.READ, topic):
+            if not caller.allows(Operation.READ, topic):
                 return False
         return True
 

@@ -27,7 +27,7 @@ from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
 from gateway.http.request import Handled, Request
 from gateway.http.response import Response
-from gateway.http.rights import Right
+from gateway.http.rights import READ_TOPIC
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
@@ -74,7 +74,7 @@ class Requests:
         self._metrics.requests_in_flight.value += 1
         try:
             if is_checked:
-                if self.access.tokens is not None or request.route.need is Right.READ:
+                if self.access.tokens is not None or request.route.need is READ_TOPIC:
                     self.access.check(request)
             else:
                 self.check(request)

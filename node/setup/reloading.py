@@ -108,7 +108,7 @@ class FileReloader:
 
 def use_tokens(node: Node, text: str | None) -> None:
     """Check every request against these tokens from now on."""
-    node.access.tokens = None if text is None else parse_tokens(text)
+    node.access.use_tokens(None if text is None else parse_tokens(text))
 
 
 def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:

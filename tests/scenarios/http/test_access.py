@@ -93,7 +93,7 @@ async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_fi
     given = bearer(tokens["boss"])
     await gateway.send("PUT", "/v1/topics/withdrawn", b'{"partitions":1}', {**given, "Content-Type": JSON})
     async with event_source(gateway.port, "/v1/topics/withdrawn/records", given) as stream:
-        gateway.node.access.tokens = Tokens(())
+        gateway.node.access.use_tokens(Tokens(()))
         assert (await stream.problem())["code"] == "unauthorized"
 
 

@@ -1,0 +1,96 @@
+"""One caller whose credential has been checked, and the decisions about it that were made before.
+
+An identity belongs to one set of rules: it is dropped when the rules change. Its address is there only if a rule asks
+for addresses, since identities without one are shared by connections. Invariant: a decision that is kept is one that
+the rules would give again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.access.evaluator import Evaluator
+from gateway.access.rules import ANONYMOUS, EVERYBODY, Address
+from gateway.http.rights import Decision, Operation, Resource
+
+KEPT_MAX = 4096  # decisions of one identity, about 150 bytes each; beyond it all are forgotten
+SUPERUSER = Decision(True, "superuser")
+
+
+class Identity:
+    """A caller. `kind` and `name` make its principal; `expires_ms`: when its credential ends, 0 if it does not.
+
+    `generation` is that of the rules. `own_rules` is a principal that no rule of the store can name, for rules that
+    come with the credential. A superuser may do everything. `decisions` are those that were made before.
+    """
+
+    __slots__ = ("_address", "_evaluator", "_kept", "_principals", "decisions", "expires_ms", "generation", "groups",
+                 "is_superuser", "kind", "name", "principal", "tenant")  # fmt: skip
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        evaluator: Evaluator,
+        generation: int,
+        *,
+        groups: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_ms: int = 0,
+        own_rules: str = "",
+        is_superuser: bool = False,
+        address: Address | None = None,
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.principal = f"{kind}:{name}" if name != kind else kind
+        self.groups = tuple(groups)
+        self.tenant = tenant
+        self.expires_ms = expires_ms
+        self.generation = generation
+        self.is_superuser = is_superuser
+        everybody = () if kind == ANONYMOUS else (EVERYBODY,)
+        self._principals = (self.principal, *self.groups, *everybody, *((own_rules,) if own_rules else ()))
+        self._evaluator = evaluator
+        self._address = address
+        self.decisions: dict[Resource, dict[Operation, dict[str, Decision]]] = {
+            resource: {operation: {} for operation in Operation} for resource in Resource
+        }
+        self._kept = 0
+
+    def __repr__(self) -> str:
+        return f"Identity({self.principal}, generation={self.generation})"
+
+    def allows(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> bool:
+        return self.decide(operation, name, resource).is_allowed
+
+    def decide(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> Decision:
+        """Decides whether the caller may do this to the resource with this name; the cluster's is empty."""
+        found = self.decisions[resource][operation].get(name)
+        return self._decide(operation, name, resource) if found is None else found
+
+    def decide_any(self, operation: Operation, resource: Resource) -> Decision:
+        """Decides whether the caller may do this to some resource."""
+        if self.is_superuser:
+            return SUPERUSER
+        return self._evaluator.allows_any(self._principals, operation, resource, self._address)
+
+    def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...] | None:
+        """Returns prefixes of names that the caller has the right to; None: it has it to all."""
+        if self.is_superuser:
+            return None
+        found = self._evaluator.prefixes(self._principals, operation, resource, self._address)
+        return None if "" in found else found
+
+    def _decide(self, operation: Operation, name: str, resource: Resource) -> Decision:
+        if self.is_superuser:
+            return SUPERUSER
+        decision = self._evaluator.decide(self._principals, operation, resource, name, self._address)
+        if self._kept >= KEPT_MAX:
+            self._kept = 0
+            for by_operation in self.decisions.values():
+                for decisions in by_operation.values():
+                    decisions.clear()
+        self._kept += 1
+        self.decisions[resource][operation][name] = decision
+        return decision
