@@ -11,6 +11,7 @@ the time it takes reveals nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from multidict import istr
@@ -20,7 +21,9 @@ from engine.runtime.clock import Clock
 from gateway.access.evaluator import Evaluator
 from gateway.access.identity import Identity
 from gateway.access.rules import ANONYMOUS, address_of
-from gateway.access.tokens_file import OPERATIONS_OF, Right, Token, Tokens, unknown_because
+from gateway.access.state import AccessState, Author
+from gateway.access.tokens import Token, Tokens, unknown_because
+from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
 from gateway.http.problems import Problem
 from gateway.http.request import Request
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
@@ -60,17 +63,18 @@ class _Known(NamedTuple):
 class Snapshot:
     """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
 
-    __slots__ = ("_of_tokens", "evaluator", "generation", "superusers", "tokens")
+    __slots__ = ("_of_tokens", "evaluator", "state", "superusers", "tokens")
 
-    def __init__(self, tokens: Tokens, superusers: frozenset[str] = frozenset(), generation: int = 0) -> None:
-        self.tokens = tokens
+    def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
+        stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
+        self.tokens: Tokens[Token] = Tokens([*stored, *file.all])  # of equal ids that of the file, which is later
+        self.state = state
         self.superusers = superusers
-        self.generation = generation
-        self.evaluator = Evaluator(rule for token in tokens.all for rule in token.rules())
+        self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
         self._of_tokens: dict[str, Identity] = {}
 
     def __repr__(self) -> str:
-        return f"Snapshot({self.generation}, {self.tokens}, {self.evaluator})"
+        return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
 
     def identity(self, token: Token, client: str | None) -> Identity:
         """Returns the identity of a token. It is shared by connections unless a rule asks for their addresses."""
@@ -80,38 +84,75 @@ class Snapshot:
                 "token",
                 token.name,
                 self.evaluator,
-                self.generation,
+                self.state.generation,
+                token_id=token.id,
+                expires_ms=token.expires_ms,
                 own_rules=token.own_rules,
-                is_superuser=f"token:{token.name}" in self.superusers,
+                # A token of the file alone: a name that was made in the store gives no power.
+                is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
                 address=address_of(client) if self.evaluator.has_sources else None,
             )
         return found
+
+    def file_principals(self, principal: str) -> list[str]:
+        """Returns the principals of the rules that come with the tokens of the file that have this name."""
+        return [token.own_rules for token in self.tokens.all if token.own_rules and principal == f"token:{token.name}"]
+
+    def is_superuser(self, principal: str) -> bool:
+        return principal in self.superusers and bool(self.file_principals(principal))
 
     def anonymous(self, client: str | None) -> Identity | None:
         """Returns the identity of a caller without a credential; None: no rule names it."""
         if ANONYMOUS not in self.evaluator.principals:
             return None
-        return Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.generation, address=address_of(client))
+        return Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.state.generation, address=address_of(client))
 
 
 class Access:
     """The access of one process. `tokens` are those of the file; None: every client may do everything."""
 
-    def __init__(self, clock: Clock, tokens: Tokens | None = None, superusers: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, clock: Clock, tokens: Tokens[FileToken] | None = None, superusers: frozenset[str] = frozenset()
+    ) -> None:
         self._clock = clock
         self._superusers = superusers
+        self._state: AccessState | None = AccessState()
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
         return f"Access({self.snapshot})"
 
-    def use_tokens(self, tokens: Tokens | None) -> None:
-        """Checks every request against these tokens from now on."""
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each gauge."""
+        text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
+        yield "penstock_access_generation", text, self.snapshot.state.generation
+
+    def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
+        """Checks every request against these tokens of the file from now on."""
         self.tokens = tokens
         self._compile()
 
+    def use_state(self, state: AccessState | None) -> None:
+        """Checks every request against these rules and tokens of the store from now on; None: they are not read yet."""
+        self._state = state
+        self._compile()
+
     def _compile(self) -> None:
-        self.snapshot = Snapshot(self.tokens or Tokens(()), self._superusers)
+        self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
+
+    def author_of(self, caller: Caller, client: str) -> Author | None:
+        """Returns the author of a change; None: the node has no tokens file."""
+        if not isinstance(caller, Identity):
+            return None
+        own = next((token for token in self.snapshot.tokens.all if token.id == caller.token_id), None)
+        return Author(
+            principal=caller.principal,
+            principals=caller.principals,
+            own_rules=() if own is None else tuple(own.rules()),
+            is_superuser=caller.is_superuser,
+            token_id=caller.token_id,
+            client=client,
+        )
 
     def check(self, request: Request) -> None:
         """Checks the caller of a request, and that no internal topic is read. Notes the caller in the request.
@@ -146,6 +187,8 @@ class Access:
 
     def _identify(self, request: Request) -> Identity:
         """Returns the caller, and notes it in the connection. Raises Problem unauthorized."""
+        if self._state is None:
+            raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
         given = request.headers.getall(_AUTHORIZATION, [])
         if not given:
             anonymous = self.snapshot.anonymous(request.client)
@@ -160,6 +203,10 @@ class Access:
         token = snapshot.tokens.find(given_token)
         if token is None:
             raise unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
+        if token.expires_ms and token.expires_ms <= self._clock.now_ms():
+            raise unauthorized(
+                f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
+            )
         identity = snapshot.identity(token, request.client)
         request.connection.known_caller = _Known(given, identity, snapshot)
         return identity

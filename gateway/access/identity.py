@@ -24,8 +24,8 @@ class Identity:
     come with the credential. A superuser may do everything. `decisions` are those that were made before.
     """
 
-    __slots__ = ("_address", "_evaluator", "_kept", "_principals", "decisions", "expires_ms", "generation", "groups",
-                 "is_superuser", "kind", "name", "principal", "tenant")  # fmt: skip
+    __slots__ = ("_address", "_evaluator", "_kept", "decisions", "expires_ms", "generation", "groups",
+                 "is_superuser", "kind", "name", "principal", "principals", "tenant", "token_id")  # fmt: skip
 
     def __init__(
         self,
@@ -37,11 +37,13 @@ class Identity:
         groups: Sequence[str] = (),
         tenant: str | None = None,
         expires_ms: int = 0,
+        token_id: str = "",
         own_rules: str = "",
         is_superuser: bool = False,
         address: Address | None = None,
     ) -> None:
         self.kind = kind
+        self.token_id = token_id
         self.name = name
         self.principal = f"{kind}:{name}" if name != kind else kind
         self.groups = tuple(groups)
@@ -50,7 +52,7 @@ class Identity:
         self.generation = generation
         self.is_superuser = is_superuser
         everybody = () if kind == ANONYMOUS else (EVERYBODY,)
-        self._principals = (self.principal, *self.groups, *everybody, *((own_rules,) if own_rules else ()))
+        self.principals = (self.principal, *self.groups, *everybody, *((own_rules,) if own_rules else ()))
         self._evaluator = evaluator
         self._address = address
         self.decisions: dict[Resource, dict[Operation, dict[str, Decision]]] = {
@@ -73,19 +75,19 @@ class Identity:
         """Decides whether the caller may do this to some resource."""
         if self.is_superuser:
             return SUPERUSER
-        return self._evaluator.allows_any(self._principals, operation, resource, self._address)
+        return self._evaluator.allows_any(self.principals, operation, resource, self._address)
 
     def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...] | None:
         """Returns prefixes of names that the caller has the right to; None: it has it to all."""
         if self.is_superuser:
             return None
-        found = self._evaluator.prefixes(self._principals, operation, resource, self._address)
+        found = self._evaluator.prefixes(self.principals, operation, resource, self._address)
         return None if "" in found else found
 
     def _decide(self, operation: Operation, name: str, resource: Resource) -> Decision:
         if self.is_superuser:
             return SUPERUSER
-        decision = self._evaluator.decide(self._principals, operation, resource, name, self._address)
+        decision = self._evaluator.decide(self.principals, operation, resource, name, self._address)
         if self._kept >= KEPT_MAX:
             self._kept = 0
             for by_operation in self.decisions.values():

@@ -1,18 +1,13 @@
-"""The tokens file and the making of tokens: rights to read, write or administer topics, by prefixes of their names.
+"""The tokens file of a node: tokens, and rights to read, write or administer topics by prefixes of their names.
 
-Not here: the check of a request (gateway/access/access.py), and the reloading of the file
-(node/setup/watched_files.py). The rights of a token become rules, which are decided as all are. A token is
-`penstock_<id>_<secret>`. The id is public: it finds the entry and may appear in a log. The secret is 256 random bits,
-which cannot be guessed at any rate; so the file keeps a plain SHA-256 of the token, cheap enough for every connection,
-where a password would need a slow hash. Invariant: nothing here can show a secret after its creation.
+Not here: the form of tokens (gateway/access/tokens.py), the check of a request (gateway/access/access.py), and the
+reloading of the file (node/setup/watched_files.py). The rights of a token become rules, which are decided as all are.
+The file is the operator's own way in: it is read without the coordination store. It keeps hashes alone.
 """
 
 from __future__ import annotations
 
-import base64
 import fcntl
-import hashlib
-import hmac
 import os
 import re
 import tomllib
@@ -25,14 +20,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.access.rules import Effect, Pattern, Rule
+from gateway.access.tokens import Token, Tokens, digest_of, make_text
 from gateway.http.rights import Operation, Resource
 
 FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; the file is sent in one message to every shard
-ID_BYTES, SECRET_BYTES = 4, 32
-_PREFIX = "penstock_"
-_ID = slice(len(_PREFIX), len(_PREFIX) + 2 * ID_BYTES)
-_TOKEN_LENGTH = len(_PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes without its padding
-_NOBODY = bytes(32)
 _ENTRY = re.compile(r"^(?=\[\[tokens\]\])", re.MULTILINE)
 _HEAD = "# Who may use this node. Made by `penstock token create`; `penstock token revoke` removes one.\n"
 
@@ -86,21 +77,19 @@ class _File(Struct, forbid_unknown_fields=True):
     tokens: list[_Entry] = []
 
 
-class Token:
-    """A known token: its name and its rights."""
+class FileToken(Token):
+    """A token of the file: its name and its rights."""
 
-    __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name", "own_rules")
+    __slots__ = ("_prefixes", "has_metrics")
 
     def __init__(self, entry: _Entry) -> None:
-        self.id = entry.id
-        self.name = entry.name
-        self.own_rules = f"file:{entry.id}"  # as a principal and as the id of the rules; the store has no such names
+        # As a principal and as the id of its rules: the store has no such names.
+        super().__init__(entry.id, entry.name, entry.sha256, own_rules=f"file:{entry.id}")
         self.has_metrics = entry.metrics  # a right of its own: metrics name every topic
-        self._digest = bytes.fromhex(entry.sha256)
         self._prefixes: dict[Right, tuple[str, ...]] = {right: tuple(getattr(entry, right)) for right in Right}
 
     def __repr__(self) -> str:
-        return f"Token({self.id}, {self.name}, {self._prefixes})"
+        return f"FileToken({self.id}, {self.name}, {self._prefixes})"
 
     def rules(self) -> list[Rule]:
         """Returns the rights as rules."""
@@ -133,39 +122,6 @@ class Token:
             "metrics": self.has_metrics,
         }
 
-    def matches(self, digest: bytes) -> bool:
-        """Returns whether the digest is that of the token. Takes constant time, so that the delay reveals nothing."""
-        return hmac.compare_digest(self._digest, digest)
-
-
-class Tokens:
-    """All tokens of one reading of the file; immutable."""
-
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self.all = tokens
-        self._by_id = {token.id: token for token in tokens}
-
-    def __repr__(self) -> str:
-        return f"Tokens({len(self.all)})"
-
-    def find(self, text: str) -> Token | None:
-        """Returns the token with this text; None if there is none."""
-        if len(text) != _TOKEN_LENGTH or not text.isascii():
-            return None
-        token = self._by_id.get(text[_ID])
-        if token is None or not token.matches(_digest_of(text)):
-            return None
-        return token
-
-
-def unknown_because(text: str) -> str:
-    """Returns why no token has this text, as far as its form says, without any part of it."""
-    if not text.startswith(_PREFIX):
-        return f"what was sent is not a token: it begins with {_PREFIX}, and `penstock token create` prints it"
-    if len(text) != _TOKEN_LENGTH:
-        return f"the token has {len(text)} characters instead of {_TOKEN_LENGTH}: it is cut off or has more behind it"
-    return "the token is unknown to this node: it was revoked, or belongs to another tokens file"
-
 
 class NewToken(NamedTuple):
     """A new token. `text` is shown to its owner once; `entry` is appended to the file."""
@@ -175,7 +131,7 @@ class NewToken(NamedTuple):
     entry: str
 
 
-def parse_tokens(text: str) -> Tokens:
+def parse_tokens(text: str) -> Tokens[FileToken]:
     """Parses the text of a tokens file. Raises InvalidTokens."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
@@ -188,7 +144,7 @@ def parse_tokens(text: str) -> Tokens:
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise InvalidTokens(f"two tokens have the {field} {twice}")
-    return Tokens([Token(entry) for entry in file.tokens])
+    return Tokens([FileToken(entry) for entry in file.tokens])
 
 
 def read_tokens_text(path: str) -> str:
@@ -214,14 +170,12 @@ def make_token(
     metrics: bool = False,
 ) -> NewToken:
     """Makes a token. Raises InvalidTokens for an invalid name or prefix."""
-    token_id = random_bytes(ID_BYTES).hex()
-    secret = base64.urlsafe_b64encode(random_bytes(SECRET_BYTES)).rstrip(b"=").decode()
-    text = f"{_PREFIX}{token_id}_{secret}"
+    token_id, text = make_text(random_bytes)
     lines = [
         "\n[[tokens]]",
         f'id = "{token_id}"',
         f'name = "{name}"',
-        f'sha256 = "{_digest_of(text).hex()}"',
+        f'sha256 = "{digest_of(text).hex()}"',
         f"created = {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         *(
             f"{right.value} = {list(prefixes)}".replace("'", '"')
@@ -294,10 +248,6 @@ def _check_entry(name: str, rights: Mapping[Right, Sequence[str]]) -> None:
         except msgspec.ValidationError:
             text = f"no topic name can begin with {prefix!r}; use a prefix of a name, or an empty one for all topics"
             raise InvalidTokens(text) from None
-
-
-def _digest_of(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _place_in(message: str) -> str:

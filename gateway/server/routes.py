@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.admin import cluster_operations, fencing, operations, producers, sources, topics
+from gateway.admin import access_routes, cluster_operations, fencing, operations, producers, sources, topics
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
@@ -38,8 +38,9 @@ SEE_PUSH, CREATE_PUSH, ALTER_PUSH, DELETE_PUSH = (
     Need(operation, _SUBSCRIPTION, Where.PATH)
     for operation in (Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE)
 )
-SEE_CLUSTER, OPERATE, METRICS = (
-    Need(operation, _CLUSTER, Where.NONE) for operation in (Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS)
+SEE_CLUSTER, OPERATE, METRICS, CHANGE_ACCESS = (
+    Need(operation, _CLUSTER, Where.NONE)
+    for operation in (Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS, Operation.ACCESS)
 )
 
 # By the context of the handlers. A handler of groups or subscriptions checks the right read to each topic itself.
@@ -114,7 +115,18 @@ _PUSH: list[tuple[str, str, Need, Handler]] = [
 ]
 
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH]
+_ACCESS: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/access/rules", CHANGE_ACCESS, access_routes.list_rules),
+    ("POST", "/v1/access/rules", CHANGE_ACCESS, access_routes.add_rule),
+    ("DELETE", "/v1/access/rules/{rule}", CHANGE_ACCESS, access_routes.remove_rule),
+    ("GET", "/v1/access/tokens", CHANGE_ACCESS, access_routes.list_tokens),
+    ("POST", "/v1/access/tokens", CHANGE_ACCESS, access_routes.create_token),
+    ("DELETE", "/v1/access/tokens/{token}", CHANGE_ACCESS, access_routes.revoke_token),
+    ("POST", "/v1/access/tokens/{token}/rotate", CHANGE_ACCESS, access_routes.rotate_token),
+    ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
+]
+
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
@@ -125,6 +137,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.admin, _ADMIN),
         (context.groups, _GROUPS),
         (context.push, _PUSH),
+        (context.access_changes, _ACCESS),
     ]
     return [
         Route(method, path, handler.__name__, need, handler, given)

@@ -37,7 +37,7 @@ GROUPS = {
     "compaction_check_ms compaction_bytes_per_second compaction_memory_bytes table_memory_bytes",
     "Object store": "store tier_check_ms accepted_counts_ms tier_cache_bytes_max tier_spool_bytes_max "
     "tier_merge_below_bytes tier_merge_target_bytes tier_merge_min_age_ms tier_merge_bytes_per_second",
-    "Access and TLS": "insecure tokens_file tls_cert tls_key reload_check_ms allowed_hosts cors_origins",
+    "Access and TLS": "insecure tokens_file superusers tls_cert tls_key reload_check_ms allowed_hosts cors_origins",
     "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_heartbeat_timeout_ms "
     "leader_wait_ms leader_imbalance_check_ms leader_imbalance_percent",
     "Replication": "default_replication_factor replica_lag_time_max_ms replica_fetch_min_bytes replica_fetch_max_bytes "

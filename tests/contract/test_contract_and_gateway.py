@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.admin.access_routes import ForceQuery
 from gateway.fetch import fetch_many, tail
 from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
@@ -33,6 +34,9 @@ QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "tail_topic": tail.TopicQuery,
     "group_events": EventsQuery,
     "read_table": TableQuery,
+    "add_rule": ForceQuery,
+    "remove_rule": ForceQuery,
+    "revoke_token": ForceQuery,
 }
 
 

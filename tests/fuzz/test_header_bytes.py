@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hpack import Decoder
 
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from gateway.server.routes import ROUTES
 from gateway.settings import NodeSettings
 from gateway.wire import frames

@@ -43,8 +43,8 @@ def test_routes_about_one_topic_or_group_need_a_right_to_it_and_only_they():
         assert need.operation in OPERATIONS[need.resource], path
         if need.where is Where.PATH:
             assert f"{{{need.resource}}}" in path, path
-        elif need.operation is Operation.OPERATE:
-            assert path.startswith("/v1/cluster/"), path
+        elif need.operation in (Operation.OPERATE, Operation.ACCESS):
+            assert path.startswith(("/v1/cluster/", "/v1/access/")), path
         else:
             assert "{" not in path, path
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from engine.format import batch as record_batch
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node

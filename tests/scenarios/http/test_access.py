@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
