@@ -11,7 +11,9 @@ the time it takes reveals nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from multidict import istr
@@ -24,8 +26,10 @@ from gateway.access.rules import ANONYMOUS, address_of
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
+from gateway.access.waits import Waits
 from gateway.http.problems import Problem
 from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
 
 _SCHEME = "bearer "
@@ -34,6 +38,9 @@ _HOW = (
     "the command takes it as --token or PENSTOCK_TOKEN"
 )
 _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
+# A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
+_LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
+EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.
 _RIGHTS: dict[tuple[Resource, Operation], Right] = {
@@ -117,6 +124,8 @@ class Access:
         self._clock = clock
         self._superusers = superusers
         self._state: AccessState | None = AccessState()
+        self._expiring: asyncio.TimerHandle | None = None
+        self.waits = Waits()
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -136,9 +145,36 @@ class Access:
         """Checks every request against these rules and tokens of the store from now on; None: they are not read yet."""
         self._state = state
         self._compile()
+        self._await_expiry()
+
+    def _await_expiry(self) -> None:
+        """Checks open waits when the next token expires."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
+        now_ms = self._clock.now_ms()
+        ends = [token.expires_ms for token in self.snapshot.state.tokens if token.expires_ms > now_ms]
+        if ends:
+            delay_s = min((min(ends) - now_ms) / 1000, EXPIRY_CHECK_S)
+            self._expiring = asyncio.get_running_loop().call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self.waits.recheck_soon()
+        self._await_expiry()
+
+    def guard(self, request: Request, handled: Awaitable[Response]) -> Awaitable[Response]:
+        """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
+        if self.tokens is None or request.route.operation not in _LONG_POLLS:
+            return handled
+        return self._guarded(request, handled)
+
+    async def _guarded(self, request: Request, handled: Awaitable[Response]) -> Response:
+        async with self.waits.ending(request, partial(self.check, request)):
+            return await handled
 
     def _compile(self) -> None:
         self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
+        self.waits.recheck_soon()
 
     def author_of(self, caller: Caller, client: str) -> Author | None:
         """Returns the author of a change; None: the node has no tokens file."""

@@ -110,6 +110,11 @@ def check_readable(request: Request, topic: str) -> None:
         raise forbidden(caller, Operation.READ, topic)
 
 
+def check_all_readable(request: Request, topics: Iterable[str]) -> None:
+    for topic in topics:
+        check_readable(request, topic)
+
+
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:
     """Checks that a client may write to the topic that it names. Raises Problem, UnknownTopic."""
     caller = request.caller

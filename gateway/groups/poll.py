@@ -15,6 +15,7 @@ import asyncio
 import enum
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -43,6 +44,7 @@ from gateway.groups.model.values import Failure, Grant, PollCall, Position, Rese
 from gateway.groups.names import (
     Subscribing,
     Timeout,
+    check_all_readable,
     check_subscription,
     client_of,
     group_name,
@@ -161,6 +163,8 @@ class _Poll:
                 reading = readable(self._wish, grant)
                 self._note_delays(grant)
                 entries = self._entries(reading)
+                check = partial(check_all_readable, self._request, {one.topic for one in reading})
+                self._context.fetch.access.waits.also(self._request, check)
                 parts = await self._read(entries, grant)
                 if parts is None:
                     if storing is not None:

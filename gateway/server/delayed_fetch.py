@@ -243,6 +243,14 @@ class DelayedFetch:
 
     # As a request of the connection
 
+    def recheck(self) -> None:
+        """Leaves the request to a task, which answers with the problem, if its client has lost the right to it."""
+        try:
+            if self._request is not None:
+                self._fetches.requests.access.check(self._request)
+        except Problem:
+            self._end_wait(may_answer=False)
+
     def cancel(self) -> None:
         """Ends the wait: the client has left."""
         self._end()

@@ -212,6 +212,17 @@ class DelayedPoll:
 
     # As a request of the connection
 
+    def recheck(self) -> None:
+        """Leaves the request to a task, which answers with the problem, if its client has lost a right to it."""
+        try:
+            if self._request is not None:
+                self._polls.requests.access.check(self._request)
+                if self._polls.may_read(self._request, {one.topic for one in self._grant.assignment}):
+                    return
+                self._end_wait(is_due=False)
+        except Problem:
+            self._end_wait(is_due=False)
+
     def cancel(self) -> None:
         """Ends the wait: the client has left."""
         self._end()

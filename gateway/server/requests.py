@@ -91,7 +91,7 @@ class Requests:
         Raises ConnectionResetError, CancelledError: the client has left.
         """
         try:
-            response = handled if isinstance(handled, Response) else await handled
+            response = handled if isinstance(handled, Response) else await self.access.guard(request, handled)
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import orjson
@@ -11,6 +13,7 @@ import pytest
 
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import JSON, Answer, over_http2
 from tests.tokens import add_token, bearer
 
@@ -60,7 +63,7 @@ def process(files) -> Iterator[int]:
 async def client(process, files):
     async with over_http2(process) as gateway:
         client = Client(gateway, files[1])
-        for topic in ("a.one", "b.one"):
+        for topic in ("a.one", "b.one", "e.one", "f.one"):  # the last two stay empty
             await client.send(client.boss, "PUT", f"/v1/topics/{topic}", {"partitions": 1})
         for kind, key in (("rules", "id"), ("tokens", "id")):
             listed = (await client.send(client.boss, "GET", f"/v1/access/{kind}")).json[kind]
@@ -223,3 +226,68 @@ async def test_no_answer_and_no_list_has_a_secret_or_its_hash(client):
     assert listed.json["tokens"][0]["name"] == "shop"
     assert token[18:].encode() not in listed.body
     assert b"sha256" not in listed.body
+
+
+LOST = {
+    "denied": ("forbidden", lambda client: client.add("no", "token:shop", "read", effect="deny", pattern="all")),
+    "without its rule": ("forbidden", lambda client: client.send(client.boss, "DELETE", "/v1/access/rules/read")),
+    "revoked": ("unauthorized", lambda client: client.send(client.boss, "DELETE", "/v1/access/tokens/shop")),
+    "expired": ("unauthorized", lambda client: asyncio.sleep(0)),
+}
+
+
+async def reader(client: Client, how: str) -> str:
+    shop = await client.new_token("shop", **({"life_ms": 1000} if how == "expired" else {}))
+    await client.add("read", "token:shop", "read", pattern="all")
+    await client.add("group", "token:shop", "read", resource="group", pattern="all")
+    return shop
+
+
+@pytest.mark.parametrize("how", LOST)
+async def test_open_long_polls_end_when_their_right_ends(client, process, how):
+    """Those without a task, and those with one, here or at the other shard."""
+    code, lose = LOST[how]
+    shop = await reader(client, how)
+    wait = {"wait_ms": 20_000}
+    own_path = f"/v1/groups/h-{how[:3]}/members/m/poll"
+    first = await client.send(shop, "POST", own_path, {"topics": ["e.one"], "wait_ms": 0})
+    polls = [
+        ("GET", "/v1/topics/e.one/partitions/0/records", None, {"offset": 0, **wait}),
+        ("GET", "/v1/topics/f.one/partitions/0/records", None, {"offset": 0, **wait}),
+        (
+            "POST",
+            "/v1/fetch",
+            {"partitions": [{"topic": "e.one", "partition": 0, "offset": 0}], **wait},
+            {},
+        ),
+        ("POST", f"/v1/groups/g-{how[:3]}/members/m/poll", {"topics": ["e.one", "f.one"], **wait}, {}),
+        ("POST", own_path, {"token": first.json["token"], **wait}, {}),
+    ]
+    async with AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(over_http2(process)) for _ in polls]
+        waiting = [
+            asyncio.create_task(Client(connection, "").send(shop, method, path, document, **query))
+            for connection, (method, path, document, query) in zip(connections, polls, strict=True)
+        ]
+        await asyncio.sleep(0.3)
+        assert not any(task.done() for task in waiting), [task.result() for task in waiting if task.done()]
+        await lose(client)
+        began = time.monotonic()
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 3)
+        assert time.monotonic() - began < 2
+        for answer in answers:
+            assert_problem(answer, code)
+
+
+@pytest.mark.parametrize("how", LOST)
+@pytest.mark.parametrize(
+    "path", ["/v1/topics/e.one/records", "/v1/topics/e.one/partitions/0/records", "/v1/groups/e/members/m/events"]
+)
+async def test_event_streams_end_with_the_problem_when_their_right_ends(client, process, how, path):
+    code, lose = LOST[how]
+    shop = await reader(client, how)
+    where = f"{path}?topics=e.one" if "groups" in path else path
+    async with event_source(process, where, bearer(shop)) as stream:
+        assert stream.status == 200
+        await lose(client)
+        assert (await asyncio.wait_for(stream.problem(), 3))["code"] == code
