@@ -8,6 +8,7 @@ are keys of dictionaries, and prefixes are looked for by each length that occurs
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from gateway.access.rules import Address, Effect, Network, Pattern, Rule, network_of
 from gateway.http.rights import Decision, Operation, Resource
@@ -39,6 +40,10 @@ class Names:
     def freeze(self) -> None:
         self.lengths = tuple(sorted({len(prefix) for prefix in self.prefixes}))
 
+    def whole_prefixes(self) -> list[str]:
+        """Returns the prefixes; the empty one for all names."""
+        return [*self.prefixes, *([""] if self.all is not None else [])]
+
     def find(self, name: str) -> str | None:
         """Returns the id of a rule that gives this name."""
         if self.all is not None:
@@ -50,6 +55,42 @@ class Names:
                 if found is not None:
                     break
         return found
+
+
+class Answers(NamedTuple):
+    """The names that rules deny and allow: for one caller, one operation and one kind of resource."""
+
+    denied: tuple[Names, ...]
+    allowed: tuple[Names, ...]
+
+    def decide(self, name: str) -> Decision:
+        """Decides about the resource with this name; the cluster's is empty."""
+        for names in self.denied:
+            rule = names.find(name)
+            if rule is not None:
+                return Decision(False, rule)
+        for names in self.allowed:
+            rule = names.find(name)
+            if rule is not None:
+                return Decision(True, rule)
+        return DENIED
+
+    def decide_any(self) -> Decision:
+        """Decides whether there is a name that a rule allows, and that not all names are denied."""
+        for names in self.denied:
+            if names.all is not None:
+                return Decision(False, names.all)
+        for names in self.allowed:
+            rule = names.all or next(iter([*names.literals.values(), *names.prefixes.values()]), None)
+            if rule is not None:
+                return Decision(True, rule)
+        return DENIED
+
+    def prefixes(self) -> tuple[str, ...]:
+        """Returns prefixes whose names are all allowed; the empty one has all. Literal names are left out."""
+        allowed = {prefix for names in self.allowed for prefix in names.whole_prefixes()}
+        denied = {prefix for names in self.denied for prefix in (*names.whole_prefixes(), *names.literals)}
+        return tuple(sorted(one for one in allowed if not any(_overlap(one, other) for other in denied)))
 
 
 class Evaluator:
@@ -73,60 +114,20 @@ class Evaluator:
     def __repr__(self) -> str:
         return f"Evaluator({len(self.rules)})"
 
-    def decide(
-        self,
-        principals: Sequence[str],
-        operation: Operation,
-        resource: Resource,
-        name: str,
-        address: Address | None = None,
-    ) -> Decision:
-        """Decides whether a caller with these principals may do this. A caller without an address has no source."""
-        for effect in (Effect.DENY, Effect.ALLOW):
-            for names in self._of(principals, operation, resource, effect, address):
-                rule = names.find(name)
-                if rule is not None:
-                    return Decision(effect is Effect.ALLOW, rule)
-        return DENIED
-
-    def allows_any(
+    def answers(
         self, principals: Sequence[str], operation: Operation, resource: Resource, address: Address | None = None
-    ) -> Decision:
-        """Decides whether there is a name that a rule allows, and that not all names are denied."""
-        for names in self._of(principals, operation, resource, Effect.DENY, address):
-            if names.all is not None:
-                return Decision(False, names.all)
-        for names in self._of(principals, operation, resource, Effect.ALLOW, address):
-            rule = names.all or next(iter([*names.literals.values(), *names.prefixes.values()]), None)
-            if rule is not None:
-                return Decision(True, rule)
-        return DENIED
-
-    def prefixes(
-        self, principals: Sequence[str], operation: Operation, resource: Resource, address: Address | None = None
-    ) -> tuple[str, ...]:
-        """Returns prefixes whose names are all allowed; the empty one has all. Literal names are left out."""
-        allowed: set[str] = set()
-        denied: set[str] = set()
-        for effect, found in ((Effect.ALLOW, allowed), (Effect.DENY, denied)):
-            for names in self._of(principals, operation, resource, effect, address):
-                found.update(names.prefixes, [""] if names.all is not None else [])
-                if effect is Effect.DENY:
-                    found.update(names.literals)
-        return tuple(sorted(one for one in allowed if not any(_overlap(one, other) for other in denied)))
-
-    def _of(
-        self,
-        principals: Sequence[str],
-        operation: Operation,
-        resource: Resource,
-        effect: Effect,
-        address: Address | None,
-    ) -> Iterable[Names]:
-        for principal in principals:
-            for networks, names in self._names.get((principal, resource, operation, effect), {}).items():
-                if not networks or (address is not None and any(address in network for network in networks)):
-                    yield names
+    ) -> Answers:
+        """Returns the answers to a caller with these principals. A caller without an address has no source."""
+        denied, allowed = (
+            tuple(
+                names
+                for principal in principals
+                for networks, names in self._names.get((principal, resource, operation, effect), {}).items()
+                if not networks or (address is not None and any(address in network for network in networks))
+            )
+            for effect in (Effect.DENY, Effect.ALLOW)
+        )
+        return Answers(denied, allowed)
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.access.evaluator import Evaluator
+from gateway.access.evaluator import Answers, Evaluator
 from gateway.access.rules import ANONYMOUS, EVERYBODY, Address
 from gateway.http.rights import Decision, Operation, Resource
 
@@ -24,7 +24,7 @@ class Identity:
     come with the credential. A superuser may do everything. `decisions` are those that were made before.
     """
 
-    __slots__ = ("_address", "_evaluator", "_kept", "decisions", "expires_ms", "generation", "groups",
+    __slots__ = ("_address", "_evaluator", "_kept", "_rules", "decisions", "expires_ms", "generation", "groups",
                  "is_superuser", "kind", "name", "principal", "principals", "tenant", "token_id")  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class Identity:
             resource: {operation: {} for operation in Operation} for resource in Resource
         }
         self._kept = 0
+        self._rules: dict[tuple[Resource, Operation], Answers] = {}
 
     def __repr__(self) -> str:
         return f"Identity({self.principal}, generation={self.generation})"
@@ -75,19 +76,19 @@ class Identity:
         """Decides whether the caller may do this to some resource."""
         if self.is_superuser:
             return SUPERUSER
-        return self._evaluator.allows_any(self.principals, operation, resource, self._address)
+        return self._answers(operation, resource).decide_any()
 
     def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...] | None:
         """Returns prefixes of names that the caller has the right to; None: it has it to all."""
         if self.is_superuser:
             return None
-        found = self._evaluator.prefixes(self.principals, operation, resource, self._address)
+        found = self._answers(operation, resource).prefixes()
         return None if "" in found else found
 
     def _decide(self, operation: Operation, name: str, resource: Resource) -> Decision:
         if self.is_superuser:
             return SUPERUSER
-        decision = self._evaluator.decide(self.principals, operation, resource, name, self._address)
+        decision = self._answers(operation, resource).decide(name)
         if self._kept >= KEPT_MAX:
             self._kept = 0
             for by_operation in self.decisions.values():
@@ -96,3 +97,10 @@ class Identity:
         self._kept += 1
         self.decisions[resource][operation][name] = decision
         return decision
+
+    def _answers(self, operation: Operation, resource: Resource) -> Answers:
+        found = self._rules.get((resource, operation))
+        if found is None:
+            found = self._evaluator.answers(self.principals, operation, resource, self._address)
+            self._rules[resource, operation] = found
+        return found

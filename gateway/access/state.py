@@ -167,7 +167,7 @@ def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
             return False
     evaluator = Evaluator((*author.own_rules, *state.rules))
     address = address_of(author.client)
-    return evaluator.decide(author.principals, Operation.ACCESS, Resource.CLUSTER, "", address).is_allowed
+    return evaluator.answers(author.principals, Operation.ACCESS, Resource.CLUSTER, address).decide("").is_allowed
 
 
 def _by_id(items: tuple[_Item, ...]) -> tuple[_Item, ...]:

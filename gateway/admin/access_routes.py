@@ -178,7 +178,7 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     principals = [wish.principal, *wish.groups, *snapshot.file_principals(wish.principal)]
     if wish.principal != ANONYMOUS_PRINCIPAL:
         principals.append(EVERYBODY)
-    decision = snapshot.evaluator.decide(principals, wish.operation, wish.resource, wish.name, address)
+    decision = snapshot.evaluator.answers(principals, wish.operation, wish.resource, address).decide(wish.name)
     is_superuser = snapshot.is_superuser(wish.principal)
     return json_response(
         {

@@ -135,7 +135,7 @@ def by_cedar(rules: Sequence[Rule], question: Question) -> bool:
 def answer(rules: Sequence[Rule], question: Question) -> Decision:
     principals, operation, resource, name, address = question
     where = None if address is None else ip_address(address)
-    return Evaluator(rules).decide(principals, operation, resource, name, where)
+    return Evaluator(rules).answers(principals, operation, resource, where).decide(name)
 
 
 @settings(max_examples=300)
@@ -157,11 +157,11 @@ def test_compiled_rules_a_loop_and_cedar_agree(rules: list[Rule], question: Ques
 def test_prefixes_that_are_whole_have_no_name_that_is_denied(rules: list[Rule], question: Question) -> None:
     principals, operation, resource, _, address = question
     where = None if address is None else ip_address(address)
-    evaluator = Evaluator(rules)
-    for prefix in evaluator.prefixes(principals, operation, resource, where):
+    answers = Evaluator(rules).answers(principals, operation, resource, where)
+    for prefix in answers.prefixes():
         for name in [name for name in NAMES if name.startswith(prefix)]:
             assert by_loop(rules, (principals, operation, resource, name, address)), (prefix, name)
-    if not evaluator.allows_any(principals, operation, resource, where).is_allowed:
+    if not answers.decide_any().is_allowed:
         assert not any(by_loop(rules, (principals, operation, resource, name, address)) for name in NAMES)
 
 

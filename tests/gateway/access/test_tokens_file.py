@@ -41,7 +41,7 @@ def test_what_was_made_is_found_and_has_its_rights():
 
 def allows(new, operation, name, resource=Resource.TOPIC):
     token = parse_tokens(new.entry).find(new.text)
-    return Evaluator(token.rules()).decide([token.own_rules], operation, resource, name).is_allowed
+    return Evaluator(token.rules()).answers([token.own_rules], operation, resource).decide(name).is_allowed
 
 
 def test_prefixes_are_plain_beginnings_and_no_right_holds_another():
