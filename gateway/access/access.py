@@ -70,7 +70,7 @@ class _Known(NamedTuple):
 class Snapshot:
     """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
 
-    __slots__ = ("_of_tokens", "evaluator", "state", "superusers", "tokens")
+    __slots__ = ("_identities", "evaluator", "state", "superusers", "tokens")
 
     def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
         stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
@@ -78,16 +78,16 @@ class Snapshot:
         self.state = state
         self.superusers = superusers
         self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
-        self._of_tokens: dict[str, Identity] = {}
+        self._identities: dict[str, Identity] = {}
 
     def __repr__(self) -> str:
         return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
 
     def identity(self, token: Token, client: str | None) -> Identity:
         """Returns the identity of a token. It is shared by connections unless a rule asks for their addresses."""
-        found = self._of_tokens.get(token.id)
+        found = self._identities.get(token.id)
         if found is None or self.evaluator.has_sources:
-            found = self._of_tokens[token.id] = Identity(
+            found = self._identities[token.id] = Identity(
                 "token",
                 token.name,
                 self.evaluator,
@@ -112,7 +112,12 @@ class Snapshot:
         """Returns the identity of a caller without a credential; None: no rule names it."""
         if ANONYMOUS not in self.evaluator.principals:
             return None
-        return Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.state.generation, address=address_of(client))
+        found = self._identities.get(ANONYMOUS)
+        if found is None or self.evaluator.has_sources:
+            address = address_of(client) if self.evaluator.has_sources else None
+            found = Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.state.generation, address=address)
+            self._identities[ANONYMOUS] = found
+        return found
 
 
 class Access:
