@@ -43,6 +43,13 @@ class ServerSettings:
     tokens_file: str = setting(
         "", why=("TOML file with tokens and their rights (docs/secure.md). Empty: authentication is disabled.")
     )
+    superusers: str = setting(
+        "",
+        why=(
+            "Tokens of the tokens file that may do everything, as `token:ops,token:night`: rules of the coordination "
+            "store cannot lock them out."
+        ),
+    )
     reload_check_ms: int = setting(
         2 * SECOND_MS,
         minimum=100,

@@ -38,6 +38,10 @@ class NodeSettings(ClientLimits, ClusterSettings, ServerSettings):
         return _words(self.cors_origins)
 
     @property
+    def superuser_names(self) -> list[str]:
+        return _words(self.superusers)
+
+    @property
     def allowed_host_names(self) -> list[str]:
         return _words(self.allowed_hosts)
 

@@ -19,7 +19,9 @@ from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
 from gateway.access.access import Access
+from gateway.access.state import ChangeAccess
 from gateway.admin import partition_calls as admin_calls
+from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
 from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import admin_handlers
@@ -87,7 +89,8 @@ READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered con
 class Node:
     """Composes one process of a node. `server` is what HTTP needs, `peer_handlers` the calls of other processes.
 
-    `topic_finder` looks for topics of other nodes. `operate`, `siblings`: see AdminContext.
+    `topic_finder` looks for topics of other nodes. `operate`, `siblings`: see AdminContext. `change_access`
+    changes the rules and tokens of the coordination store; None: the process has none.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Node:
         *,
         is_ready: bool = True,
         siblings: Callable[[], Mapping[str, LinkClient]] = dict,
+        change_access: ChangeAccess | None = None,
     ) -> None:
         self.settings = settings
         self.shard = shard
@@ -118,7 +122,7 @@ class Node:
         self.replicas = replicas
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
-        self.access = Access()
+        self.access = Access(clock, superusers=frozenset(settings.superuser_names))
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)
@@ -178,6 +182,7 @@ class Node:
             self._admin(operate, siblings),
             groups,
             PushContext(groups, self._sender, secrets.token_bytes),
+            AccessContext(self.access, change_access, secrets.token_bytes, clock),
             self.access,
             self.topics,
             self.responses,
@@ -326,6 +331,7 @@ class Node:
             self.push,
             self.groups,
             self.tier,
+            self.access,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0), *(source.gauges() for source in sources)

@@ -1,23 +1,57 @@
-"""Authorization: the check of a request's bearer token against the need of its route.
+"""The check of a request: who its caller is, and whether it may do what the route does.
 
 The process that accepted the request checks it once, before a handler or a body is read. Links between the shards of a
 node carry no identity: they are sockets in a private directory, and their calls have been checked. Without a tokens
 file there is no check and no cost.
+
+A connection keeps the identity of its last credential, and an identity keeps its decisions; both end with the rules
+that they were made from. The node compares a client's text with that client's own former text, so that
+the time it takes reveals nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from multidict import istr
+
 from engine.format.paths import INTERNAL_TOPICS
-from gateway.access.tokens_file import Token, Tokens, unknown_because
+from engine.runtime.clock import Clock
+from gateway.access.evaluator import Evaluator
+from gateway.access.identity import Identity
+from gateway.access.rules import ANONYMOUS, address_of
+from gateway.access.state import AccessState, Author
+from gateway.access.tokens import Token, Tokens, unknown_because
+from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
+from gateway.access.waits import Waits
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.http.rights import Caller, Requirement, Right
+from gateway.http.response import Response
+from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
 
 _SCHEME = "bearer "
 _HOW = (
     "Authorization: Bearer penstock_…, the whole line that `penstock token create` has printed; "
     "the command takes it as --token or PENSTOCK_TOKEN"
 )
+_PATH = Where.PATH  # the look-up in an enumeration takes three times as long
+# A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
+LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
+EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
+_AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
+# The words of the tokens file for what a caller lacks.
+_RIGHTS: dict[tuple[Resource, Operation], Right] = {
+    **{
+        (resource, operation): right
+        for right, (resource, operations) in OPERATIONS_OF.items()
+        for operation in operations
+    },
+    (Resource.TOPIC, Operation.DESCRIBE): Right.READ,
+    (Resource.CLUSTER, Operation.OPERATE): Right.ADMIN,
+}
 
 
 def unreadable(topic: str) -> Problem:
@@ -25,76 +59,252 @@ def unreadable(topic: str) -> Problem:
     return Problem("invalid_topic_name", f"{topic!r} is an internal topic: clients do not read it")
 
 
-class Access:
-    """The tokens of a node. `tokens` is replaced as a whole when the file changes; None: there is no tokens file."""
+class _Known(NamedTuple):
+    """The values of the last Authorization header of a connection, and the identity that they gave."""
 
-    def __init__(self, tokens: Tokens | None = None) -> None:
-        self.tokens = tokens
+    authorization: list[str]
+    identity: Identity
+    snapshot: Snapshot
+
+
+class Snapshot:
+    """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
+
+    __slots__ = ("_identities", "evaluator", "state", "superusers", "tokens")
+
+    def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
+        stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
+        self.tokens: Tokens[Token] = Tokens([*stored, *file.all])  # of equal ids that of the file, which is later
+        self.state = state
+        self.superusers = superusers
+        self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
+        self._identities: dict[str, Identity] = {}
 
     def __repr__(self) -> str:
-        return f"Access({self.tokens})"
+        return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
+
+    def identity(self, token: Token, client: str | None) -> Identity:
+        """Returns the identity of a token. It is shared by connections unless a rule asks for their addresses."""
+        found = self._identities.get(token.id)
+        if found is None or self.evaluator.has_sources:
+            found = self._identities[token.id] = Identity(
+                "token",
+                token.name,
+                self.evaluator,
+                self.state.generation,
+                token_id=token.id,
+                expires_ms=token.expires_ms,
+                own_rules=token.own_rules,
+                # A token of the file alone: a name that was made in the store gives no power.
+                is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
+                address=address_of(client) if self.evaluator.has_sources else None,
+            )
+        return found
+
+    def file_principals(self, principal: str) -> list[str]:
+        """Returns the principals of the rules that come with the tokens of the file that have this name."""
+        return [token.own_rules for token in self.tokens.all if token.own_rules and principal == f"token:{token.name}"]
+
+    def is_superuser(self, principal: str) -> bool:
+        return principal in self.superusers and bool(self.file_principals(principal))
+
+    def anonymous(self, client: str | None) -> Identity | None:
+        """Returns the identity of a caller without a credential; None: no rule names it."""
+        if ANONYMOUS not in self.evaluator.principals:
+            return None
+        found = self._identities.get(ANONYMOUS)
+        if found is None or self.evaluator.has_sources:
+            address = address_of(client) if self.evaluator.has_sources else None
+            found = Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.state.generation, address=address)
+            self._identities[ANONYMOUS] = found
+        return found
+
+
+class Access:
+    """The access of one process. `tokens` are those of the file; None: every client may do everything."""
+
+    def __init__(
+        self, clock: Clock, tokens: Tokens[FileToken] | None = None, superusers: frozenset[str] = frozenset()
+    ) -> None:
+        self._clock = clock
+        self._superusers = superusers
+        self._state: AccessState | None = AccessState()
+        self._expiring: asyncio.TimerHandle | None = None
+        self.waits = Waits()
+        self.use_tokens(tokens)
+
+    def __repr__(self) -> str:
+        return f"Access({self.snapshot})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each gauge."""
+        text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
+        yield "penstock_access_generation", text, self.snapshot.state.generation
+
+    def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
+        """Checks every request against these tokens of the file from now on."""
+        self.tokens = tokens
+        self._compile()
+
+    def use_state(self, state: AccessState | None) -> None:
+        """Checks every request against these rules and tokens of the store from now on; None: they are not read yet."""
+        self._state = state
+        self._compile()
+        self._await_expiry()
+
+    def _await_expiry(self) -> None:
+        """Checks open waits when the next token expires."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
+        now_ms = self._clock.now_ms()
+        ends = [token.expires_ms for token in self.snapshot.state.tokens if token.expires_ms > now_ms]
+        if ends:
+            delay_s = min((min(ends) - now_ms) / 1000, EXPIRY_CHECK_S)
+            self._expiring = asyncio.get_running_loop().call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self.waits.recheck_soon()
+        self._await_expiry()
+
+    def guard(self, request: Request, handled: Awaitable[Response]) -> Awaitable[Response]:
+        """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
+        if self.tokens is None or request.route.operation not in LONG_POLLS:
+            return handled
+        return self._guarded(request, handled)
+
+    async def _guarded(self, request: Request, handled: Awaitable[Response]) -> Response:
+        async with self.waits.ending(request, partial(self.check, request)):
+            return await handled
+
+    def _compile(self) -> None:
+        self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
+        self.waits.recheck_soon()
+
+    def author_of(self, caller: Caller, client: str) -> Author | None:
+        """Returns the author of a change; None: the node has no tokens file."""
+        if not isinstance(caller, Identity):
+            return None
+        own = next((token for token in self.snapshot.tokens.all if token.id == caller.token_id), None)
+        return Author(
+            principal=caller.principal,
+            principals=caller.principals,
+            own_rules=() if own is None else tuple(own.rules()),
+            is_superuser=caller.is_superuser,
+            token_id=caller.token_id,
+            client=client,
+        )
 
     def check(self, request: Request) -> None:
-        """Checks the token of a request, and that no internal topic is read. Notes the caller in the request.
+        """Checks the caller of a request, and that no internal topic is read. Notes the caller in the request.
 
         Raises Problem unauthorized, forbidden, invalid_topic_name.
         """
         need = request.route.need
-        if self.tokens is not None and need is not Requirement.NONE:
-            self._check_token(request, self.tokens)
-        if need is Right.READ and (topic := request.names.get("topic")) in INTERNAL_TOPICS:
-            raise unreadable(topic)
+        if self.tokens is not None and need is not OPEN:
+            known = request.connection.known_caller
+            if (
+                known is not None
+                and known.authorization == request.headers.getall(_AUTHORIZATION, None)
+                and known.snapshot is self.snapshot
+                and (not known.identity.expires_ms or self._clock.now_ms() < known.identity.expires_ms)
+            ):
+                identity = known.identity
+            else:
+                identity = self._identify(request)
+            request.caller = identity
+            operation, resource, where = need
+            if where is _PATH:
+                name = request.names[resource]
+                decision = identity.decisions[resource][operation].get(name)  # without a call: this is the hot path
+                if decision is None:
+                    decision = identity.decide(operation, name, resource)
+                if not decision.is_allowed:
+                    raise forbidden(identity, operation, name, resource, decision)
+            else:
+                _check_unnamed(identity, need)
+        if need is READ_TOPIC and request.names["topic"] in INTERNAL_TOPICS:
+            raise unreadable(request.names["topic"])
 
-    def _check_token(self, request: Request, tokens: Tokens) -> None:
-        need, topic = request.route.need, request.names.get("topic")
-        caller = request.caller = self._caller(request, tokens)
-        if isinstance(need, Right):
-            name = request.names["group"] if need is Right.GROUP else topic
-            assert name is not None, request.route
-            if not caller.allows(need, name):
-                raise forbidden(caller, need, name)
-        elif need is Requirement.SEES:
-            assert topic is not None, request.route
-            if not caller.sees(topic):
-                raise forbidden(caller, Right.READ, topic)
-        elif need is Requirement.WRITES and not caller.has_any(Right.WRITE):
-            text = f"the token {caller.name!r} lacks the right write to any topic"
-            raise Problem("forbidden", text, right=Right.WRITE.value)
-        elif need is Requirement.OPERATES and not caller.allows(Right.ADMIN, ""):
-            text = f"the token {caller.name!r} lacks the right admin to all topics, which cluster operations require"
-            raise Problem("forbidden", text, right=Right.ADMIN.value)
-        elif need is Requirement.METRICS and not caller.has_metrics:
-            raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
-
-    def _caller(self, request: Request, tokens: Tokens) -> Token:
-        given = request.headers.getall("Authorization", ())
+    def _identify(self, request: Request) -> Identity:
+        """Returns the caller, and notes it in the connection. Raises Problem unauthorized."""
+        if self._state is None:
+            raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        given = request.headers.getall(_AUTHORIZATION, [])
         if not given:
-            raise _unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
+            anonymous = self.snapshot.anonymous(request.client)
+            if anonymous is None:
+                raise unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
+            return anonymous
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
-            raise _unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
+            raise unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
         given_token = text[len(_SCHEME) :].strip(" ")
-        token = tokens.find(given_token)
+        snapshot = self.snapshot
+        token = snapshot.tokens.find(given_token)
         if token is None:
-            raise _unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
-        return token
+            raise unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
+        if token.expires_ms and token.expires_ms <= self._clock.now_ms():
+            raise unauthorized(
+                f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
+            )
+        identity = snapshot.identity(token, request.client)
+        request.connection.known_caller = _Known(given, identity, snapshot)
+        return identity
 
 
-def limits_of(caller: Caller, right: Right) -> dict[str, object]:
-    """Returns the field of a list that a token does not see whole: the right and the prefixes that it has of it."""
-    prefixes = caller.prefixes(right)
-    if prefixes is None or "" in prefixes:
+def _check_unnamed(identity: Identity, need: Need) -> None:
+    """Checks a need whose resource is not in the path. Raises Problem unauthorized, forbidden."""
+    operation, resource, where = need
+    if where is Where.ANY:
+        decision = identity.decide_any(operation, resource)
+    elif where is Where.NONE:
+        decision = identity.decide(operation, "", resource)
+    else:  # the handler checks each name
+        return
+    if not decision.is_allowed:
+        raise forbidden(identity, operation, "", resource, decision)
+
+
+def limits_of(caller: Caller, operation: Operation, resource: Resource = Resource.TOPIC) -> dict[str, object]:
+    """Returns the field of a list that a caller does not see whole: the right and the prefixes that it has of it."""
+    prefixes = caller.prefixes(operation, resource)
+    if prefixes is None:
         return {}
+    right = _RIGHTS[resource, operation]
     return {"limited_to": {"right": right.value, "prefixes": list(prefixes)}}
 
 
-def forbidden(caller: Caller, right: Right, topic: str) -> Problem:
-    if right is Right.GROUP:
-        text = f"the token {caller.name!r} lacks the right group to group {topic!r}"
-        return Problem("forbidden", text, right=right.value, group=topic)
-    text = f"the token {caller.name!r} lacks the right {right.value} to topic {topic!r}"
-    return Problem("forbidden", text, right=right.value, topic=topic)
+def forbidden(
+    caller: Caller,
+    operation: Operation,
+    name: str,
+    resource: Resource = Resource.TOPIC,
+    decision: Decision | None = None,
+) -> Problem:
+    """Returns the problem of a caller without a right, which names the rule that denies it. No name: see Where.ANY."""
+    if decision is None:
+        decision = caller.decide(operation, name, resource)
+    if caller.principal == ANONYMOUS:
+        return unauthorized(f"to {operation} this {resource} needs a token: send {_HOW}", "Bearer")
+    right = _RIGHTS.get((resource, operation))
+    which = f"the {resource}" if resource is Resource.CLUSTER else f"{resource} {name!r}" if name else f"any {resource}"
+    because = "no rule allows it" if decision.rule is None else f"rule {decision.rule} denies it"
+    members: dict[str, object] = {"operation": operation.value, "resource": resource.value}
+    if decision.rule is not None:
+        members["rule"] = decision.rule
+    if name and resource is not Resource.CLUSTER:
+        members[resource.value] = name
+    word = operation.value
+    if right is not None:
+        members["right"] = word = right.value
+    elif resource is Resource.CLUSTER and operation is Operation.METRICS:
+        members["right"] = operation.value
+    text = f"{caller.principal} lacks the right {word} to {which}, to {operation} it: {because}"
+    problem = Problem("forbidden", text)
+    problem.members = members
+    return problem
 
 
-def _unauthorized(detail: str, challenge: str) -> Problem:
+def unauthorized(detail: str, challenge: str) -> Problem:
     return Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})

@@ -1,36 +1,29 @@
-"""The tokens file and the making of tokens: rights to read, write or administer topics, by prefixes of their names.
+"""The tokens file of a node: tokens, and rights to read, write or administer topics by prefixes of their names.
 
-Not here: the right that each route needs (gateway/access/access.py), and the reloading of the file
-(node/setup/watched_files.py). A token is `penstock_<id>_<secret>`. The id is public: it finds the entry and may appear
-in a log. The secret is 256 random bits, which cannot be guessed at any rate; so the file keeps a plain SHA-256 of the
-token, cheap enough for every request, where a password would need a slow hash. Invariant: nothing here can show a
-secret after its creation.
+Not here: the form of tokens (gateway/access/tokens.py), the check of a request (gateway/access/access.py), and the
+reloading of the file (node/setup/watched_files.py). The rights of a token become rules, which are decided as all are.
+The file is the operator's own way in: it is read without the coordination store. It keeps hashes alone.
 """
 
 from __future__ import annotations
 
-import base64
 import fcntl
-import hashlib
-import hmac
 import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.http.rights import Right
+from gateway.access.rules import Effect, Pattern, Rule
+from gateway.access.tokens import Token, Tokens, digest_of, make_text
+from gateway.http.rights import Operation, Resource
 
 FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; the file is sent in one message to every shard
-ID_BYTES, SECRET_BYTES = 4, 32
-_PREFIX = "penstock_"
-_ID = slice(len(_PREFIX), len(_PREFIX) + 2 * ID_BYTES)
-_TOKEN_LENGTH = len(_PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes without its padding
-_NOBODY = bytes(32)
 _ENTRY = re.compile(r"^(?=\[\[tokens\]\])", re.MULTILINE)
 _HEAD = "# Who may use this node. Made by `penstock token create`; `penstock token revoke` removes one.\n"
 
@@ -39,6 +32,29 @@ Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wildcards: it is a prefix, "" matches all
+
+
+class Right(StrEnum):
+    """A right of the file to topics or groups. None has another: a client that may delete a topic need not read it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+    GROUP = "group"  # to consumer groups, by prefixes of their names
+
+
+# The operations that each right of the file allows.
+OPERATIONS_OF = {
+    Right.READ: (Resource.TOPIC, (Operation.READ,)),
+    Right.WRITE: (Resource.TOPIC, (Operation.WRITE, Operation.AUTO_CREATE)),
+    Right.ADMIN: (Resource.TOPIC, (Operation.CREATE, Operation.ALTER, Operation.DELETE)),
+    Right.GROUP: (Resource.GROUP, (Operation.DESCRIBE, Operation.READ, Operation.ALTER, Operation.DELETE)),
+}
+_OF_EVERY_TOKEN = {
+    Resource.CLUSTER: (Operation.DESCRIBE,),
+    # The handlers ask for the right to read all topics of a subscription.
+    Resource.SUBSCRIPTION: (Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE),
+}
 
 
 class InvalidTokens(Exception):
@@ -61,74 +77,50 @@ class _File(Struct, forbid_unknown_fields=True):
     tokens: list[_Entry] = []
 
 
-class Token:
-    """A known token: its name and its rights."""
+class FileToken(Token):
+    """A token of the file: its name and its rights."""
 
-    __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name")
+    __slots__ = ("_prefixes", "has_metrics")
 
     def __init__(self, entry: _Entry) -> None:
-        self.id = entry.id
-        self.name = entry.name
+        # As a principal and as the id of its rules: the store has no such names.
+        super().__init__(entry.id, entry.name, entry.sha256, own_rules=f"file:{entry.id}")
         self.has_metrics = entry.metrics  # a right of its own: metrics name every topic
-        self._digest = bytes.fromhex(entry.sha256)
         self._prefixes: dict[Right, tuple[str, ...]] = {right: tuple(getattr(entry, right)) for right in Right}
 
     def __repr__(self) -> str:
-        return f"Token({self.id}, {self.name}, {self._prefixes})"
+        return f"FileToken({self.id}, {self.name}, {self._prefixes})"
 
-    def allows(self, right: Right, topic: str) -> bool:
-        return topic.startswith(self._prefixes[right])
+    def rules(self) -> list[Rule]:
+        """Returns the rights as rules."""
+        rules = [
+            self._rule(resource, operations, prefix)
+            for right, (resource, operations) in OPERATIONS_OF.items()
+            for prefix in self._prefixes[right]
+        ]
+        rules += [self._rule(resource, operations) for resource, operations in _OF_EVERY_TOKEN.items()]
+        if "" in self._prefixes[Right.ADMIN]:  # placement concerns all topics
+            rules.append(self._rule(Resource.CLUSTER, (Operation.OPERATE,)))
+        if self.has_metrics:
+            rules.append(self._rule(Resource.CLUSTER, (Operation.METRICS,)))
+        return rules
 
-    def prefixes(self, right: Right) -> tuple[str, ...] | None:
-        """Returns the prefixes of the names that the token has the right to; None: it has the right to all."""
-        return self._prefixes[right]
-
-    def sees(self, topic: str) -> bool:
-        """Returns whether the token has any right to the topic: a producer must learn its partitions."""
-        return any(topic.startswith(prefixes) for right, prefixes in self._prefixes.items() if right is not Right.GROUP)
-
-    def has_any(self, right: Right) -> bool:
-        """Returns whether the token has the right to any topic."""
-        return bool(self._prefixes[right])
+    def _rule(self, resource: Resource, operations: tuple[Operation, ...], prefix: str = "") -> Rule:
+        return Rule(
+            id=self.own_rules,
+            effect=Effect.ALLOW,
+            principals=(self.own_rules,),
+            operations=operations,
+            resource=resource,
+            pattern=Pattern.PREFIX if prefix else Pattern.ALL,
+            name=prefix,
+        )
 
     def rights(self) -> dict[str, list[str] | bool]:
         return {
             **{right.value: list(prefixes) for right, prefixes in self._prefixes.items()},
             "metrics": self.has_metrics,
         }
-
-    def matches(self, digest: bytes) -> bool:
-        """Returns whether the digest is that of the token. Takes constant time, so that the delay reveals nothing."""
-        return hmac.compare_digest(self._digest, digest)
-
-
-class Tokens:
-    """All tokens of one reading of the file; immutable."""
-
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self.all = tokens
-        self._by_id = {token.id: token for token in tokens}
-
-    def __repr__(self) -> str:
-        return f"Tokens({len(self.all)})"
-
-    def find(self, text: str) -> Token | None:
-        """Returns the token with this text; None if there is none."""
-        if len(text) != _TOKEN_LENGTH or not text.isascii():
-            return None
-        token = self._by_id.get(text[_ID])
-        if token is None or not token.matches(_digest_of(text)):
-            return None
-        return token
-
-
-def unknown_because(text: str) -> str:
-    """Returns why no token has this text, as far as its form says, without any part of it."""
-    if not text.startswith(_PREFIX):
-        return f"what was sent is not a token: it begins with {_PREFIX}, and `penstock token create` prints it"
-    if len(text) != _TOKEN_LENGTH:
-        return f"the token has {len(text)} characters instead of {_TOKEN_LENGTH}: it is cut off or has more behind it"
-    return "the token is unknown to this node: it was revoked, or belongs to another tokens file"
 
 
 class NewToken(NamedTuple):
@@ -139,7 +131,7 @@ class NewToken(NamedTuple):
     entry: str
 
 
-def parse_tokens(text: str) -> Tokens:
+def parse_tokens(text: str) -> Tokens[FileToken]:
     """Parses the text of a tokens file. Raises InvalidTokens."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
@@ -152,7 +144,7 @@ def parse_tokens(text: str) -> Tokens:
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise InvalidTokens(f"two tokens have the {field} {twice}")
-    return Tokens([Token(entry) for entry in file.tokens])
+    return Tokens([FileToken(entry) for entry in file.tokens])
 
 
 def read_tokens_text(path: str) -> str:
@@ -178,14 +170,12 @@ def make_token(
     metrics: bool = False,
 ) -> NewToken:
     """Makes a token. Raises InvalidTokens for an invalid name or prefix."""
-    token_id = random_bytes(ID_BYTES).hex()
-    secret = base64.urlsafe_b64encode(random_bytes(SECRET_BYTES)).rstrip(b"=").decode()
-    text = f"{_PREFIX}{token_id}_{secret}"
+    token_id, text = make_text(random_bytes)
     lines = [
         "\n[[tokens]]",
         f'id = "{token_id}"',
         f'name = "{name}"',
-        f'sha256 = "{_digest_of(text).hex()}"',
+        f'sha256 = "{digest_of(text).hex()}"',
         f"created = {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         *(
             f"{right.value} = {list(prefixes)}".replace("'", '"')
@@ -258,10 +248,6 @@ def _check_entry(name: str, rights: Mapping[Right, Sequence[str]]) -> None:
         except msgspec.ValidationError:
             text = f"no topic name can begin with {prefix!r}; use a prefix of a name, or an empty one for all topics"
             raise InvalidTokens(text) from None
-
-
-def _digest_of(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _place_in(message: str) -> str:

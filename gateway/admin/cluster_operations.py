@@ -35,7 +35,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, partition_number, path_partition, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Right
+from gateway.http.rights import Operation
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -57,7 +57,7 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
     """GET /v1/cluster/reassignments"""
     caller = request.caller
     read_query(request, NoQuery)
-    seen = (row for row in reassignment_rows(context.peers.cluster) if caller.allows(Right.READ, row["topic"]))
+    seen = (row for row in reassignment_rows(context.peers.cluster) if caller.allows(Operation.READ, row["topic"]))
     return json_response({"reassignments": await _add_progress(context, seen)})
 
 

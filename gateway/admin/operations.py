@@ -14,7 +14,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Right
+from gateway.http.rights import Operation
 from gateway.metrics.metrics import merge_pages
 from openapi import contract_json
 
@@ -38,7 +38,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     view, caller = context.peers.cluster, request.caller
     if not view.has_elections:
         return json_response(_single_node(context) | {"cluster_id": cluster_id, "shards": shards})
-    unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
+    unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Operation.READ, name))
     replicas = context.replicas
     is_silent, age_s = not replicas.has_contact, replicas.store_age_s
     rows = node_rows(view, context.settings.node_id if is_silent else None)

@@ -19,7 +19,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Right
+from gateway.http.rights import Operation
 from gateway.routing.partitions import check_not_internal
 
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
@@ -67,9 +67,9 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
             "replication_factor": topic.record.replication_factor,
         }
         for name, topic in sorted((topic.record.name, topic) for topic in context.topics.all())
-        if caller.allows(Right.READ, name) and name not in INTERNAL_TOPICS
+        if caller.allows(Operation.READ, name) and name not in INTERNAL_TOPICS
     ]
-    return json_response({"topics": topics} | limits_of(caller, Right.READ))
+    return json_response({"topics": topics} | limits_of(caller, Operation.READ))
 
 
 async def describe_topic(request: Request, context: AdminContext) -> Response:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import orjson
@@ -31,7 +32,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
-from gateway.http.rights import Caller, Right
+from gateway.http.rights import Caller, Operation
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -81,10 +82,10 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     _check(options, partitions_max)
     caller = request.caller
     for entry in options.partitions:
-        if context.topics.lacks(entry.topic, entry.partition + 1) and caller.allows(Right.READ, entry.topic):
+        if context.topics.lacks(entry.topic, entry.partition + 1) and caller.allows(Operation.READ, entry.topic):
             await context.topics.refresh(entry.topic, entry.partition + 1)
         topic = None if entry.topic_id is None else context.topics.get(entry.topic)
-        if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Right.READ, entry.topic):
+        if topic is not None and topic.record.topic_id != entry.topic_id and caller.allows(Operation.READ, entry.topic):
             await context.topics.confirm(entry.topic)
     found = [_find_entry(context, caller, entry) for entry in options.partitions]
     entries = [one for one in found if isinstance(one, PartitionRead)]
@@ -111,8 +112,8 @@ def _check(options: MultiFetchRequest, partitions_max: int) -> None:
 def _find_entry(context: FetchContext, caller: Caller, entry: Entry) -> PartitionRead | Problem:
     if entry.topic in INTERNAL_TOPICS:
         return unreadable(entry.topic)
-    if not caller.allows(Right.READ, entry.topic):
-        return forbidden(caller, Right.READ, entry.topic)
+    if not caller.allows(Operation.READ, entry.topic):
+        return forbidden(caller, Operation.READ, entry.topic)
     try:
         if entry.topic_id is not None:
             context.partitions.check_topic_id(entry.topic, entry.topic_id)
@@ -138,6 +139,7 @@ async def _read(
     value = None if options.value is UNSET else options.value
     limits = Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False)
     many = MultiFetch(context, entries, options.filter)
+    request.also_check = partial(_check_readable, request, entries)
     loop = asyncio.get_running_loop()
     deadline, searched_bytes = loop.time() + options.wait_ms / 1000, 0
     while True:
@@ -150,6 +152,12 @@ async def _read(
         searched_bytes += max_bytes
         if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
             return parts
+
+
+def _check_readable(request: Request, entries: Sequence[PartitionRead]) -> None:
+    for entry in entries:
+        if not request.caller.allows(Operation.READ, entry.topic):
+            raise forbidden(request.caller, Operation.READ, entry.topic)
 
 
 def _merge_answers(found: Sequence[PartitionRead | Problem], parts: Sequence[Part]) -> list[_Answered]:

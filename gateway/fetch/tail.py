@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated
 
@@ -189,12 +190,8 @@ class Tail:
         context, loop = self._context, asyncio.get_running_loop()
         heartbeat_s = context.settings.stream_heartbeat_ms / 1000
         written_at, woken_early = loop.time(), False
-        checked_at = written_at
         while True:
             size_bytes = await self._room()
-            if loop.time() >= checked_at + heartbeat_s:  # a token may have been revoked since
-                context.access.check(request)
-                checked_at = loop.time()
             with context.stream_budget.hold(size_bytes):
                 piece, problem = await self._piece()
                 has_moved, self._has_moved = self._has_moved, False
@@ -296,11 +293,13 @@ async def stream(
     request: Request,
     answer: Stream,
     run: Callable[[Request, Stream], Awaitable[None]],
+    check: Callable[[], None] | None = None,
 ) -> None:
-    """Runs an event stream that has begun. An error becomes its last event."""
+    """Runs an event stream that has begun. An error becomes its last event, as does the end of its right."""
     context.metrics.event_streams.value += 1
     try:
-        await run(request, answer)
+        async with context.access.waits.ending(request, check or partial(context.access.check, request)):
+            await run(request, answer)
     except (ConnectionResetError, asyncio.CancelledError):
         raise  # the client has left
     except Exception as error:

@@ -29,7 +29,15 @@ from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGroup
 from gateway.groups.model.values import GroupView
-from gateway.groups.names import TopicNames, check_readable, check_topics, find_topics, group_name, member_name
+from gateway.groups.names import (
+    TopicNames,
+    check_all_readable,
+    check_readable,
+    check_topics,
+    find_topics,
+    group_name,
+    member_name,
+)
 from gateway.groups.share.values import (
     AcquireCall,
     Acquired,
@@ -95,6 +103,7 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             await context.topics.refresh(topic)
     else:
         topics, missing = await _split_missing(request, context, group, body.topics)
+    request.also_check = partial(check_all_readable, request, topics)
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
         response = await _Acquire(context, group, member_id, topics, body, waiter, sendable, missing).answer()

@@ -17,7 +17,7 @@ from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Caller, Right
+from gateway.http.rights import Caller, Operation, Resource
 
 
 class _Configure(Struct, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ async def list_groups(request: Request, context: GroupContext) -> Response:
         {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
         for row in sorted(rows, key=_name)
     ]
-    return json_response({"groups": groups} | limits_of(caller, Right.GROUP))
+    return json_response({"groups": groups} | limits_of(caller, Operation.DESCRIBE, Resource.GROUP))
 
 
 async def describe_group(request: Request, context: GroupContext) -> Response:
@@ -147,7 +147,7 @@ def _partition(position: OffsetView, lag: Lag | None, share: ShareView | None) -
 
 
 def _is_shown(caller: Caller, group: str) -> bool:
-    return caller.allows(Right.GROUP, group) and not group.startswith(PUSH_PREFIX)
+    return caller.allows(Operation.DESCRIBE, group, Resource.GROUP) and not group.startswith(PUSH_PREFIX)
 
 
 def _name(row: GroupRow) -> str:

@@ -35,7 +35,7 @@ from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Grant, PollCall, Position, Slot, Token
 from gateway.groups.names import (
     Subscribing,
-    check_readable,
+    check_all_readable,
     check_subscription,
     client_of,
     find_topics,
@@ -119,7 +119,7 @@ class _Events:
             self._positions = {position.slot: position for position in grant.assignment}
         with fetch.long_polls.waiting(max(1, len(grant.assignment))):
             answer = self._request.begin_stream(HEADERS | self._request.answer_headers)
-            await stream(fetch, self._request, answer, self._run)
+            await stream(fetch, self._request, answer, self._run, self._check_rights)
         return Response(is_streamed=True)
 
     async def _begin(self) -> Grant:
@@ -137,6 +137,11 @@ class _Events:
                     await budget.pause(error)
                 else:
                     raise
+
+    def _check_rights(self) -> None:
+        """Checks the rights to the group and to the topics that are read. Raises Problem."""
+        self._context.fetch.access.check(self._request)
+        check_all_readable(self._request, {one.topic for one in self._reading})
 
     async def _run(self, request: Request, answer: Stream) -> None:
         """Runs until the client has to confirm, the assignment changes, the node drains or a problem ends it."""
@@ -243,9 +248,6 @@ class _Events:
         heartbeat_s = self._context.settings.stream_heartbeat_ms / 1000
         now = asyncio.get_running_loop().time()
         if now >= self._written_at + heartbeat_s:
-            self._context.fetch.access.check(self._request)  # the token may have been revoked
-            for topic in {entry.topic for entry in many.entries} if many is not None else ():
-                check_readable(self._request, topic)
             await self._write(answer, event_stream.HEARTBEAT)
         due_s = min(self._written_at + heartbeat_s, self._delayed_until, self._confirm_at) - now
         reading = changing if many is None else start_task(many.wait_for_any(max(0.01, due_s)))

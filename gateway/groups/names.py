@@ -15,7 +15,7 @@ from gateway.groups.core.expressions import CHARACTERS_MAX, compile_expression
 from gateway.groups.model.values import Client, TopicPattern
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.http.rights import Right
+from gateway.http.rights import Operation
 from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
@@ -68,7 +68,7 @@ def unknown_topics(request: Request, context: GroupContext, names: Iterable[str]
         for name in names
         if (must_exist or not is_topic_name(name))
         and context.topics.get(name) is None
-        and request.caller.allows(Right.READ, name)
+        and request.caller.allows(Operation.READ, name)
     ]
 
 
@@ -109,9 +109,9 @@ def check_subscription(
     if subscribing.topics_exclude:
         compile_expression(subscribing.topics_exclude, "topics_exclude")
     caller = request.caller
-    readable = caller.prefixes(Right.READ)
+    readable = caller.prefixes(Operation.READ)
     if readable == ():
-        raise forbidden(caller, Right.READ, subscribing.topics_pattern)
+        raise forbidden(caller, Operation.READ, subscribing.topics_pattern)
     return topics or (), TopicPattern(subscribing.topics_pattern, subscribing.topics_exclude, readable)
 
 
@@ -120,8 +120,13 @@ def check_readable(request: Request, topic: str) -> None:
     caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
-    if not caller.allows(Right.READ, topic):
-        raise forbidden(caller, Right.READ, topic)
+    if not caller.allows(Operation.READ, topic):
+        raise forbidden(caller, Operation.READ, topic)
+
+
+def check_all_readable(request: Request, topics: Iterable[str]) -> None:
+    for topic in topics:
+        check_readable(request, topic)
 
 
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:
@@ -129,7 +134,7 @@ async def check_writable(request: Request, context: GroupContext, topic: str) ->
     caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic")
-    if not caller.allows(Right.WRITE, topic):
-        raise forbidden(caller, Right.WRITE, topic)
+    if not caller.allows(Operation.WRITE, topic):
+        raise forbidden(caller, Operation.WRITE, topic)
     await context.topics.refresh(topic)
     context.topics.topic(topic)

@@ -25,7 +25,7 @@ from gateway.http.content_encoding import IDENTITY, check_encoding, decode_body
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
-from gateway.http.rights import ANONYMOUS, Caller, Requirement, Right
+from gateway.http.rights import ANONYMOUS, Caller, Need
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
 
@@ -55,7 +55,7 @@ class Route(NamedTuple):
     method: str
     path: str
     operation: str
-    need: Right | Requirement
+    need: Need
     handler: Callable[[Request, Any], Handled]
     context: object = None
 
@@ -66,11 +66,13 @@ class Request:
     `names` are the values of the names in the path of its route, decoded. `parsed`: what its handler makes of the
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
-    by connection; `reserved_bytes` are those of its answer. `origin_headers` are those of any answer to a browser.
+    by connection; `reserved_bytes` are those of its answer. `also_check` raises Problem once its caller has lost a
+    right to what its path does not name. `origin_headers` are those of any answer to a browser.
     """
 
     __slots__ = (
         "_stream_starter",
+        "also_check",
         "began",
         "body",
         "caller",
@@ -113,6 +115,7 @@ class Request:
         self._stream_starter: Callable[[dict[str, str]], Stream] | None = None
         self.id = ""
         self.caller: Caller = ANONYMOUS
+        self.also_check: Callable[[], None] | None = None
         self.origin_headers: dict[str, str] | None = None
         self.began = 0.0
         self.held_bytes = self.connection_bytes = self.reserved_bytes = 0

@@ -1,49 +1,105 @@
-"""Values of access rules: the need of a route, and its caller."""
+"""Values of access: operations on resources, what a route needs, and the caller of a request.
+
+Not here: the rules that allow and deny (gateway/access/rules.py), and the check of a request
+(gateway/access/access.py).
+"""
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
-from typing import Protocol
+from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 
-class Right(StrEnum):
-    """A right to topics or groups. No right contains another one: a client that may delete a topic need not read it."""
+class Resource(StrEnum):
+    """A kind of thing that rights are about. The value is also the name of its place in a path."""
 
+    TOPIC = "topic"
+    GROUP = "group"
+    SUBSCRIPTION = "subscription"
+    TENANT = "tenant"
+    CLUSTER = "cluster"
+
+
+class Operation(StrEnum):
+    """An action of a caller on a resource."""
+
+    DESCRIBE = "describe"
     READ = "read"
     WRITE = "write"
-    ADMIN = "admin"
-    GROUP = "group"  # to consumer groups, by prefixes of their names
+    CREATE = "create"
+    ALTER = "alter"
+    DELETE = "delete"
+    OPERATE = "operate"
+    METRICS = "metrics"
+    ACCESS = "access"
+    AUTO_CREATE = "auto_create"  # by a produce, with the setting `auto_create_topics`: `create` has it too
 
 
-class Requirement(Enum):
-    """The need of a route that does not concern one topic's records."""
+_OF_NAMED = frozenset({Operation.DESCRIBE, Operation.READ, Operation.ALTER, Operation.DELETE})
+OPERATIONS = {
+    Resource.TOPIC: _OF_NAMED | {Operation.WRITE, Operation.CREATE},
+    Resource.GROUP: _OF_NAMED,
+    Resource.SUBSCRIPTION: _OF_NAMED - {Operation.READ} | {Operation.CREATE},
+    Resource.TENANT: frozenset({Operation.DESCRIBE, Operation.ACCESS}),
+    Resource.CLUSTER: frozenset({Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS, Operation.ACCESS}),
+}
 
-    NONE = "no token"
-    AUTHENTICATED = "any token; the handler checks the rights to each topic"
-    SEES = "a token with any right to the topic"
-    WRITES = "a token with the right to write to any topic"
-    OPERATES = "a token with the right admin to all topics, because placement concerns all of them"
-    METRICS = "a token with the right metrics"
+
+class Where(StrEnum):
+    """The place of the name of the resource in a request."""
+
+    PATH = "path"
+    BODY = "body"  # the handler checks each name
+    LIST = "list"  # of an answer, which has only names that the caller has the right to
+    ANY = "any"  # the right to one name is enough
+    NONE = "none"  # the resource has no name: the cluster
+
+
+class Need(NamedTuple):
+    """The right that a route needs its caller to have."""
+
+    operation: Operation
+    resource: Resource
+    where: Where
+
+
+OPEN = Need(Operation.DESCRIBE, Resource.CLUSTER, Where.NONE)  # no token at all; compared by identity
+AUTHENTICATED = Need(Operation.DESCRIBE, Resource.CLUSTER, Where.LIST)  # a known caller: for paths that no route has
+READ_TOPIC = Need(Operation.READ, Resource.TOPIC, Where.PATH)
+
+
+class Decision(NamedTuple):
+    """Whether a caller may, and the id of the rule that decides. None: no rule allows it."""
+
+    is_allowed: bool
+    rule: str | None
 
 
 class Caller(Protocol):
-    """The sender of a request."""
+    """The sender of a request. `principal` is its name with its kind, `token:shop`."""
 
     @property
     def name(self) -> str: ...
-    def allows(self, right: Right, topic: str) -> bool: ...
-    def prefixes(self, right: Right) -> tuple[str, ...] | None: ...
+    @property
+    def principal(self) -> str: ...
+    def allows(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> bool: ...
+    def decide(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> Decision: ...
+    def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...] | None: ...
 
 
 class _Anonymous:
     """The caller of a node without tokens."""
 
-    name = "anybody"
+    name = principal = "anybody"
+    _decision = Decision(True, None)
 
-    def allows(self, right: Right, topic: str) -> bool:
+    def allows(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> bool:
         return True
 
-    def prefixes(self, right: Right) -> tuple[str, ...] | None:
+    def decide(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> Decision:
+        return self._decision
+
+    def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> None:
         return None
 
 

@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.http.problems import Problem
 from gateway.http.request import Request, Route
 from gateway.http.response import Response
-from gateway.http.rights import Requirement
+from gateway.http.rights import AUTHENTICATED, OPEN
 
 UNKNOWN = "unknown"  # the operation of a request to no route
 
@@ -88,7 +88,7 @@ class RouteTable:
     def _without_route(self, method: str, path: str) -> Route:
         if method == "OPTIONS" and path == "*":  # the node as a whole (RFC 9110 9.3.7)
             return self._options(path, self.methods)
-        need = Requirement.NONE if method == "OPTIONS" else Requirement.AUTHENTICATED
+        need = OPEN if method == "OPTIONS" else AUTHENTICATED
         return Route(method, "", UNKNOWN, need, _refuse_path)
 
     def _of_another_method(self, method: str, node: _Node) -> Route:
@@ -100,7 +100,7 @@ class RouteTable:
             text = f"{URL.build(path=request.path, encoded=True).path} takes {allowed}"
             raise Problem("method_not_allowed", text, headers={"Allow": allowed})
 
-        return Route(method, "", UNKNOWN, Requirement.AUTHENTICATED, refuse_method)
+        return Route(method, "", UNKNOWN, AUTHENTICATED, refuse_method)
 
     def _options(self, path: str, methods: set[str]) -> Route:
         allowed = ", ".join(sorted({*methods, "OPTIONS"}))
@@ -108,7 +108,7 @@ class RouteTable:
         def answer(request: Request, _: object) -> Response:
             return self._answer_options(request, allowed)
 
-        return Route("OPTIONS", path, UNKNOWN, Requirement.NONE, answer)
+        return Route("OPTIONS", path, UNKNOWN, OPEN, answer)
 
 
 def _names(path: str, values: list[str]) -> dict[str, str]:

@@ -188,7 +188,7 @@ async def _wait_received(
     """Waits for the topic, and then for the body. Raises Problem, UnknownTopic."""
     if parsed.sequenced is not None:
         await check_producer_id(context, parsed.sequenced.producer_id)
-    topic = await context.topics.get_or_create(parsed.topic)
+    topic = await context.topics.get_or_create(parsed.topic, request.caller)
     if parsed.partition is not None:
         _check_partition(parsed, parsed.partition, topic)
     body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)

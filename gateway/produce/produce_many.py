@@ -24,7 +24,7 @@ from gateway.http.query import read_query
 from gateway.http.record_content_type import JSON, LINES, NDJSON
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.rights import Caller, Right
+from gateway.http.rights import Caller, Operation
 from gateway.produce.answer import answer
 from gateway.produce.batching import Destination, IncomingRow, Part, check_count, count_of, encode, group_by_partition
 from gateway.produce.context import ProduceContext
@@ -237,10 +237,10 @@ async def _target(
     keys: ExitStack,
 ) -> _Target:
     """Returns the destination of the records of one topic. Raises Problem, EngineError."""
-    if not parsed.caller.allows(Right.WRITE, name):
-        raise forbidden(parsed.caller, Right.WRITE, name)
+    if not parsed.caller.allows(Operation.WRITE, name):
+        raise forbidden(parsed.caller, Operation.WRITE, name)
     await context.topics.refresh(name, rows.partitions)
-    topic = await context.topics.get_or_create(name)
+    topic = await context.topics.get_or_create(name, parsed.caller)
     if keyed is not None:
         held = keys.enter_context(HeldKey(context, topic, keyed, now_ms))
         if held.may_be_known:

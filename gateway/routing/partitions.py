@@ -14,7 +14,9 @@ from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
+from gateway.access.access import forbidden
 from gateway.http.problems import Problem
+from gateway.http.rights import Caller, Operation
 from gateway.routing.leader_failover import AnyLeader, FailoverLeader, Leader, LeaderFailover
 from gateway.routing.peers import Peers
 from gateway.routing.remote_leader import RemoteLeader
@@ -112,10 +114,10 @@ class Topics:
         topic = self._shard.topics.get(name)
         return topic is not None and topic.record.partitions > partitions
 
-    async def get_or_create(self, name: str) -> Topic:
+    async def get_or_create(self, name: str, caller: Caller) -> Topic:
         """Returns the topic; creates it with the defaults if it is missing and `auto_create_topics` is set.
 
-        Raises UnknownTopic, Problem too_many_topics.
+        Raises UnknownTopic, Problem too_many_topics, forbidden.
         """
         settings, topic = self._settings, self._shard.topics.get(name)
         check_not_internal(name)
@@ -123,6 +125,8 @@ class Topics:
             return topic
         if not settings.auto_create_topics:
             return self._shard.topic(name)
+        if not caller.allows(Operation.AUTO_CREATE, name):
+            raise forbidden(caller, Operation.CREATE, name)
         topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
 

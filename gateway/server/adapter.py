@@ -16,6 +16,7 @@ from functools import partial
 from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.pending import Pending
+from gateway.access.access import LONG_POLLS
 from gateway.access.origins import answer_options
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.body import Body, BodyLimits
@@ -221,6 +222,19 @@ class TakenRequest(Request):
         handled, self._handled = self._handled, None
         assert handled is not None, self
         await self.adapter.answer(self, exchange, handled)
+
+    def recheck(self) -> None:
+        """Ends a wait for records whose caller has lost the right to them."""
+        handled, access = self._handled, self.adapter.requests.access
+        if self._is_over or not isinstance(handled, Pending) or self.route.operation not in LONG_POLLS:
+            return
+        try:
+            access.check(self)
+            if self.also_check is not None:
+                self.also_check()
+        except Problem as problem:
+            handled.cancel()
+            self.receive(problem)
 
     def cancel(self) -> None:
         """Ends the wait: the client has left. Queued records are stored."""

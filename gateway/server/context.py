@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
+from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
@@ -30,6 +31,7 @@ class ServerContext:
     admin: AdminContext
     groups: GroupContext
     push: PushContext
+    access_changes: AccessContext
     access: Access
     topics: Topics
     responses: ResponseBuffers

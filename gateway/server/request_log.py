@@ -74,7 +74,7 @@ class RequestLog:
             "client_id": request.headers.get("Penstock-Client-Id"),
         }
         if request.caller is not ANONYMOUS:
-            fields["caller"] = request.caller.name
+            fields["caller"] = request.caller.principal
         if (topic := request.names.get("topic")) is not None and self._topics.get(topic) is not None:
             fields["topic"] = topic
         return fields

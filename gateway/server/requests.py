@@ -95,7 +95,10 @@ class Requests:
         Raises ConnectionResetError, CancelledError: the client has left.
         """
         try:
-            response = handled if isinstance(handled, Response) else await response_of(handled)
+            if isinstance(handled, Response):
+                response = handled
+            else:
+                response = await self.access.guard(request, response_of(handled))
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.admin import cluster_operations, fencing, operations, producers, sources, topics
+from gateway.admin import access_routes, cluster_operations, fencing, operations, producers, sources, topics
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
-from gateway.http.rights import Requirement, Right
+from gateway.http.rights import OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
 from gateway.subscriptions import routes as subscriptions
@@ -24,94 +24,120 @@ SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 MEMBER = GROUP + "/members/{member}"
 
 Handler = Callable[[Request, Any], Handled]
-Needs = Right | Requirement
-NONE, AUTHENTICATED, SEES = Requirement.NONE, Requirement.AUTHENTICATED, Requirement.SEES
-OPERATES = Requirement.OPERATES
-READ, WRITE, ADMIN, OF_GROUP = Right.READ, Right.WRITE, Right.ADMIN, Right.GROUP
+
+_TOPIC, _GROUP, _SUBSCRIPTION, _CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION, Resource.CLUSTER
+WRITE, CREATE, ALTER, DELETE, DESCRIBE = (
+    Need(operation, _TOPIC, Where.PATH)
+    for operation in (Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.DESCRIBE)
+)
+USE_GROUP, SEE_GROUP, ALTER_GROUP, DELETE_GROUP = (
+    Need(operation, _GROUP, Where.PATH)
+    for operation in (Operation.READ, Operation.DESCRIBE, Operation.ALTER, Operation.DELETE)
+)
+SEE_PUSH, CREATE_PUSH, ALTER_PUSH, DELETE_PUSH = (
+    Need(operation, _SUBSCRIPTION, Where.PATH)
+    for operation in (Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE)
+)
+SEE_CLUSTER, OPERATE, METRICS, CHANGE_ACCESS = (
+    Need(operation, _CLUSTER, Where.NONE)
+    for operation in (Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS, Operation.ACCESS)
+)
 
 # By the context of the handlers. A handler of groups or subscriptions checks the right read to each topic itself.
-_PRODUCE: list[tuple[str, str, Needs, Handler]] = [
+_PRODUCE: list[tuple[str, str, Need, Handler]] = [
     ("POST", "/v1/topics/{topic}/records", WRITE, produce.produce),
     ("POST", PARTITION + "/records", WRITE, produce.produce_to_partition),
-    ("POST", "/v1/records", AUTHENTICATED, produce_many.produce_many),
-    ("POST", "/v1/producers", Requirement.WRITES, producers.create_producer),
+    ("POST", "/v1/records", Need(Operation.WRITE, _TOPIC, Where.BODY), produce_many.produce_many),
+    ("POST", "/v1/producers", Need(Operation.WRITE, _TOPIC, Where.ANY), producers.create_producer),
 ]
-_FETCH: list[tuple[str, str, Needs, Handler]] = [
-    ("GET", PARTITION + "/records", READ, fetch.fetch),
-    ("GET", "/v1/topics/{topic}/records", READ, tail.tail_topic),
-    ("GET", PARTITION + "/offsets", READ, fetch.find_offsets),
-    ("POST", "/v1/fetch", AUTHENTICATED, fetch_many.fetch_many),
-    ("GET", "/v1/topics/{topic}/table", READ, table_route.read_table),
-    ("GET", "/v1/topics/{topic}/table/{key}", READ, key_route.read_table_key),
+_FETCH: list[tuple[str, str, Need, Handler]] = [
+    ("GET", PARTITION + "/records", READ_TOPIC, fetch.fetch),
+    ("GET", "/v1/topics/{topic}/records", READ_TOPIC, tail.tail_topic),
+    ("GET", PARTITION + "/offsets", READ_TOPIC, fetch.find_offsets),
+    ("POST", "/v1/fetch", Need(Operation.READ, _TOPIC, Where.BODY), fetch_many.fetch_many),
+    ("GET", "/v1/topics/{topic}/table", READ_TOPIC, table_route.read_table),
+    ("GET", "/v1/topics/{topic}/table/{key}", READ_TOPIC, key_route.read_table_key),
 ]
-_ADMIN: list[tuple[str, str, Needs, Handler]] = [
-    ("GET", "/v1/topics", AUTHENTICATED, topics.list_topics),
-    ("GET", "/v1/topics/{topic}", SEES, topics.describe_topic),
-    ("PUT", "/v1/topics/{topic}", ADMIN, topics.create_topic),
-    ("PATCH", "/v1/topics/{topic}", ADMIN, topics.alter_topic),
-    ("DELETE", "/v1/topics/{topic}", ADMIN, topics.delete_topic),
-    ("POST", "/v1/topics/{topic}/roll", ADMIN, topics.roll_topic),
-    ("DELETE", PARTITION + "/records", ADMIN, topics.delete_records),
+_ADMIN: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topics.list_topics),
+    ("GET", "/v1/topics/{topic}", DESCRIBE, topics.describe_topic),
+    ("PUT", "/v1/topics/{topic}", CREATE, topics.create_topic),
+    ("PATCH", "/v1/topics/{topic}", ALTER, topics.alter_topic),
+    ("DELETE", "/v1/topics/{topic}", DELETE, topics.delete_topic),
+    ("POST", "/v1/topics/{topic}/roll", ALTER, topics.roll_topic),
+    ("DELETE", PARTITION + "/records", ALTER, topics.delete_records),
     ("GET", PARTITION + "/fence", WRITE, fencing.describe_fence),  # who knows the fencing token can write with it
     ("PUT", PARTITION + "/fence", WRITE, fencing.set_fence),
     ("GET", PARTITION + "/source", WRITE, sources.describe_source),
-    ("GET", "/v1/topics/{topic}/tier", SEES, topics.tier_status),
-    ("GET", "/v1/cluster", AUTHENTICATED, operations.describe_cluster),
-    ("GET", "/v1/cluster/reassignments", AUTHENTICATED, cluster_operations.list_reassignments),
-    ("POST", "/v1/cluster/reassignments", OPERATES, cluster_operations.reassign),
-    ("DELETE", "/v1/cluster/reassignments/{topic}/{partition}", OPERATES, cluster_operations.cancel_reassignment),
-    ("POST", "/v1/cluster/nodes/{node_id}/drain", OPERATES, cluster_operations.drain_node),
-    ("POST", "/v1/cluster/nodes/{node_id}/decommission", OPERATES, cluster_operations.decommission_node),
-    ("POST", "/v1/cluster/balance", OPERATES, cluster_operations.balance),
-    ("GET", "/healthz", NONE, operations.healthz),  # health reports nothing else
-    ("GET", "/readyz", NONE, operations.readyz),
-    ("GET", "/metrics", Requirement.METRICS, operations.metrics),
-    ("GET", "/openapi.json", NONE, operations.openapi_json),  # the contract and its page are the same on every node
-    ("GET", "/docs", NONE, operations.docs),
-    ("GET", "/", NONE, operations.root),
-    ("GET", "/v1", NONE, operations.links),
+    ("GET", "/v1/topics/{topic}/tier", DESCRIBE, topics.tier_status),
+    ("GET", "/v1/cluster", SEE_CLUSTER, operations.describe_cluster),
+    ("GET", "/v1/cluster/reassignments", SEE_CLUSTER, cluster_operations.list_reassignments),
+    ("POST", "/v1/cluster/reassignments", OPERATE, cluster_operations.reassign),
+    ("DELETE", "/v1/cluster/reassignments/{topic}/{partition}", OPERATE, cluster_operations.cancel_reassignment),
+    ("POST", "/v1/cluster/nodes/{node_id}/drain", OPERATE, cluster_operations.drain_node),
+    ("POST", "/v1/cluster/nodes/{node_id}/decommission", OPERATE, cluster_operations.decommission_node),
+    ("POST", "/v1/cluster/balance", OPERATE, cluster_operations.balance),
+    ("GET", "/healthz", OPEN, operations.healthz),  # health reports nothing else
+    ("GET", "/readyz", OPEN, operations.readyz),
+    ("GET", "/metrics", METRICS, operations.metrics),
+    ("GET", "/openapi.json", OPEN, operations.openapi_json),  # the contract and its page are the same on every node
+    ("GET", "/docs", OPEN, operations.docs),
+    ("GET", "/", OPEN, operations.root),
+    ("GET", "/v1", OPEN, operations.links),
 ]
-_GROUPS: list[tuple[str, str, Needs, Handler]] = [
-    ("POST", MEMBER + "/poll", OF_GROUP, poll.group_poll),
-    ("GET", MEMBER + "/events", OF_GROUP, events.group_events),
-    ("POST", GROUP + "/acquire", OF_GROUP, acquire.acquire_records),
-    ("POST", GROUP + "/acknowledge", OF_GROUP, acknowledge.acknowledge_records),
-    ("POST", GROUP + "/heartbeat", OF_GROUP, membership.group_heartbeat),
-    ("DELETE", MEMBER, OF_GROUP, membership.leave_group),
-    ("PUT", GROUP + "/offsets", OF_GROUP, offsets.commit_group_offsets),
-    ("GET", GROUP + "/offsets", OF_GROUP, offsets.read_group_offsets),
-    ("DELETE", GROUP + "/offsets", OF_GROUP, offsets.delete_group_offsets),
-    ("GET", "/v1/groups", AUTHENTICATED, administration.list_groups),
-    ("GET", GROUP, OF_GROUP, administration.describe_group),
-    ("GET", GROUP + "/explanation", OF_GROUP, explanation.explain_group),
-    ("PUT", GROUP, OF_GROUP, administration.configure_group),
-    ("PATCH", GROUP, OF_GROUP, administration.alter_group),
-    ("DELETE", GROUP, OF_GROUP, administration.delete_group),
-    ("POST", GROUP + "/reset", OF_GROUP, offsets.reset_group),
+_GROUPS: list[tuple[str, str, Need, Handler]] = [
+    ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),
+    ("GET", MEMBER + "/events", USE_GROUP, events.group_events),
+    ("POST", GROUP + "/acquire", USE_GROUP, acquire.acquire_records),
+    ("POST", GROUP + "/acknowledge", USE_GROUP, acknowledge.acknowledge_records),
+    ("POST", GROUP + "/heartbeat", USE_GROUP, membership.group_heartbeat),
+    ("DELETE", MEMBER, USE_GROUP, membership.leave_group),
+    ("PUT", GROUP + "/offsets", USE_GROUP, offsets.commit_group_offsets),
+    ("GET", GROUP + "/offsets", SEE_GROUP, offsets.read_group_offsets),
+    ("DELETE", GROUP + "/offsets", ALTER_GROUP, offsets.delete_group_offsets),
+    ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), administration.list_groups),
+    ("GET", GROUP, SEE_GROUP, administration.describe_group),
+    ("GET", GROUP + "/explanation", SEE_GROUP, explanation.explain_group),
+    ("PUT", GROUP, ALTER_GROUP, administration.configure_group),
+    ("PATCH", GROUP, ALTER_GROUP, administration.alter_group),
+    ("DELETE", GROUP, DELETE_GROUP, administration.delete_group),
+    ("POST", GROUP + "/reset", ALTER_GROUP, offsets.reset_group),
 ]
-_PUSH: list[tuple[str, str, Needs, Handler]] = [
-    ("GET", "/v1/subscriptions", AUTHENTICATED, subscriptions.list_subscriptions),
-    ("PUT", SUBSCRIPTION, AUTHENTICATED, subscriptions.put_subscription),
-    ("PATCH", SUBSCRIPTION, AUTHENTICATED, subscriptions.alter_subscription),
-    ("GET", SUBSCRIPTION, AUTHENTICATED, subscriptions.describe_subscription),
-    ("DELETE", SUBSCRIPTION, AUTHENTICATED, subscriptions.delete_subscription),
-    ("POST", SUBSCRIPTION + "/pause", AUTHENTICATED, subscriptions.pause_subscription),
-    ("POST", SUBSCRIPTION + "/resume", AUTHENTICATED, subscriptions.resume_subscription),
-    ("POST", SUBSCRIPTION + "/replay", AUTHENTICATED, subscriptions.replay_subscription),
+_PUSH: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/subscriptions", Need(Operation.DESCRIBE, _SUBSCRIPTION, Where.LIST), subscriptions.list_subscriptions),
+    ("PUT", SUBSCRIPTION, CREATE_PUSH, subscriptions.put_subscription),
+    ("PATCH", SUBSCRIPTION, ALTER_PUSH, subscriptions.alter_subscription),
+    ("GET", SUBSCRIPTION, SEE_PUSH, subscriptions.describe_subscription),
+    ("DELETE", SUBSCRIPTION, DELETE_PUSH, subscriptions.delete_subscription),
+    ("POST", SUBSCRIPTION + "/pause", ALTER_PUSH, subscriptions.pause_subscription),
+    ("POST", SUBSCRIPTION + "/resume", ALTER_PUSH, subscriptions.resume_subscription),
+    ("POST", SUBSCRIPTION + "/replay", ALTER_PUSH, subscriptions.replay_subscription),
 ]
 
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH]
+_ACCESS: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/access/rules", CHANGE_ACCESS, access_routes.list_rules),
+    ("POST", "/v1/access/rules", CHANGE_ACCESS, access_routes.add_rule),
+    ("DELETE", "/v1/access/rules/{rule}", CHANGE_ACCESS, access_routes.remove_rule),
+    ("GET", "/v1/access/tokens", CHANGE_ACCESS, access_routes.list_tokens),
+    ("POST", "/v1/access/tokens", CHANGE_ACCESS, access_routes.create_token),
+    ("DELETE", "/v1/access/tokens/{token}", CHANGE_ACCESS, access_routes.revoke_token),
+    ("POST", "/v1/access/tokens/{token}/rotate", CHANGE_ACCESS, access_routes.rotate_token),
+    ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
+]
+
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
     """Returns the routes of one process."""
-    by_context: list[tuple[object, list[tuple[str, str, Needs, Handler]]]] = [
+    by_context: list[tuple[object, list[tuple[str, str, Need, Handler]]]] = [
         (context.produce, _PRODUCE),
         (context.fetch, _FETCH),
         (context.admin, _ADMIN),
         (context.groups, _GROUPS),
         (context.push, _PUSH),
+        (context.access_changes, _ACCESS),
     ]
     return [
         Route(method, path, handler.__name__, need, handler, given)

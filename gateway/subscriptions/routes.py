@@ -24,7 +24,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Right
+from gateway.http.rights import Operation, Resource
 from gateway.http.times import hint_of_time, time_of_body
 from gateway.subscriptions.bodies import (
     PatchSubscription,
@@ -74,7 +74,7 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
     before = None if existing is None else existing.definition
     if before is not None and not _may_read(request, before):
         text = "a subscription has this name, and the token lacks the right read to its topics"
-        raise Problem("forbidden", text, right=Right.READ.value)
+        raise Problem("forbidden", text, right="read")
     secrets, shown = _secrets(context, body, before)
     if before is None or before.url != body.url:
         await _confirm(context, sender, body.url)
@@ -119,9 +119,10 @@ async def list_subscriptions(request: Request, context: PushContext) -> Response
     listed = [
         {key: row[key] for key in ("subscription", "url", "topics", "state", "last_error")}
         for row in sorted(rows, key=lambda row: str(row["subscription"]))
-        if all(caller.allows(Right.READ, topic) for topic in cast(list[str], row["topics"]))
+        if caller.allows(Operation.DESCRIBE, str(row["subscription"]), Resource.SUBSCRIPTION)
+        and all(caller.allows(Operation.READ, topic) for topic in cast(list[str], row["topics"]))
     ]
-    return json_response({"subscriptions": listed} | limits_of(caller, Right.READ))
+    return json_response({"subscriptions": listed} | limits_of(caller, Operation.READ))
 
 
 async def delete_subscription(request: Request, context: PushContext) -> Response:
@@ -251,7 +252,7 @@ async def _find(context: PushContext, group: str) -> _StoredDefinition | None:
 
 def _may_read(request: Request, definition: Definition) -> bool:
     caller = request.caller
-    return all(caller.allows(Right.READ, topic) for topic in definition.topics)
+    return all(caller.allows(Operation.READ, topic) for topic in definition.topics)
 
 
 def _unknown(group: str) -> Problem:

@@ -57,6 +57,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self._is_held_back = False  # the client does not read its answers
         self.is_closed = self.is_http2 = False
         self.client = self.server = ""
+        self.known_caller: Any = None
         self.opened_at = self.received_at = self.idle_since = server.loop.time()
         self.has_asked = False  # a whole head has been received
         self.pinged_at: float | None = None

@@ -30,6 +30,7 @@ class Carrier(Protocol):
     """The connection of an exchange (gateway/wire/connection.py)."""
 
     client: str
+    known_caller: Any  # what gateway/access keeps of its last credential
     is_http2: bool
     moves: Moves | None
     core: Http1 | Http2

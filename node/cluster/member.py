@@ -58,6 +58,7 @@ from replication.cluster.values import (
     topic_to_plain,
 )
 from replication.cluster.view import ClusterView, StateChange
+from replication.coordination.interface import Session
 from replication.cores.partition_state import Member
 
 LEAVE_S = 20.0  # until then a node keeps leading partitions that no other node can lead
@@ -138,6 +139,10 @@ class ClusterMember:
             await session.close()
 
     # Membership.
+
+    @property
+    def session(self) -> Session:
+        return self._agent.session
 
     @property
     def cluster_id(self) -> str | None:

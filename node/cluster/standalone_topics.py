@@ -21,6 +21,7 @@ from node.cluster.sessions import open_coordination
 from node.messages import ClusterTask, record_to
 from replication.cluster.producer_ids import StoredBlocks
 from replication.coordination.embedded import EmbeddedStore
+from replication.coordination.interface import Session
 
 
 class Membership(Protocol):
@@ -31,6 +32,10 @@ class Membership(Protocol):
     @property
     def cluster_id(self) -> str | None:
         """The cluster that the data directories must belong to; None: any."""
+
+    @property
+    def session(self) -> Session:
+        """The session with the coordination store, for keys that are not of topics. Raises SessionLost without one."""
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         """Takes the loaded catalog, before any process is started. Raises StartRefused."""
@@ -73,7 +78,8 @@ class Standalone:
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
-        self._blocks = StoredBlocks(self._coordination.session())
+        self.session: Session = self._coordination.session()
+        self._blocks = StoredBlocks(self.session)
         self._catalog = catalog
         self._processes = processes
 

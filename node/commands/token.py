@@ -9,13 +9,13 @@ import click
 
 from gateway.access.tokens_file import (
     InvalidTokens,
+    Right,
     append_token,
     make_token,
     parse_tokens,
     read_tokens_text,
     remove_token,
 )
-from gateway.http.rights import Right
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_json, print_table

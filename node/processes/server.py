@@ -27,12 +27,14 @@ from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
+from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
 from gateway.settings import NodeSettings
+from node.cluster.access_keeper import AccessKeeper
 from node.cluster.sessions import check_standalone, open_coordination
 from node.node import Node
 from node.processes.process_parts import (
@@ -120,7 +122,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         events = shard_events(replicas, tier, partitioners)
         additional = directories.additional
         shard = Shard(disk, directory, clock, executor, new_id, additional=additional, keys_max=keys_max, events=events)
-        blocks = StoredBlocks(coordination.session())
+        session = coordination.session()
+        blocks = StoredBlocks(session)
+
+        async def use_access(state: AccessState) -> None:
+            node.access.use_state(state)
+
+        access = AccessKeeper(lambda: session, use_access)
         producer_ids = ProducerIds(blocks)
         node = Node(
             settings,
@@ -136,11 +144,14 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             partitioners,
             AllTopicsKnown(),
             operate_standalone(settings.node_id),
+            change_access=access.change,
         )
         use_tokens(node, tokens)
         try:
+            await access.start()
             await shard.start()
         except BaseException:
+            access.stop()
             await shard.catalog.stop()
             shard.writer.stop()
             await coordination.close()
@@ -162,6 +173,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             yield node
         finally:
             await node.drain()
+            access.stop()
             await counting.stop()
             await compactor.stop()
             await scrubber.stop()

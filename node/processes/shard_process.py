@@ -29,6 +29,7 @@ from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
+from gateway.access.state import Change, state_from
 from gateway.links.link import Busy, Handler, LinkLost, handler
 from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import Process, ProcessLinks
@@ -114,6 +115,7 @@ async def run(task: ShardTask) -> None:
             cluster.operate,
             is_ready=False,
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
+            change_access=partial(_change_access, supervisor),
         )
         await logs.start()
         listener = Listener(node, settings, task.ports, cluster.socket_passing(peers))
@@ -124,6 +126,8 @@ async def run(task: ShardTask) -> None:
             "tokens", None, timeout_s=CHANGE_S
         )  # after connecting: a later change is sent by a call
         use_tokens(node, tokens)
+        access, _ = await link.call("access", None, timeout_s=CHANGE_S)
+        node.access.use_state(None if access is None else state_from(access))
         await cluster.load_view(link)
         await shard.start(records_from(records))
         changes.is_started.set()
@@ -151,6 +155,12 @@ async def run(task: ShardTask) -> None:
         await logs.stop()
         if not await shard.stop():
             raise SystemExit("not everything of this shard is durable")  # a clean exit would skip recovery
+
+
+async def _change_access(supervisor: LinkClient, change: Change) -> int:
+    generation: int
+    generation, _ = await supervisor.link().call("change_access", change, timeout_s=CHANGE_S)
+    return generation
 
 
 def _siblings(task: ShardTask) -> dict[Process, LinkClient]:

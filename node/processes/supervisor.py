@@ -29,11 +29,13 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
+from gateway.access.state import AccessState, state_to
 from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
 from gateway.links.link import Link
 from gateway.links.node_tls import OFF
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
+from node.cluster.access_keeper import AccessKeeper
 from node.cluster.member import create_member
 from node.cluster.sessions import check_standalone
 from node.cluster.standalone_topics import Membership, Standalone
@@ -170,6 +172,8 @@ class Supervisor:
         self.store_url = store_url(settings, directories.first)
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
+        self._access: str | None = None  # the rules and tokens of the store, once they are read
+        self._access_keeper = AccessKeeper(lambda: member.session, self._use_access)
         self._settings = settings
         self._directories = LogDirectories(directories.first, directories.additional, self._on_directory_failed)
         self._run_dir = run_dir
@@ -185,7 +189,14 @@ class Supervisor:
         self.has_unclean_end = False  # a process that may have opened logs has not ended clean
         self._background = BackgroundTasks()
         self._actions = SupervisorActions(
-            member, self.register, self.ready, self.follow_failure, lambda: self.tokens, lambda: self.producer_floor
+            member,
+            self.register,
+            self.ready,
+            self.follow_failure,
+            lambda: self.tokens,
+            lambda: self._access,
+            self._access_keeper.change,
+            lambda: self.producer_floor,
         )
 
     async def start(self) -> None:
@@ -205,6 +216,7 @@ class Supervisor:
             await self._until_all_up()
             await self.member.join()
             self._has_joined = True
+            await self._access_keeper.start()
             await self._processes.call_shards("all_ready", None)
         except BaseException:
             await self.stop()
@@ -242,6 +254,7 @@ class Supervisor:
             kill(self._children)
             for monitor in self._child_monitors:
                 monitor.cancel()
+            self._access_keeper.stop()
             self._background.cancel()
             self._server.close()
             await self._catalog.stop()
@@ -360,6 +373,11 @@ class Supervisor:
         """Sends new tokens to every shard; returns once all use them."""
         self.tokens = text
         await self._processes.call_shards("tokens", text)
+
+    async def _use_access(self, state: AccessState) -> None:
+        """Send new rules to every shard; returns once all use them."""
+        self._access = state_to(state)
+        await self._processes.call_shards("access", self._access)
 
     async def renew_tls(self) -> None:
         """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""

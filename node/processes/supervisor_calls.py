@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import NoneType
 
+from gateway.access.state import Change
 from gateway.links.link import Link, handler
 from gateway.metrics.process_metrics import process_handlers
 from node.cluster.standalone_topics import Membership
@@ -22,6 +23,8 @@ class SupervisorActions:
     ready: Callable[[int, int], None]
     follow_failure: Callable[[str, str], None]
     tokens: Callable[[], str | None]
+    access: Callable[[], str | None]
+    change_access: Callable[[Change], Awaitable[int]]
     producer_floor: Callable[[], int]
 
 
@@ -34,6 +37,8 @@ class SupervisorConnection:
             {
                 "topics": handler(int, self._topics),
                 "tokens": handler(NoneType, self._tokens),
+                "access": handler(NoneType, self._access),
+                "change_access": handler(Change, self._change_access),
                 "ready": handler(Ready, self._ready),
                 "create_topic": handler(CreateTopic, self._create_topic),
                 "alter_topic": handler(AlterTopic, self._alter_topic),
@@ -51,6 +56,12 @@ class SupervisorConnection:
 
     async def _tokens(self, _: None, __: bytes) -> tuple[str | None, bytes]:
         return self._supervisor.tokens(), b""
+
+    async def _access(self, _: None, __: bytes) -> tuple[str | None, bytes]:
+        return self._supervisor.access(), b""
+
+    async def _change_access(self, change: Change, _: bytes) -> tuple[int, bytes]:
+        return await self._supervisor.change_access(change), b""
 
     async def _ready(self, process: Ready, _: bytes) -> tuple[None, bytes]:
         self._supervisor.ready(process.index, process.producer_floor)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
+from gateway.access.waits import Wait
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.connections.socket_passing import SocketPassing
 from gateway.http.body import BodyLimits
 from gateway.links.addresses import addresses_of
-from gateway.server.adapter import Adapter, problem_response
+from gateway.server.adapter import Adapter, TakenRequest, problem_response
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
 from gateway.wire.listening import listen
@@ -58,6 +59,13 @@ class Listener:
             adapter.take,
             None if socket_passing is None else socket_passing.moves_of,
         )
+        node.access.waits.include(self._waits_without_task)
+
+    def _waits_without_task(self) -> Iterator[Wait]:
+        for connection in self._server.connections:
+            for delayed in connection.delayed.by_stream.values():
+                if isinstance(delayed, TakenRequest):
+                    yield delayed
 
     async def open(self) -> None:
         """Open every port. Raises StartRefused."""

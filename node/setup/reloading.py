@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, StartRefused
 from engine.runtime.tasks import keep_running
+from gateway.access.state import state_from
 from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
 from gateway.links.link import Handler, handler
 from gateway.settings import NodeSettings
@@ -38,13 +39,19 @@ class ReloadRejected(EngineError):
 def read_tokens_at_start(settings: NodeSettings) -> str | None:
     """Reads the tokens file at a start; None if authentication is disabled. Blocks. Raises StartRefused."""
     if not settings.tokens_file:
+        if settings.superusers:
+            raise StartRefused("superusers are given without a tokens file", hint="give --tokens-file too")
         return None
     try:
         text = read_tokens_text(settings.tokens_file)
-        parse_tokens(text)
+        names = {f"token:{token.name}" for token in parse_tokens(text).all}
     except InvalidTokens as error:
         hint = "check --tokens-file; penstock token create makes one"
         raise StartRefused(f"the tokens file {settings.tokens_file}: {error}", hint=hint) from None
+    for superuser in settings.superuser_names:
+        if superuser not in names:
+            text = f"superusers names {superuser!r}, which is not a token of the tokens file"
+            raise StartRefused(text, hint="write token: and the name of a token of that file")
     return text
 
 
@@ -112,7 +119,7 @@ class FileReloader:
 
 def use_tokens(node: Node, text: str | None) -> None:
     """Checks every request against these tokens from now on."""
-    node.access.tokens = None if text is None else parse_tokens(text)
+    node.access.use_tokens(None if text is None else parse_tokens(text))
 
 
 def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
@@ -131,6 +138,10 @@ def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler
         use_tokens(node, text)
         return None, b""
 
+    async def access(state: str, _: bytes) -> tuple[None, bytes]:
+        node.access.use_state(state_from(state))
+        return None, b""
+
     async def renew_tls(_: None, __: bytes) -> tuple[None, bytes]:
         await listener.renew()
         return None, b""
@@ -141,6 +152,7 @@ def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler
 
     return {
         "tokens": handler(str, tokens),
+        "access": handler(str, access),
         "renew_tls": handler(NoneType, renew_tls),
         "all_ready": handler(NoneType, all_ready),
     }

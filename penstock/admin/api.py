@@ -98,6 +98,17 @@ def subscription(method: str, name: str, action: str = "", document: Json | None
     return Request(method, path, {}, orjson.dumps(document), {"Content-Type": "application/json"})
 
 
+def access(
+    method: str, what: str, document: Mapping[str, Any] | None = None, *, of: str = "", force: bool = False
+) -> Request:
+    """Return a request about rules, tokens or decisions. `of` is the rule or the token, with an action behind it."""
+    path = f"/v1/access/{what}" + (f"/{quote(of)}" if of else "")
+    query = {"force": "true"} if force else {}
+    if document is None:
+        return Request(method, path, query)
+    return Request(method, path, query, orjson.dumps(document), {"Content-Type": JSON_TYPE})
+
+
 def list_groups() -> Request:
     return Request("GET", "/v1/groups")
 

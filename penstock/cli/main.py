@@ -46,7 +46,11 @@ COMMANDS = {
         "penstock.cli.commands.subscription",
         "Create, list, describe, update, pause, replay and delete push subscriptions.",
     ),
-    "token": LazyCommand(SERVER, "Make, list and revoke the tokens of a node."),
+    "token": LazyCommand(
+        "penstock.cli.commands.token",
+        "Make, list, rotate and revoke tokens, in a file or in a cluster.",
+    ),
+    "acl": LazyCommand("penstock.cli.commands.acl", "Add, remove and list access rules, and ask what they decide."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "coordination": LazyCommand(
         SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.admin.access_routes import ForceQuery
 from gateway.fetch import fetch_many, tail
 from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
@@ -15,6 +16,7 @@ from gateway.http import content_encoding
 from gateway.http.content_encoding import check_encoding
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Texts, Word, rules_of
+from gateway.http.rights import OPEN
 from gateway.produce.produce_many import ManyQuery
 from gateway.produce.request import PartitionQuery, TopicQuery
 from gateway.server.routes import ROUTES
@@ -32,6 +34,9 @@ QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "tail_topic": tail.TopicQuery,
     "group_events": EventsQuery,
     "read_table": TableQuery,
+    "add_rule": ForceQuery,
+    "remove_rule": ForceQuery,
+    "revoke_token": ForceQuery,
 }
 
 
@@ -45,6 +50,13 @@ def test_handlers_have_the_names_of_the_contract() -> None:
     names = {(one.method, one.path): one.operation_id for one in OPERATIONS.values()}
     for method, path, _, handler in ROUTES:
         assert handler.__name__ == names[method, path]
+
+
+def test_what_each_route_needs_is_that_of_the_contract() -> None:
+    declared = {(one.method, one.path): one.spec["x-penstock-access"] for one in OPERATIONS.values()}
+    for method, path, need, _ in ROUTES:
+        expected = {"where": "open"} if need is OPEN else need._asdict()
+        assert declared[method, path] == expected, (method, path)
 
 
 @pytest.mark.parametrize("operation_id", QUERIES)

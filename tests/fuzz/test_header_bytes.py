@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hpack import Decoder
 
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from gateway.server.routes import ROUTES
 from gateway.settings import NodeSettings
 from gateway.wire import frames
@@ -144,7 +144,7 @@ async def test_no_byte_of_a_header_costs_more_than_its_request(node, caplog):
 
 async def test_a_request_without_its_token_is_401_whatever_else_is_wrong_with_it(node):
     place, short = node
-    short.requests.access.tokens = Tokens([])
+    short.requests.access.use_tokens(Tokens([]))
     peer = Peer(*await asyncio.open_connection(*place))
     for header in ((b"content-type", b"text/\xff"), (b"content-encoding", b"\xff"), (b"penstock-client-id", b"\xff")):
         for path in ("/v1/topics/t/records?nonsense=1", "/v1/topics/t/partitions/x/records", "/v1/records"):

@@ -10,7 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.http.request import Request, Route
 from gateway.http.response import Response
-from gateway.http.rights import Requirement, Right
+from gateway.http.rights import OPEN, Need
 from gateway.wire.messages import RequestHead
 
 
@@ -23,7 +23,7 @@ def request_of(
     *,
     query: str = "",
     names: Mapping[str, str] | None = None,
-    need: Right | Requirement = Requirement.NONE,
+    need: Need = OPEN,
     http: Any = None,
     content: Any = None,
     content_length: int | None = None,
@@ -39,7 +39,7 @@ def request_of(
         Route(method, "/x", "test", need, _answer),
         names or {},
         CIMultiDictProxy(CIMultiDict(headers or {})),
-        connection or SimpleNamespace(client="127.0.0.1:1"),
+        connection or SimpleNamespace(client="127.0.0.1:1", known_caller=None),
         b"" if content is None else None,
         content,
     )

@@ -97,7 +97,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
         written = node.errors + "".join(one.read_text() for one in tmp_path.glob("*.out"))
     lines = [json.loads(line) for line in node.errors.splitlines()]
     assert sum(line["logger"] == "penstock.requests" for line in lines) > 20, "there is something to be searched"
-    assert {"boss", "weak"} == {line.get("caller") for line in lines} - {None}, "the log names the caller"
+    assert {"token:boss", "token:weak"} == {line.get("caller") for line in lines} - {None}, "the log names the caller"
     assert leaks(written, (*PLANTED, token, token[18:-1], weak, weak[18:])) == []
 
 

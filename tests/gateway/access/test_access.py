@@ -1,55 +1,108 @@
-"""The rights of routes: every route has one, and an unknown one requires the strongest."""
+"""The check of a request: whom a token names, and which rights the needs of routes ask for."""
 
 import os
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from engine.runtime.clock import SystemClock
 from gateway.access.access import Access
-from gateway.access.tokens_file import make_token, parse_tokens
+from gateway.access.tokens_file import Right, make_token, parse_tokens
 from gateway.http.problems import Problem
-from gateway.http.rights import Requirement, Right
+from gateway.http.rights import (
+    AUTHENTICATED,
+    OPEN,
+    OPERATIONS,
+    READ_TOPIC,
+    Need,
+    Operation,
+    Resource,
+    Where,
+)
 from gateway.server.routes import ROUTES
 from openapi import load_contract, operations
 from tests.gateway.requests import request_of
 
-READER = make_token("reader", {Right.READ: [""], Right.WRITE: [""]}, datetime(2026, 1, 1, tzinfo=UTC), os.urandom)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+READER = make_token("reader", {Right.READ: [""], Right.WRITE: [""]}, NOW, os.urandom)
+ALTER_TOPIC = Need(Operation.ALTER, Resource.TOPIC, Where.PATH)
+
+
+def access_of(*entries):
+    return Access(SystemClock(), parse_tokens("".join(entries)))
+
+
+def request_with(token, need, topic=None, connection=None):
+    names = {} if topic is None else {"topic": topic}
+    return request_of({"Authorization": f"Bearer {token}"}, names=names, need=need, connection=connection)
 
 
 def test_routes_about_one_topic_or_group_need_a_right_to_it_and_only_they():
     for _, path, need, _ in ROUTES:
-        assert (need is Right.GROUP) == ("{group}" in path), path
-        if need is Requirement.OPERATES:
-            assert path.startswith("/v1/cluster/"), path
+        assert need.operation in OPERATIONS[need.resource], path
+        if need.where is Where.PATH:
+            assert f"{{{need.resource}}}" in path, path
+        elif need.operation in (Operation.OPERATE, Operation.ACCESS):
+            assert path.startswith(("/v1/cluster/", "/v1/access/")), path
         else:
-            is_of_one = "{topic}" in path or "{group}" in path
-            assert (isinstance(need, Right) or need is Requirement.SEES) == is_of_one, path
+            assert "{" not in path, path
 
 
 def test_routes_without_a_token_are_those_of_the_contract():
     is_open = {(one.method, one.path): one.spec.get("security") == [] for one in operations(load_contract())}
     for method, path, need, _ in ROUTES:
-        assert is_open[method, path] == (need is Requirement.NONE), path
-
-
-def request_with(token, need, topic=None):
-    names = {} if topic is None else {"topic": topic}
-    return request_of({"Authorization": f"Bearer {token}"}, names=names, need=need)
+        assert is_open[method, path] == (need is OPEN), path
 
 
 def test_a_token_has_the_rights_that_it_names_and_no_other():
-    access = Access(parse_tokens(READER.entry))
+    access = access_of(READER.entry)
     with pytest.raises(Problem) as refusal:
-        access.check(request_with(READER.text, Right.ADMIN, "t"))
-    assert (refusal.value.code, refusal.value.members["right"]) == ("forbidden", "admin")
-    request = request_with(READER.text, Requirement.AUTHENTICATED)
+        access.check(request_with(READER.text, ALTER_TOPIC, "t"))
+    assert refusal.value.code == "forbidden"
+    assert refusal.value.members == {"operation": "alter", "resource": "topic", "topic": "t", "right": "admin"}
+    request = request_with(READER.text, AUTHENTICATED)
     access.check(request)
     assert request.caller.name == "reader"
     with pytest.raises(Problem, match="unauthorized"):
-        access.check(request_with("x", Requirement.AUTHENTICATED))
+        access.check(request_with("x", AUTHENTICATED))
 
 
 def test_without_a_tokens_file_everybody_may_do_everything():
-    request = request_with("x", Right.ADMIN, "t")
-    Access().check(request)
-    assert all(request.caller.allows(right, "t") for right in Right)
+    request = request_with("x", ALTER_TOPIC, "t")
+    Access(SystemClock()).check(request)
+    assert all(request.caller.allows(operation, "t") for operation in Operation)
+
+
+def test_what_a_connection_keeps_ends_with_its_tokens():
+    access = access_of(READER.entry)
+    connection = SimpleNamespace(client="127.0.0.1:1", known_caller=None)
+    for _ in range(2):
+        access.check(request_with(READER.text, READ_TOPIC, "t", connection))
+    other = make_token("other", {Right.READ: ["o"]}, NOW, os.urandom)
+    access.use_tokens(parse_tokens(READER.entry + other.entry))
+    with pytest.raises(Problem, match="forbidden"):  # another token on the same connection
+        access.check(request_with(other.text, READ_TOPIC, "t", connection))
+    access.use_tokens(parse_tokens(other.entry))
+    with pytest.raises(Problem, match="unauthorized"):
+        access.check(request_with(READER.text, READ_TOPIC, "t", connection))
+
+
+def test_two_authorization_headers_are_refused_on_a_known_connection_too():
+    access = access_of(READER.entry)
+    request = request_with(READER.text, READ_TOPIC, "t")
+    access.check(request)
+    second = request_with(READER.text, READ_TOPIC, "t", request.connection)
+    headers = second.headers.copy()
+    headers.add("Authorization", "Bearer x")
+    second.headers = headers
+    with pytest.raises(Problem, match="unauthorized"):
+        access.check(second)
+
+
+def test_a_write_of_the_file_may_create_by_a_produce_alone():
+    access = access_of(READER.entry)
+    request = request_with(READER.text, AUTHENTICATED)
+    access.check(request)
+    assert request.caller.allows(Operation.AUTO_CREATE, "t")
+    assert not request.caller.allows(Operation.CREATE, "t")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gateway.access.evaluator import Evaluator
 from gateway.access.tokens_file import (
     FILE_BYTES_MAX,
     InvalidTokens,
@@ -17,6 +18,7 @@ from gateway.access.tokens_file import (
     read_tokens_text,
     remove_token,
 )
+from gateway.http.rights import Operation, Resource
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -37,19 +39,21 @@ def test_what_was_made_is_found_and_has_its_rights():
     assert tokens.find(other.text).name == "other"
 
 
+def allows(new, operation, name, resource=Resource.TOPIC):
+    token = parse_tokens(new.entry).find(new.text)
+    return Evaluator(token.rules()).answers([token.own_rules], operation, resource).decide(name).is_allowed
+
+
 def test_prefixes_are_plain_beginnings_and_no_right_holds_another():
-    token = parse_tokens((new := made(read=["orders."], admin=[""])).entry).find(new.text)
-    allowed = [
-        topic
-        for topic in ("orders.", "orders.eu", "orders", "Orders.eu", "x.orders.")
-        if token.allows(Right.READ, topic)
-    ]
-    assert allowed == ["orders.", "orders.eu"]
-    assert not token.allows(Right.WRITE, "orders.eu")
-    assert token.allows(Right.ADMIN, "anything")
-    powerless = parse_tokens((new := made()).entry).find(new.text)
-    assert not any(powerless.allows(right, topic) for right in Right for topic in ("", "a"))
-    assert (token.sees("x"), powerless.sees("x")) == (True, False)
+    new, powerless = made(read=["orders."], admin=[""]), made()
+    topics = ("orders.", "orders.eu", "orders", "Orders.eu", "x.orders.")
+    assert [topic for topic in topics if allows(new, Operation.READ, topic)] == ["orders.", "orders.eu"]
+    assert not allows(new, Operation.WRITE, "orders.eu")
+    assert allows(new, Operation.DELETE, "anything")
+    assert allows(new, Operation.OPERATE, "", Resource.CLUSTER)
+    assert not allows(made(admin=["a"]), Operation.OPERATE, "", Resource.CLUSTER)
+    assert not any(allows(powerless, operation, topic) for operation in Operation for topic in ("", "a"))
+    assert (allows(new, Operation.DESCRIBE, "x"), allows(powerless, Operation.DESCRIBE, "x")) == (True, False)
 
 
 def test_only_the_whole_token_is_found():

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from engine.format import batch as record_batch
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
@@ -373,6 +373,6 @@ async def test_a_revoked_token_is_refused(tmp_path: Path) -> None:
     request += "Content-Type: application/x-ndjson\r\nConnection: close\r\n\r\n1"
     async with node_of(tmp_path, tokens_file=str(path)) as node, served(node, is_short=True) as (place, short):
         assert (await exchange(place, request.encode()))[9:12] == b"200"
-        node.server.access.tokens = Tokens([])
+        node.server.access.use_tokens(Tokens([]))
         assert (await exchange(place, request.encode()))[9:12] == b"401"
         assert short.answered == 2

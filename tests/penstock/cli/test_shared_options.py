@@ -37,7 +37,7 @@ def test_options_stand_before_or_after_the_subcommand(run: Run, node_url: str) -
 
 def test_an_option_before_a_command_that_does_not_take_it_is_refused(run: Run, node_url: str) -> None:
     assert run("--url", node_url, "serve").code == 2
-    assert "--json is not an option of token" in run("--json", "token", "list").err
+    assert "--json is not an option of segment" in run("--json", "segment", "list").err
 
 
 def test_usual_names_of_commands_work_and_help_shows_one_of_them(on_node: Run) -> None:

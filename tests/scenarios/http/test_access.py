@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.access.tokens_file import Tokens
+from gateway.access.tokens import Tokens
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
@@ -93,7 +93,7 @@ async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_fi
     given = bearer(tokens["boss"])
     await gateway.send("PUT", "/v1/topics/withdrawn", b'{"partitions":1}', {**given, "Content-Type": JSON})
     async with event_source(gateway.port, "/v1/topics/withdrawn/records", given) as stream:
-        gateway.node.access.tokens = Tokens(())
+        gateway.node.access.use_tokens(Tokens(()))
         assert (await stream.problem())["code"] == "unauthorized"
 
 

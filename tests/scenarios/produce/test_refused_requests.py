@@ -18,7 +18,8 @@ IDS = {"ids": lambda operation: operation.operation_id}
 
 def path_of(operation, topic="no-such-topic", group="g"):
     path = operation.path.replace("{topic}", topic).replace("{partition}", "0").replace("{node_id}", "1")
-    return path.replace("{group}", group).replace("{member}", "m").replace("{key}", "k").replace("{subscription}", "s")
+    path = path.replace("{group}", group).replace("{member}", "m").replace("{key}", "k").replace("{subscription}", "s")
+    return path.replace("{rule}", "r").replace("{token}", "t")
 
 
 @in_process_only
@@ -49,6 +50,9 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
     kind = "share" if operation.operation_id == "acquire_records" else "consumer"
     if operation.operation_id in ("alter_group", "acquire_records"):
         await gateway.send("PUT", path_of(operation, group=kind).removesuffix("/acquire"), SETTING % kind.encode())
+    if operation.operation_id == "rotate_token":
+        headers = {"Content-Type": "application/json"}
+        assert (await gateway.send("POST", "/v1/access/tokens", b'{"name":"t"}', headers)).status == 201
     answer = await gateway.send(operation.method, path_of(operation, topic.name, kind), b"")
     assert (answer.status < 400) == (not body.get("required", False)), answer.body
 

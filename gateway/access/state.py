@@ -1,0 +1,183 @@
+"""The rules and tokens that the coordination store has, and their changes. A core: values in, values out.
+
+A change is decided on the state that it is committed to, so that two changes never undo each other's checks. Invariant:
+a change after which its author could not make another one is refused unless it is forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.access.evaluator import Evaluator
+from gateway.access.rules import InvalidRule, Rule, address_of, check_rule
+from gateway.http.problems import Problem
+from gateway.http.rights import Operation, Resource
+
+RULES_MAX = 5000
+TOKENS_MAX = 5000
+_OF_TOKENS = "token:"
+_Item = TypeVar("_Item", Rule, "StoredToken")
+
+
+class StoredToken(Struct, frozen=True, kw_only=True):
+    """A token: a hash of its text, and never the text. Tokens with one name are one principal, during a rotation.
+
+    `expires_ms`: when it ends, in milliseconds since 1970; 0: it does not end.
+    """
+
+    id: str
+    name: str
+    sha256: str
+    created_ms: int
+    expires_ms: int = 0
+    author: str = ""
+    note: str = ""
+
+
+class AccessState(Struct, frozen=True):
+    """All rules and tokens of one generation, each sorted by id."""
+
+    generation: int = 0
+    rules: tuple[Rule, ...] = ()
+    tokens: tuple[StoredToken, ...] = ()
+
+
+class AddRule(Struct, frozen=True, tag="add_rule"):
+    rule: Rule
+
+
+class RemoveRule(Struct, frozen=True, tag="remove_rule"):
+    id: str
+
+
+class AddToken(Struct, frozen=True, tag="add_token"):
+    token: StoredToken
+
+
+class RemoveToken(Struct, frozen=True, tag="remove_token"):
+    """Removes the token with this id, or all with this name."""
+
+    name: str
+
+
+class RotateToken(Struct, frozen=True, tag="rotate_token"):
+    """Adds a token with the name of others, which end at `others_end_ms`."""
+
+    token: StoredToken
+    others_end_ms: int
+
+
+class Author(Struct, frozen=True, kw_only=True):
+    """The caller of a change: its principals and the rules that come with its credential. `client` is `host:port`."""
+
+    principal: str
+    principals: tuple[str, ...] = ()
+    own_rules: tuple[Rule, ...] = ()
+    is_superuser: bool = False
+    token_id: str = ""
+    client: str = ""
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One change. `file_principals`: those of its principals that the tokens file knows."""
+
+    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken
+    author: Author | None  # None: the node has no tokens file, and every client may do everything
+    now_ms: int
+    is_forced: bool = False
+    file_principals: tuple[str, ...] = ()
+
+
+ChangeAccess = Callable[[Change], Awaitable[int]]
+"""Makes a change in the coordination store, and returns its generation. Raises Problem, EngineError."""
+
+
+def changed(state: AccessState, change: Change) -> AccessState:
+    """Returns the state after a change, with the next generation. Raises Problem."""
+    after = replace(_changed(state, change), generation=state.generation + 1)
+    if len(after.rules) > RULES_MAX or len(after.tokens) > TOKENS_MAX:
+        raise Problem("too_many_rules", f"there are {RULES_MAX} rules and {TOKENS_MAX} tokens at most")
+    if change.author is not None and not change.is_forced and not _may_change(after, change.author, change.now_ms):
+        text = f"{change.author.principal} could not change rules and tokens after this; force it if that is meant"
+        raise Problem("access_locks_out", text)
+    return after
+
+
+def _changed(state: AccessState, change: Change) -> AccessState:
+    match change.what:
+        case AddRule(rule):
+            _check_new_rule(state, rule, change.file_principals)
+            return replace(state, rules=_by_id((*state.rules, rule)))
+        case RemoveRule(rule_id):
+            rules = tuple(rule for rule in state.rules if rule.id != rule_id)
+            if len(rules) == len(state.rules):
+                raise Problem("unknown_access", f"there is no rule {rule_id[:64]!r}")
+            return replace(state, rules=rules)
+        case AddToken(token):
+            if _OF_TOKENS + token.name in change.file_principals:
+                raise Problem("access_exists", f"the tokens file has a token {token.name!r}: use another name")
+            if any(token.name == other.name for other in state.tokens):
+                text = f"there is a token {token.name!r}: rotate it, or use another name"
+                raise Problem("access_exists", text)
+            return replace(state, tokens=_by_id((*state.tokens, token)))
+        case RemoveToken(name):
+            tokens = tuple(token for token in state.tokens if name not in (token.id, token.name))
+            if len(tokens) == len(state.tokens):
+                raise Problem("unknown_access", f"there is no token {name[:100]!r}")
+            return replace(state, tokens=tokens)
+        case RotateToken(token, others_end_ms):
+            return replace(state, tokens=_by_id((*_ending(state, token.name, others_end_ms), token)))
+
+
+def _ending(state: AccessState, name: str, end_ms: int) -> list[StoredToken]:
+    if not any(token.name == name for token in state.tokens):
+        raise Problem("unknown_access", f"there is no token {name[:100]!r}")
+    return [
+        replace(token, expires_ms=min(token.expires_ms or end_ms, end_ms)) if token.name == name else token
+        for token in state.tokens
+    ]
+
+
+def _check_new_rule(state: AccessState, rule: Rule, file_principals: tuple[str, ...]) -> None:
+    try:
+        check_rule(rule)
+    except InvalidRule as error:
+        raise Problem("invalid_rule", str(error)) from None
+    if any(rule.id == other.id for other in state.rules):
+        raise Problem("access_exists", f"there is a rule {rule.id!r}: remove it, or use another id")
+    known = {_OF_TOKENS + token.name for token in state.tokens} | set(file_principals)
+    for principal in rule.principals:
+        if principal.startswith(_OF_TOKENS) and principal not in known:
+            text = f"principals: there is no token {principal.removeprefix(_OF_TOKENS)!r}: create it before its rules"
+            raise Problem("invalid_rule", text)
+
+
+def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
+    """Returns whether the author could change rules again."""
+    if author.is_superuser:
+        return True
+    if author.token_id and not author.own_rules:  # a token of the store
+        own = next((token for token in state.tokens if token.id == author.token_id), None)
+        if own is None or (own.expires_ms and own.expires_ms <= now_ms):
+            return False
+    evaluator = Evaluator((*author.own_rules, *state.rules))
+    address = address_of(author.client)
+    return evaluator.answers(author.principals, Operation.ACCESS, Resource.CLUSTER, address).decide("").is_allowed
+
+
+def _by_id(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    return tuple(sorted(items, key=lambda item: item.id))
+
+
+def state_from(data: bytes | str) -> AccessState:
+    """Returns a state that `state_to` has encoded."""
+    return msgspec.json.decode(data, type=AccessState)
+
+
+def state_to(state: AccessState) -> str:
+    return msgspec.json.encode(state).decode()

@@ -1,0 +1,239 @@
+"""Answers the requests about rules and tokens of the coordination store: lists, changes, and what a rule would decide.
+
+Not here: which change is refused (gateway/access/state.py), and the commit (gateway/access/store.py). The text of a
+token is in one answer, that of its creation; the store has its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated
+
+from msgspec import Meta, Struct, to_builtins
+
+from engine.runtime.clock import Clock
+from gateway.access.access import Access
+from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
+from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal
+from gateway.access.state import (
+    AddRule,
+    AddToken,
+    Change,
+    ChangeAccess,
+    RemoveRule,
+    RemoveToken,
+    RotateToken,
+    StoredToken,
+)
+from gateway.access.tokens import digest_of, make_text
+from gateway.http.json_body import read_json
+from gateway.http.problems import Problem
+from gateway.http.query import NoQuery, Word, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response, json_response
+from gateway.http.rights import OPERATIONS, Operation, Resource
+
+KEPT_MS = 3_600_000  # a rotation keeps the tokens before it for an hour, to hand out the new one
+LIFE_MS_MAX = 10 * 366 * 24 * 3_600_000
+
+_TokenName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
+_LifeMs = Annotated[int, Meta(ge=1, le=LIFE_MS_MAX)]
+_Note = Annotated[str, Meta(max_length=200)]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessContext:
+    """The dependencies of these routes. `change`: None in a process without a coordination store."""
+
+    access: Access
+    change: ChangeAccess | None
+    random_bytes: Callable[[int], bytes]
+    clock: Clock
+
+
+class ForceQuery(Struct, frozen=True):
+    force: Annotated[str, Word(("true", "false"))] = "false"
+
+
+class _AddRule(Struct, forbid_unknown_fields=True):
+    principals: list[str]
+    operations: list[Operation]
+    resource: Resource
+    effect: Effect = Effect.ALLOW
+    pattern: Pattern = Pattern.LITERAL
+    name: str = ""
+    sources: list[str] = []
+    note: str = ""
+    id: str = ""
+
+
+class _CreateToken(Struct, forbid_unknown_fields=True):
+    name: _TokenName
+    life_ms: _LifeMs | None = None
+    note: _Note = ""
+
+
+class _RotateToken(Struct, forbid_unknown_fields=True):
+    life_ms: _LifeMs | None = None
+    keep_ms: Annotated[int, Meta(ge=0, le=LIFE_MS_MAX)] = KEPT_MS
+    note: _Note = ""
+
+
+class _Check(Struct, forbid_unknown_fields=True):
+    principal: str
+    operation: Operation
+    resource: Resource
+    name: str = ""
+    groups: list[str] = []
+    address: str = ""
+
+
+async def list_rules(request: Request, context: AccessContext) -> Response:
+    """GET /v1/access/rules"""
+    read_query(request, NoQuery)
+    state = context.access.snapshot.state
+    return json_response({"generation": state.generation, "rules": [_shown_rule(rule) for rule in state.rules]})
+
+
+async def add_rule(request: Request, context: AccessContext) -> Response:
+    """POST /v1/access/rules. Raises Problem, EngineError."""
+    query = read_query(request, ForceQuery)
+    wish = await read_json(request, _AddRule)
+    rule = Rule(
+        id=wish.id or context.random_bytes(6).hex(),
+        effect=wish.effect,
+        principals=tuple(wish.principals),
+        operations=tuple(wish.operations),
+        resource=wish.resource,
+        pattern=Pattern.ALL if wish.resource is Resource.CLUSTER and not wish.name else wish.pattern,
+        name=wish.name,
+        sources=tuple(wish.sources),
+        note=wish.note,
+        author=request.caller.principal,
+        created_ms=context.clock.now_ms(),
+    )
+    generation = await _change(request, context, AddRule(rule), query, rule.principals)
+    return json_response({"generation": generation, "rule": _shown_rule(rule)}, 201)
+
+
+async def remove_rule(request: Request, context: AccessContext) -> Response:
+    """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
+    query = read_query(request, ForceQuery)
+    generation = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    return json_response({"generation": generation})
+
+
+async def list_tokens(request: Request, context: AccessContext) -> Response:
+    """GET /v1/access/tokens"""
+    read_query(request, NoQuery)
+    state = context.access.snapshot.state
+    return json_response({"generation": state.generation, "tokens": [_shown_token(token) for token in state.tokens]})
+
+
+async def create_token(request: Request, context: AccessContext) -> Response:
+    """POST /v1/access/tokens. Raises Problem, EngineError."""
+    query = read_query(request, NoQuery)
+    wish = await read_json(request, _CreateToken)
+    token, text = _new_token(request, context, wish.name, wish)
+    generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
+
+
+async def revoke_token(request: Request, context: AccessContext) -> Response:
+    """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
+    query = read_query(request, ForceQuery)
+    generation = await _change(request, context, RemoveToken(request.names["token"]), query)
+    return json_response({"generation": generation})
+
+
+async def rotate_token(request: Request, context: AccessContext) -> Response:
+    """POST /v1/access/tokens/{token}/rotate. Raises Problem, EngineError."""
+    query = read_query(request, NoQuery)
+    wish = await read_json(request, _RotateToken, _RotateToken())
+    name = request.names["token"]
+    token, text = _new_token(request, context, name, wish)
+    end_ms = context.clock.now_ms() + wish.keep_ms
+    generation = await _change(request, context, RotateToken(token, end_ms), query)
+    return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
+
+
+async def check_access(request: Request, context: AccessContext) -> Response:
+    """POST /v1/access/check. Raises Problem."""
+    read_query(request, NoQuery)
+    wish = await read_json(request, _Check)
+    try:
+        for principal in (wish.principal, *wish.groups):
+            check_principal(principal)
+        address = ip_address(wish.address) if wish.address else None
+    except InvalidRule as error:
+        raise Problem("invalid_rule", str(error)) from None
+    except ValueError:
+        raise Problem("invalid_body", f"address: {wish.address[:100]!r} is not an IP address") from None
+    if wish.operation not in OPERATIONS[wish.resource]:
+        known = ", ".join(sorted(OPERATIONS[wish.resource]))
+        raise Problem("invalid_body", f"operation: a {wish.resource} has no {wish.operation}; it has {known}")
+    snapshot = context.access.snapshot
+    principals = [wish.principal, *wish.groups, *snapshot.file_principals(wish.principal)]
+    if wish.principal != ANONYMOUS_PRINCIPAL:
+        principals.append(EVERYBODY)
+    decision = snapshot.evaluator.answers(principals, wish.operation, wish.resource, address).decide(wish.name)
+    is_superuser = snapshot.is_superuser(wish.principal)
+    return json_response(
+        {
+            "generation": snapshot.state.generation,
+            "allowed": is_superuser or decision.is_allowed,
+            "rule": "superuser" if is_superuser else decision.rule,
+        }
+    )
+
+
+async def _change(
+    request: Request,
+    context: AccessContext,
+    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
+    query: object,
+    principals: tuple[str, ...] = (),
+) -> int:
+    if context.change is None:
+        raise Problem("internal", "this process has no coordination store")
+    access = context.access
+    return await context.change(
+        Change(
+            what=what,
+            author=access.author_of(request.caller, request.client or ""),
+            now_ms=context.clock.now_ms(),
+            is_forced=isinstance(query, ForceQuery) and query.force == "true",
+            file_principals=tuple(one for one in principals if access.snapshot.file_principals(one)),
+        )
+    )
+
+
+def _new_token(
+    request: Request, context: AccessContext, name: str, wish: _CreateToken | _RotateToken
+) -> tuple[StoredToken, str]:
+    token_id, text = make_text(context.random_bytes)
+    now_ms = context.clock.now_ms()
+    token = StoredToken(
+        id=token_id,
+        name=name,
+        sha256=digest_of(text).hex(),
+        created_ms=now_ms,
+        expires_ms=0 if wish.life_ms is None else now_ms + wish.life_ms,
+        author=request.caller.principal,
+        note=wish.note,
+    )
+    return token, text
+
+
+def _shown_rule(rule: Rule) -> dict[str, object]:
+    shown: dict[str, object] = to_builtins(rule)
+    return shown
+
+
+def _shown_token(token: StoredToken) -> dict[str, object]:
+    """Returns what may be known of a token. Its hash is left out: no client needs it."""
+    shown: dict[str, object] = to_builtins(token)
+    del shown["sha256"]
+    return shown

@@ -1,0 +1,144 @@
+"""`penstock acl`: adds, removes and lists the access rules of a cluster, and asks what they decide."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.admin import api
+from penstock.cli.groups import AliasGroup
+from penstock.cli.node import Node, node_options, shared_options
+from penstock.cli.output import Column, print_json, print_note, print_table
+from penstock.transport.exchange import Json
+
+RESOURCES = ("topic", "group", "subscription", "cluster")
+_PRINCIPAL = "A principal with its kind: token:NAME, group:ISSUER:NAME, anonymous, or '*' for all others."
+force_option = click.option(
+    "--force", is_flag=True, help="Make the change even if you could not change rules again after it."
+)
+
+
+@click.group(cls=AliasGroup)
+@shared_options
+def acl(**_: object) -> None:
+    """Add, remove and list access rules, and ask what they decide."""
+
+
+@acl.command()
+@click.argument("principals", metavar="PRINCIPAL...", nargs=-1, required=True)
+@click.option("--allow", multiple=True, metavar="OPERATION", help="Allow this operation. May be repeated.")
+@click.option("--deny", multiple=True, metavar="OPERATION", help="Deny this operation. May be repeated.")
+@click.option("--topic", metavar="NAME", help="The resource is this topic.")
+@click.option("--group", metavar="NAME", help="The resource is this group.")
+@click.option("--subscription", metavar="NAME", help="The resource is this subscription.")
+@click.option("--cluster", is_flag=True, help="The resource is the cluster.")
+@click.option("--prefix", is_flag=True, help="NAME is the beginning of names.")
+@click.option(
+    "--all", "is_all", type=click.Choice(RESOURCES[:3]), help="The rule is for all topics, groups or subscriptions."
+)
+@click.option("--from", "sources", multiple=True, metavar="NETWORK", help="Only from this network: 10.0.0.0/8.")
+@click.option("--id", "rule_id", default="", metavar="ID", help="The id of the rule.  [default: a random one]")
+@click.option("--note", default="", metavar="TEXT", help="A text for people.")
+@force_option
+@node_options
+def add(
+    principals: tuple[str, ...], allow: tuple[str, ...], deny: tuple[str, ...], topic: str | None, group: str | None,
+    subscription: str | None, cluster: bool, prefix: bool, is_all: str | None, sources: tuple[str, ...], rule_id: str,
+    note: str, force: bool, node: Node, as_json: bool,
+) -> None:  # fmt: skip
+    """Add a rule that allows or denies operations of principals on a resource.
+
+    A deny comes before every allow, and an operation that no rule allows is denied.
+
+    \f
+    Raises UsageError.
+    """
+    if bool(allow) == bool(deny):
+        raise click.UsageError("give --allow or --deny, and not both: a rule has one effect")
+    named = {"topic": topic, "group": group, "subscription": subscription}
+    given = [(resource, name) for resource, name in named.items() if name is not None]
+    if len(given) + cluster + (is_all is not None) != 1:
+        raise click.UsageError("name one resource: --topic, --group, --subscription, --all or --cluster")
+    if prefix and not given:
+        raise click.UsageError("--prefix needs the name of a topic, group or subscription")
+    resource, name = given[0] if given else (is_all or "cluster", "")
+    pattern = "all" if not given else "prefix" if prefix else "literal"
+    rule = {
+        "effect": "allow" if allow else "deny", "principals": principals, "operations": allow or deny,
+        "resource": resource, "pattern": pattern, "name": name, "sources": sources, "note": note, "id": rule_id,
+    }  # fmt: skip
+    added = node.once().send(api.access("POST", "rules", rule, force=force)).json()
+    if as_json:
+        print_json(added)
+    else:
+        click.echo(f"Added rule {added['rule']['id']}: {describe(added['rule'])}.")
+
+
+@acl.command()
+@click.argument("rule", metavar="ID")
+@force_option
+@node_options
+def remove(rule: str, force: bool, node: Node, as_json: bool) -> None:
+    """Remove a rule."""
+    removed = node.once().send(api.access("DELETE", "rules", of=rule, force=force)).json()
+    if as_json:
+        print_json(removed)
+    else:
+        click.echo(f"Removed rule {rule}.")
+
+
+@acl.command("list")
+@node_options
+def list_rules(node: Node, as_json: bool) -> None:
+    """List all rules."""
+    document = node.once().send(api.access("GET", "rules")).json()
+    if as_json:
+        print_json(document)
+    elif not document["rules"]:
+        print_note("There are no rules. Add one with: penstock acl add PRINCIPAL --allow OPERATION --topic NAME")
+    else:
+        columns = [Column(name, is_text=True) for name in ("id", "rule", "from", "author", "note")]
+        rows = [
+            (one["id"], describe(one), ", ".join(one["sources"]), one["author"], one["note"])
+            for one in document["rules"]
+        ]
+        print_table(columns, rows)
+
+
+@acl.command()
+@click.argument("principal")
+@click.argument("operation")
+@click.argument("resource", type=click.Choice(RESOURCES))
+@click.argument("name", default="")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group of the principal. May be repeated.")
+@click.option("--from", "address", default="", metavar="ADDRESS", help="The address of the caller.")
+@node_options
+def check(
+    principal: str, operation: str, resource: str, name: str, groups: tuple[str, ...], address: str, node: Node,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Ask whether a principal may do an operation, and by which rule. Exits with 1 if it may not."""
+    question = {
+        "principal": principal, "operation": operation, "resource": resource, "name": name, "groups": groups,
+        "address": address,
+    }  # fmt: skip
+    decided = node.once().send(api.access("POST", "check", question)).json()
+    if as_json:
+        print_json(decided)
+    else:
+        because = "no rule allows it" if decided["rule"] is None else f"rule {decided['rule']}"
+        which = f"{resource} {name}" if name else f"the {resource}"
+        click.echo(f"{principal} {'may' if decided['allowed'] else 'may not'} {operation} {which}: {because}.")
+    if not decided["allowed"]:
+        click.get_current_context().exit(1)
+
+
+def describe(rule: Json) -> str:
+    """Return a rule as a sentence."""
+    resource, name = rule["resource"], rule["name"]
+    which = {
+        "literal": f"{resource} {name}",
+        "prefix": f"{resource}s that begin with {name}",
+        "all": "the cluster" if resource == "cluster" else f"all {resource}s",
+    }[rule["pattern"]]
+    verb = "may" if rule["effect"] == "allow" else "may not"
+    return f"{', '.join(rule['principals'])} {verb} {', '.join(rule['operations'])} {which}"

@@ -1,0 +1,83 @@
+"""Rules and tokens on three nodes: a change is live everywhere within two seconds, and holds without the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.e2e.cluster.test_cluster import SETTINGS, Cluster, until
+from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
+from tests.tokens import add_token
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
+LIVE_S = 2.0
+
+
+def ask(token: str, url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
+    """Return status and document of an answer."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, None if body is None else orjson.dumps(body), headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, orjson.loads(answer.read() or b"null")
+    except urllib.error.HTTPError as error:
+        return error.code, orjson.loads(error.read())
+
+
+def live_after_s(cluster: Cluster, token: str, path: str, status: int) -> float:
+    """Return after how many seconds all nodes have answered with the status."""
+    began = time.monotonic()
+    waiting = list(cluster.nodes.values())
+    while waiting:
+        waiting = [node for node in waiting if ask(token, node.url + path)[0] != status]
+        assert time.monotonic() < began + 30, waiting
+    return time.monotonic() - began
+
+
+def test_rules_of_one_node_are_those_of_all_also_while_the_store_is_silent(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    boss = add_token(tokens, "boss", read=[""], write=[""], admin=[""])
+    own = {"tokens-file": tokens, "superusers": "token:boss", "session-timeout-ms": 6000}
+    with zookeeper_process(tmp_path / "zookeeper") as zookeeper:
+        cluster = Cluster(tmp_path, f"127.0.0.1:{zookeeper.port}", 3, **{**SETTINGS, **own})
+        one, two, three = cluster.nodes.values()
+        try:
+            cluster.start()
+            until(lambda: ask(boss, f"{one.url}/v1/topics/t", "PUT", {"partitions": 1})[0] == 201)
+            until(lambda: all(ask(boss, f"{node.url}/v1/topics/t")[0] == 200 for node in cluster.nodes.values()))
+            status, made = ask(boss, f"{one.url}/v1/access/tokens", "POST", {"name": "shop"})
+            assert status == 201
+            shop = made["token"]
+            assert live_after_s(cluster, shop, "/v1/topics", 200) < LIVE_S
+            rule = {"principals": ["token:shop"], "operations": ["read"], "resource": "topic", "name": "t", "id": "r"}
+            assert ask(boss, f"{two.url}/v1/access/rules", "POST", rule)[0] == 201
+            assert live_after_s(cluster, shop, "/v1/topics/t", 200) < LIVE_S
+            assert ask(boss, f"{three.url}/v1/access/rules/r", "DELETE")[0] == 200
+            assert live_after_s(cluster, shop, "/v1/topics/t", 403) < LIVE_S
+            assert ask(boss, f"{three.url}/v1/access/rules", "POST", rule)[0] == 201
+            assert live_after_s(cluster, shop, "/v1/topics/t", 200) < LIVE_S
+
+            three.kill()
+            three.begin_start()
+            three.wait_until_ready()
+            assert ask(shop, f"{three.url}/v1/topics")[0] == 200, "a node that is ready has the rules"
+
+            os.kill(zookeeper.pid, signal.SIGSTOP)
+            status, problem = ask(boss, f"{one.url}/v1/access/rules/r", "DELETE")
+            assert (status, problem["retryable"]) in ((503, True), (504, True)), problem
+            for node in cluster.nodes.values():
+                assert ask(shop, f"{node.url}/v1/topics/t")[0] == 200, "the last rules hold"
+            os.kill(zookeeper.pid, signal.SIGCONT)
+            until(lambda: ask(boss, f"{one.url}/v1/access/rules/r", "DELETE")[0] in (200, 404))
+            live_after_s(cluster, shop, "/v1/topics/t", 403)  # a new session may be needed first
+        finally:
+            for node in cluster.nodes.values():
+                node.kill()
