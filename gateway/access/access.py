@@ -174,8 +174,15 @@ class Access:
         return self._guarded(request, handled)
 
     async def _guarded(self, request: Request, handled: Awaitable[Response]) -> Response:
-        async with self.waits.ending(request, partial(self.check, request)):
+        async with self.waits.ending(request, partial(self.recheck, request)):
             return await handled
+
+    def recheck(self, request: Request) -> None:
+        """Checks a request that waits for records. Raises Problem once its caller has lost a right to them."""
+        self.check(request)
+        for topic in request.topics_read:
+            if not request.caller.allows(Operation.READ, topic):
+                raise forbidden(request.caller, Operation.READ, topic)
 
     def _compile(self) -> None:
         self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)

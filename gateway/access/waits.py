@@ -29,8 +29,7 @@ class Wait(Protocol):
 class _TaskWait:
     """A wait of a task, which is interrupted."""
 
-    def __init__(self, request: Request, check: Callable[[], None]) -> None:
-        self.request = request
+    def __init__(self, check: Callable[[], None]) -> None:
         self.check = check
         self.problem: Problem | None = None
         self.limit = asyncio.timeout(None)
@@ -38,8 +37,6 @@ class _TaskWait:
     def recheck(self) -> None:
         try:
             self.check()
-            if self.request.also_check is not None:
-                self.request.also_check()
         except Problem as problem:
             if self.problem is None:
                 self.problem = problem
@@ -65,7 +62,7 @@ class Waits:
     @asynccontextmanager
     async def ending(self, request: Request, check: Callable[[], None]) -> AsyncIterator[None]:
         """Ends the block once the check fails; the inner one, if they are nested. Raises the Problem of the check."""
-        wait, outer = _TaskWait(request, check), self._of_tasks.get(request)
+        wait, outer = _TaskWait(check), self._of_tasks.get(request)
         self._of_tasks[request] = wait
         try:
             async with wait.limit:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import orjson
@@ -139,7 +138,7 @@ async def _read(
     value = None if options.value is UNSET else options.value
     limits = Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False)
     many = MultiFetch(context, entries, options.filter)
-    request.also_check = partial(_check_readable, request, entries)
+    request.topics_read = {entry.topic for entry in entries}
     loop = asyncio.get_running_loop()
     deadline, searched_bytes = loop.time() + options.wait_ms / 1000, 0
     while True:
@@ -152,12 +151,6 @@ async def _read(
         searched_bytes += max_bytes
         if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
             return parts
-
-
-def _check_readable(request: Request, entries: Sequence[PartitionRead]) -> None:
-    for entry in entries:
-        if not request.caller.allows(Operation.READ, entry.topic):
-            raise forbidden(request.caller, Operation.READ, entry.topic)
 
 
 def _merge_answers(found: Sequence[PartitionRead | Problem], parts: Sequence[Part]) -> list[_Answered]:

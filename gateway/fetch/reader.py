@@ -438,13 +438,17 @@ async def read_chunk(context: ReadContext, partition: Partition, offset: int, ma
 def read_chunk_now(
     context: ReadContext, partition: Partition, offset: int, max_bytes: int, at_most: int
 ) -> Chunk | None:
-    """Reads records as `read_chunk` does, from memory, if that is no more than `at_most` bytes; else returns None."""
+    """Reads records as `read_chunk` does, from memory, if that is no more than `at_most` bytes.
+
+    Returns None for more of them, and for batches without records, behind which a fetch goes on.
+    """
     if offset < partition.log.local_log_start:
         return None
     try:
         if data := partition.last_write.between(offset, partition.watermark.position):
-            return Chunk(data, partition.watermark.position)
-        chunk = context.reader.read_nowait(partition, offset, max_bytes, at_most)
+            chunk: Chunk | None = Chunk(data, partition.watermark.position)
+        else:
+            chunk = context.reader.read_nowait(partition, offset, max_bytes, at_most)
     except (WouldBlock, OSError, EngineError):
         return None
     return None if chunk is None or has_no_records(chunk.data) else chunk

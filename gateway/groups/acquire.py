@@ -31,7 +31,6 @@ from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGr
 from gateway.groups.model.values import GroupView
 from gateway.groups.names import (
     TopicNames,
-    check_all_readable,
     check_readable,
     check_topics,
     find_topics,
@@ -103,7 +102,7 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             await context.topics.refresh(topic)
     else:
         topics, missing = await _split_missing(request, context, group, body.topics)
-    request.also_check = partial(check_all_readable, request, topics)
+    request.topics_read = topics
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
         response = await _Acquire(context, group, member_id, topics, body, waiter, sendable, missing).answer()

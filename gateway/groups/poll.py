@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -45,7 +44,6 @@ from gateway.groups.model.values import Failure, Grant, PollCall, Position, Rese
 from gateway.groups.names import (
     Subscribing,
     Timeout,
-    check_all_readable,
     check_subscription,
     client_of,
     find_topics,
@@ -373,7 +371,7 @@ class _Poll(Pending[Handled]):
             return
         self._grant = grant
         self._reading = readable(self._wish, grant)
-        self._request.also_check = partial(check_all_readable, self._request, {one.topic for one in self._reading})
+        self._request.topics_read = {one.topic for one in self._reading}
         left_ms = min((one.left_ms for one in grant.delayed), default=math.inf)
         self._delayed_until = asyncio.get_running_loop().time() + left_ms / 1000
 

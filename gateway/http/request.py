@@ -8,7 +8,7 @@ of a request are released when it has been answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.parser import HeaderParser
@@ -66,13 +66,12 @@ class Request:
     `names` are the values of the names in the path of its route, decoded. `parsed`: what its handler makes of the
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
-    by connection; `reserved_bytes` are those of its answer. `also_check` raises Problem once its caller has lost a
-    right to what its path does not name. `origin_headers` are those of any answer to a browser.
+    by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
+    records it waits for. `origin_headers` are those of any answer to a browser.
     """
 
     __slots__ = (
         "_stream_starter",
-        "also_check",
         "began",
         "body",
         "caller",
@@ -89,6 +88,7 @@ class Request:
         "parsed",
         "reserved_bytes",
         "route",
+        "topics_read",
     )  # fmt: skip
 
     def __init__(
@@ -115,7 +115,7 @@ class Request:
         self._stream_starter: Callable[[dict[str, str]], Stream] | None = None
         self.id = ""
         self.caller: Caller = ANONYMOUS
-        self.also_check: Callable[[], None] | None = None
+        self.topics_read: Collection[str] = ()
         self.origin_headers: dict[str, str] | None = None
         self.began = 0.0
         self.held_bytes = self.connection_bytes = self.reserved_bytes = 0

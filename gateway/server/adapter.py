@@ -229,9 +229,7 @@ class TakenRequest(Request):
         if self._is_over or not isinstance(handled, Pending) or self.route.operation not in LONG_POLLS:
             return
         try:
-            access.check(self)
-            if self.also_check is not None:
-                self.also_check()
+            access.recheck(self)
         except Problem as problem:
             handled.cancel()
             self.receive(problem)

@@ -145,7 +145,7 @@ async def test_while_the_secret_rotates_both_are_accepted_and_the_first_is_sent(
     credentials.use(["new", OURS.secret])
     for secret in ("new", OURS.secret):
         caller = node.caller(replace(OURS, secret=secret))
-        assert await (await caller.connected(5)).call("echo", 1, timeout_s=5) == (1, b"")
+        assert await (await caller.wait_connected_within(5)).call("echo", 1, timeout_s=5) == (1, b"")
         caller.close()
     credentials.use(["new"])
     with pytest.raises(LinkRejected, match="401"):

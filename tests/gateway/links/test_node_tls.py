@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StartRefused
-from gateway.links.addresses import reserved_port
+from gateway.links.addresses import reserve_port
 from gateway.links.internal_link import Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import Link
@@ -45,7 +45,7 @@ def tls_of(authority: Authority, mode: str, node_id: int) -> NodeTls:
 
 @asynccontextmanager
 async def listening(tls: NodeTls) -> AsyncIterator[int]:
-    with reserved_port("127.0.0.1", 0) as port:
+    with reserve_port("127.0.0.1", 0) as port:
         listener = InternalListener(Credentials(CLUSTER, SECRET, tls), HANDLERS, reversed_body)
         await listener.open("127.0.0.1", port)
         yield port
