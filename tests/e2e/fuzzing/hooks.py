@@ -230,7 +230,21 @@ def _whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _mend_rule(case: Any) -> None:
+    """A rule names networks, and a resource of its kind in the way of its pattern, for operations of that kind."""
+    rule = case.body
+    rule |= {"resource": "topic", "operations": ["read"], "sources": []}
+    rule["name"] = "" if rule.get("pattern", "literal") == "all" else TOPIC
+
+
+def _mend_check(case: Any) -> None:
+    """The groups are principals, and the address is one."""
+    case.body |= {"resource": "topic", "operation": "read", "name": TOPIC, "groups": [], "address": ""}
+
+
 _MENDS = {
+    "add_rule": _mend_rule,
+    "check_access": _mend_check,
     "fetch": _mend_fetch,
     "fetch_many": _mend_fetch_many,
     "create_topic": _mend_topic,
