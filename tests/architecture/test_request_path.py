@@ -9,10 +9,10 @@ from tests.architecture.request_path import Call, Recorder, RequestPath, paths
 from tests.codecs import needs_compiled
 
 LIMITS = {  # files, changes of file
-    "produce with acks=1": (31, 88),
-    "produce with acks=all": (32, 91),
-    "fetch": (24, 56),
-    "long poll and the produce that wakes it": (38, 161),
+    "produce with acks=1": (30, 82),
+    "produce with acks=all": (31, 85),
+    "fetch": (24, 52),
+    "long poll and the produce that wakes it": (37, 152),
     "poll of a group and the produce that wakes it": (69, 296),
 }
 

@@ -1,7 +1,9 @@
 """The commands of docs/operate/encryption.md, as the page prints them; only the addresses differ."""
 
+import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,13 @@ PRINTED = ["keys", "would change", "keys", "changed", "new secret"]
 
 
 def run(script: str, directory: Path) -> str:
-    ended = subprocess.run(["bash", "-euc", script], cwd=directory, capture_output=True, text=True, timeout=300)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # of the page's commands
+    ended = subprocess.run(
+        ["bash", "-euc", script], cwd=directory, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr
 
