@@ -7,7 +7,7 @@ the call that completes it; a cancelled one has no receiver. `cancel` ends the w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -70,6 +70,8 @@ class Pending(Generic[T]):
 
 def _resolve(future: asyncio.Future[T], outcome: T | BaseException) -> None:
     if future.done():
+        if isinstance(outcome, Coroutine):  # it would go on with what is left to do, for a task that was cancelled
+            outcome.close()
         return
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)

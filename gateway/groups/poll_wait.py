@@ -106,7 +106,8 @@ class PollWait(Pending[Outcome]):
         self.complete(Outcome.OVER if self._context.lifecycle.is_draining else Outcome.READABLE)
 
     def set_exception(self, error: Exception, /) -> None:
-        self.complete(error)
+        """Ends the wait as well: the next look finds the error, which is that of one partition and not of the poll."""
+        self.complete(Outcome.READABLE)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop

@@ -110,6 +110,8 @@ class Adapter:
         delayed, form = request.connection.delayed, response.form
         if form is not None and request.origin_headers is None:
             assert isinstance(response.body, bytes), request
+            if request.reserved_bytes:
+                self.responses.end_reservation(request)
             delayed.complete_as(request.stream_id, form, request.id.encode(), response.body)
         elif response.rest is not None or response.more:
             delayed.run(request.stream_id, request.head, _Sending(self, request, response))
