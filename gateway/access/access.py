@@ -12,7 +12,7 @@ the time it takes reveals nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
 from gateway.access.evaluator import Evaluator
 from gateway.access.identity import Identity
-from gateway.access.rules import ANONYMOUS, address_of
+from gateway.access.rules import ANONYMOUS, Address, address_of
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
@@ -40,6 +40,7 @@ _HOW = (
 _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
 # A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
 LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
+IDENTITIES_MAX = 10_000  # of a process; beyond it all are forgotten, and made again
 EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.
@@ -78,28 +79,61 @@ class Snapshot:
         self.state = state
         self.superusers = superusers
         self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
-        self._identities: dict[str, Identity] = {}
+        self._identities: dict[tuple[str, Address | None], Identity] = {}
 
     def __repr__(self) -> str:
         return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
 
-    def identity(self, token: Token, client: str | None) -> Identity:
-        """Returns the identity of a token. It is shared by connections unless a rule asks for their addresses."""
-        found = self._identities.get(token.id)
-        if found is None or self.evaluator.has_sources:
-            found = self._identities[token.id] = Identity(
-                "token",
-                token.name,
+    def identity(
+        self,
+        key: str,
+        kind: str,
+        name: str,
+        client: str | None,
+        *,
+        groups: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_ms: int = 0,
+        token_id: str = "",
+        own_rules: str = "",
+        is_superuser: bool = False,
+    ) -> Identity:
+        """Returns the identity that a checked credential gives; `key` is the credential's alone, and not its text.
+
+        Connections share it. If a rule asks for addresses, those of one address do.
+        """
+        address = address_of(client) if self.evaluator.has_sources else None
+        found = self._identities.get((key, address))
+        if found is None:
+            if len(self._identities) >= IDENTITIES_MAX:
+                self._identities.clear()
+            found = self._identities[key, address] = Identity(
+                kind,
+                name,
                 self.evaluator,
                 self.state.generation,
-                token_id=token.id,
-                expires_ms=token.expires_ms,
-                own_rules=token.own_rules,
-                # A token of the file alone: a name that was made in the store gives no power.
-                is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
-                address=address_of(client) if self.evaluator.has_sources else None,
+                groups=groups,
+                tenant=tenant,
+                expires_ms=expires_ms,
+                token_id=token_id,
+                own_rules=own_rules,
+                is_superuser=is_superuser,
+                address=address,
             )
         return found
+
+    def identity_of(self, token: Token, client: str | None) -> Identity:
+        return self.identity(
+            f"token:{token.id}",
+            "token",
+            token.name,
+            client,
+            expires_ms=token.expires_ms,
+            token_id=token.id,
+            own_rules=token.own_rules,
+            # A token of the file alone: a name that was made in the store gives no power.
+            is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
+        )
 
     def file_principals(self, principal: str) -> list[str]:
         """Returns the principals of the rules that come with the tokens of the file that have this name."""
@@ -112,12 +146,7 @@ class Snapshot:
         """Returns the identity of a caller without a credential; None: no rule names it."""
         if ANONYMOUS not in self.evaluator.principals:
             return None
-        found = self._identities.get(ANONYMOUS)
-        if found is None or self.evaluator.has_sources:
-            address = address_of(client) if self.evaluator.has_sources else None
-            found = Identity(ANONYMOUS, ANONYMOUS, self.evaluator, self.state.generation, address=address)
-            self._identities[ANONYMOUS] = found
-        return found
+        return self.identity(ANONYMOUS, ANONYMOUS, ANONYMOUS, client)
 
 
 class Access:
@@ -234,30 +263,36 @@ class Access:
             raise unreadable(request.names["topic"])
 
     def _identify(self, request: Request) -> Identity:
-        """Returns the caller, and notes it in the connection. Raises Problem unauthorized."""
+        """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
         if self._state is None:
             raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
         given = request.headers.getall(_AUTHORIZATION, [])
-        if not given:
-            anonymous = self.snapshot.anonymous(request.client)
-            if anonymous is None:
-                raise unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
-            return anonymous
+        return self._by_bearer(request, given) if given else self._without_credential(request)
+
+    def _without_credential(self, request: Request) -> Identity:
+        anonymous = self.snapshot.anonymous(request.client)
+        if anonymous is None:
+            raise unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
+        return anonymous
+
+    def _by_bearer(self, request: Request, given: list[str]) -> Identity:
+        """Returns the caller that the Authorization headers name. Raises Problem unauthorized."""
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
             raise unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
-        given_token = text[len(_SCHEME) :].strip(" ")
-        snapshot = self.snapshot
-        token = snapshot.tokens.find(given_token)
+        identity = self._by_token(text[len(_SCHEME) :].strip(" "), request.client)
+        request.connection.known_caller = _Known(given, identity, self.snapshot)
+        return identity
+
+    def _by_token(self, text: str, client: str | None) -> Identity:
+        token = self.snapshot.tokens.find(text)
         if token is None:
-            raise unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
+            raise unauthorized(unknown_because(text), 'Bearer error="invalid_token"')
         if token.expires_ms and token.expires_ms <= self._clock.now_ms():
             raise unauthorized(
                 f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
             )
-        identity = snapshot.identity(token, request.client)
-        request.connection.known_caller = _Known(given, identity, snapshot)
-        return identity
+        return self.snapshot.identity_of(token, client)
 
 
 def _check_unnamed(identity: Identity, need: Need) -> None:

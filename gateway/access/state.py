@@ -7,7 +7,7 @@ a change after which its author could not make another one is refused unless it 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -18,13 +18,23 @@ from gateway.access.rules import InvalidRule, Rule, address_of, check_rule
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 
-RULES_MAX = 5000
-TOKENS_MAX = 5000
+BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
 _OF_TOKENS = "token:"
 _Item = TypeVar("_Item", Rule, "StoredToken")
 
 
-class StoredToken(Struct, frozen=True, kw_only=True):
+class Kind(NamedTuple):
+    """A kind of items that the store has: the number that there may be, and the keys that they are spread over.
+
+    The name of a kind is its field in AccessState. `items` is the type of that field; each item has an `id`.
+    """
+
+    count_max: int
+    blocks: int = BLOCKS
+    items: Any = None
+
+
+class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A token: a hash of its text, and never the text. Tokens with one name are one principal, during a rotation.
 
     `expires_ms`: when it ends, in milliseconds since 1970; 0: it does not end.
@@ -40,11 +50,24 @@ class StoredToken(Struct, frozen=True, kw_only=True):
 
 
 class AccessState(Struct, frozen=True):
-    """All rules and tokens of one generation, each sorted by id."""
+    """All items of one generation, each kind sorted by id. A field with a Kind is all that a further kind needs."""
 
     generation: int = 0
-    rules: tuple[Rule, ...] = ()
-    tokens: tuple[StoredToken, ...] = ()
+    rules: Annotated[tuple[Rule, ...], Kind(count_max=5000)] = ()
+    tokens: Annotated[tuple[StoredToken, ...], Kind(count_max=5000)] = ()
+
+
+def _kinds() -> dict[str, Kind]:
+    """Returns the kinds by their names, each with the type of its field."""
+    found = {}
+    for name, hint in get_type_hints(AccessState, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            items, kind = get_args(hint)
+            found[name] = kind._replace(items=items)
+    return found
+
+
+KINDS = _kinds()
 
 
 class AddRule(Struct, frozen=True, tag="add_rule"):
@@ -100,8 +123,10 @@ ChangeAccess = Callable[[Change], Awaitable[int]]
 def changed(state: AccessState, change: Change) -> AccessState:
     """Returns the state after a change, with the next generation. Raises Problem."""
     after = replace(_changed(state, change), generation=state.generation + 1)
-    if len(after.rules) > RULES_MAX or len(after.tokens) > TOKENS_MAX:
-        raise Problem("too_many_rules", f"there are {RULES_MAX} rules and {TOKENS_MAX} tokens at most")
+    for name, kind in KINDS.items():
+        count = len(getattr(after, name))
+        if kind.count_max < count > len(getattr(state, name)):
+            raise Problem("too_many_rules", f"there are {kind.count_max} {name} at most")
     if change.author is not None and not change.is_forced and not _may_change(after, change.author, change.now_ms):
         text = f"{change.author.principal} could not change rules and tokens after this; force it if that is meant"
         raise Problem("access_locks_out", text)

@@ -240,7 +240,7 @@ def block_from_bytes(key: str, value: bytes) -> dict[int, VersionedState]:
     def decoded(plain: Any) -> dict[int, VersionedState]:
         return {int(number): state_from_plain(state) for number, state in plain.items()}
 
-    return _decoded(key, value, decoded)
+    return decode_value(key, value, decoded)
 
 
 # Nodes and topics.
@@ -290,7 +290,7 @@ def node_from_bytes(key: str, value: bytes, broker_epoch: int) -> NodeInfo:
     def decoded(plain: RegistrationFields) -> NodeInfo:
         return node_from_plain({**plain, "node_id": node_id, "broker_epoch": broker_epoch})
 
-    return _decoded(key, value, decoded)
+    return decode_value(key, value, decoded)
 
 
 def topic_to_plain(topic: TopicEntry) -> TopicFields:
@@ -320,7 +320,7 @@ def topic_to_bytes(topic: TopicEntry) -> bytes:
 
 
 def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
-    return _decoded(key, value, topic_from_plain)
+    return decode_value(key, value, topic_from_plain)
 
 
 def identity_to_bytes(identity: ClusterIdentity) -> bytes:
@@ -335,8 +335,7 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
     """Decodes the cluster's identity. Raises Corrupt if a newer version wrote it."""
 
     def decoded(plain: Any) -> ClusterIdentity:
-        if plain["format"] > FORMAT:
-            raise Corrupt(f"{key} is of format {plain['format']}, newer than this version of penstock knows")
+        check_format(key, plain["format"], FORMAT)
         return ClusterIdentity(
             plain["cluster_id"],
             plain["secret"],
@@ -346,7 +345,7 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
             plain.get("previous_secret", ""),
         )
 
-    return _decoded(key, value, decoded)
+    return decode_value(key, value, decoded)
 
 
 def tombstone_to_bytes(topic: str, deleted_ms: int) -> bytes:
@@ -354,7 +353,7 @@ def tombstone_to_bytes(topic: str, deleted_ms: int) -> bytes:
 
 
 def deleted_ms_from_bytes(key: str, value: bytes) -> int:
-    return _decoded(key, value, lambda plain: int(plain["deleted_ms"]))
+    return decode_value(key, value, lambda plain: int(plain["deleted_ms"]))
 
 
 # Requests of shards to their supervisor.
@@ -393,7 +392,14 @@ def outcome_from_plain(plain: list[Any]) -> Outcome:
     raise ValueError(f"{plain!r} is not the outcome of a proposal")
 
 
-def _decoded(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
+def check_format(key: str, found: int, known: int) -> None:
+    """Raises Corrupt for a newer format than the known one."""
+    if found > known:
+        raise Corrupt(f"the coordination store's {key} is of format {found}; this version of penstock knows {known}")
+
+
+def decode_value(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
+    """Returns what `decode` makes of a value in JSON. Raises Corrupt for one that it does not understand."""
     try:
         return decode(orjson.loads(value))
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:

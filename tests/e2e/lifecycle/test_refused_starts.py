@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from engine.format import paths
+from engine.runtime.disk import RealDisk
+from replication.coordination.embedded import EmbeddedStore
+from replication.coordination.interface import Create
 from tests.e2e.node_process import refused_start, running_process
 
 pytestmark = pytest.mark.e2e
@@ -135,6 +140,20 @@ def test_a_settings_file_that_is_wrong(tmp_path):
 def test_an_environment_that_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_PORT", "many")
     assert_refused(data_dir=tmp_path / "data", says=["the environment", "port is 'many'"])
+
+
+@pytest.mark.parametrize("how", [{}, {"shards": 1, "coordination": "embedded"}], ids=["one process", "a cluster"])
+async def test_rules_of_a_newer_version(tmp_path, how):
+    """They are never read as no rules."""
+    with running_process(tmp_path, **how) as node:
+        assert node.stop() == 0
+    with ThreadPoolExecutor(1) as executor:
+        store = await EmbeddedStore.open(RealDisk(), str(tmp_path / "data" / paths.COORDINATION), executor)
+        await store.session().commit(Create("/access/head", b'{"generation": 1, "blocks": {}, "format": 2}'))
+        await store.close()
+    exit_code, _, err = refused_start(port=0, data_dir=tmp_path / "data", **how)
+    assert exit_code == REFUSED
+    assert "penstock: the coordination store's /access/head is of format 2" in err
 
 
 def test_a_refused_start_can_be_mended_and_tried_again(tmp_path):

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from engine.runtime.clock import SystemClock
-from gateway.access.access import Access
+from gateway.access.access import Access, Snapshot
+from gateway.access.rules import Effect, Pattern, Rule
+from gateway.access.state import AccessState
+from gateway.access.tokens import Tokens
 from gateway.access.tokens_file import Right, make_token, parse_tokens
 from gateway.http.problems import Problem
 from gateway.http.rights import (
@@ -106,3 +109,25 @@ def test_a_write_of_the_file_may_create_by_a_produce_alone():
     access.check(request)
     assert request.caller.allows(Operation.AUTO_CREATE, "t")
     assert not request.caller.allows(Operation.CREATE, "t")
+
+
+def test_a_credential_gives_one_identity_to_all_connections_and_the_number_of_them_is_bounded(monkeypatch):
+    monkeypatch.setattr("gateway.access.access.IDENTITIES_MAX", 2)
+    snapshot = access_of(READER.entry).snapshot
+    first = snapshot.identity("oidc:a:1", "oidc", "a:1", "10.0.0.1:1", groups=("group:a:x",), expires_ms=5)
+    assert snapshot.identity("oidc:a:1", "oidc", "a:1", "10.0.0.2:1") is first
+    assert (first.principal, first.expires_ms, first.principals) == ("oidc:a:1", 5, ("oidc:a:1", "group:a:x", "*"))
+    for number in range(2, 4):
+        snapshot.identity(f"oidc:a:{number}", "oidc", f"a:{number}", None)
+    assert snapshot.identity("oidc:a:1", "oidc", "a:1", None) is not first
+
+
+def test_a_rule_for_a_network_makes_an_identity_of_each_address():
+    near = Rule(id="near", effect=Effect.ALLOW, principals=("oidc:a:1",), operations=(Operation.READ,),
+                resource=Resource.TOPIC, pattern=Pattern.ALL, sources=("10.0.0.0/8",))  # fmt: skip
+    snapshot = Snapshot(Tokens(()), AccessState(rules=(near,)))
+    clients = ("10.0.0.1:1", "10.0.0.1:2", "11.0.0.1:1")
+    ours, again, other = (snapshot.identity("oidc:a:1", "oidc", "a:1", client) for client in clients)
+    assert ours is again
+    assert ours.allows(Operation.READ, "x")
+    assert not other.allows(Operation.READ, "x")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.state import (
-    RULES_MAX,
+    KINDS,
     AccessState,
     AddRule,
     AddToken,
@@ -116,5 +116,7 @@ def test_a_rotation_ends_the_former_tokens_of_the_name() -> None:
 
 
 def test_rules_are_bounded() -> None:
-    full = replace(BEFORE, rules=tuple(rule(f"r{number}") for number in range(RULES_MAX)))
+    full = replace(BEFORE, rules=tuple(rule(f"r{number}") for number in range(KINDS["rules"].count_max)))
     assert refusal(AddRule(rule("more")), full) == "too_many_rules"
+    over = replace(full, rules=(*full.rules, rule("more")))
+    assert len(after(RemoveRule("more"), over).rules) == len(full.rules), "an older limit was higher"
