@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from loadtests.cluster.zookeeper import TlsFiles
 
+NEW_RSA_KEY = ("req", "-newkey", "rsa:2048", "-nodes")
 _NEW_KEY = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -28,7 +29,14 @@ class Authority:
         self._directory = directory
         openssl(*_NEW_KEY, "-x509", "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.ca)
 
-    def issue(self, name: str, *identities: str, days: int = 2, purpose: str = "serverAuth,clientAuth") -> Certificate:
+    def issue(
+        self,
+        name: str,
+        *identities: str,
+        days: int = 2,
+        purpose: str = "serverAuth,clientAuth",
+        new_key: tuple[str, ...] = _NEW_KEY,
+    ) -> Certificate:
         """Issue a certificate for identities such as IP:127.0.0.1. With 0 days it expires at once.
 
         Written again under the same name, it is a renewal.
@@ -36,7 +44,7 @@ class Authority:
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         files = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         extensions.write_text(f"subjectAltName={','.join(identities)}\nextendedKeyUsage={purpose}\n")
-        openssl(*_NEW_KEY, "-subj", f"/CN={name}", "-keyout", files.key, "-out", request)
+        openssl(*new_key, "-subj", f"/CN={name}", "-keyout", files.key, "-out", request)
         signing = ("-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-extfile", extensions)
         openssl("x509", "-req", "-in", request, *signing, "-days", str(days), "-out", files.cert)
         return files

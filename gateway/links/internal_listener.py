@@ -22,6 +22,7 @@ from gateway.links.addresses import bind_sockets
 from gateway.links.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.links.link import Handler, Link
 from gateway.links.replica_listener import HEAD_S, FetchConnection, Fetching, FetchListening
+from gateway.wire.handshakes import Handshakes, first_byte
 
 CLOSE_S = 1.0
 IDLE_CHECK_S = 0.02
@@ -46,6 +47,7 @@ class InternalListener:
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._beginning: set[asyncio.Task[None]] = set()
+        self._handshakes = Handshakes()
         self._refusal = ""  # the last one that was logged
 
     def __repr__(self) -> str:
@@ -108,10 +110,12 @@ class InternalListener:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(HEAD_S):
-                first = await _peek(connection)
-                await loop.connect_accepted_socket(
-                    lambda: FetchConnection(self._fetches), connection, ssl=tls.context_from(first)
-                )
+                first = await first_byte(connection)
+                make = partial(FetchConnection, self._fetches)
+                if tls.context_from(first) is None:
+                    await loop.connect_accepted_socket(make, connection)
+                else:
+                    await self._handshakes.connect(make, connection, partial(tls.context_from, first), HEAD_S)
         except (TimeoutError, OSError) as error:  # includes SSLError
             connection.close()
             self._log_refusal(str(error))
@@ -172,20 +176,6 @@ class InternalListener:
         finally:
             del self._links[link]
         return web.Response()  # never sent: the connection is lost
-
-
-async def _peek(connection: socket.socket) -> int:
-    """Return the first byte of a connection, which stays there. Raises ConnectionResetError if there is none."""
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(connection, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(connection)
-    first = connection.recv(1, socket.MSG_PEEK)
-    if not first:
-        raise ConnectionResetError
-    return first[0]
 
 
 def _refusal(problem: Problem) -> web.Response:

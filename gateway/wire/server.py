@@ -16,6 +16,7 @@ from functools import partial
 from engine.runtime.tasks import start_task
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import Application, Moves, Rejection, Take
+from gateway.wire.handshakes import Handshakes
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Times, Verdict, verdict_on
@@ -69,6 +70,7 @@ class HttpServer:
         self._now_s = now_s
         self._count_ended = count_ended
         self._tls: ssl.SSLContext | None = None
+        self._handshakes = Handshakes()
         self._listeners: list[socket.socket] = []
         self._accepting = 0  # accepted, and not connections yet
         self._is_accepting = False
@@ -245,11 +247,12 @@ class HttpServer:
         return True
 
     async def _connect(self, accepted: socket.socket, core: Http1 | Http2 | None = None) -> None:
-        timeout = self._times.silent_s if self._tls is not None else None
         try:
-            await self.loop.connect_accepted_socket(
-                lambda: Connection(self, core), accepted, ssl=self._tls, ssl_handshake_timeout=timeout
-            )
+            if self._tls is None:
+                await self.loop.connect_accepted_socket(lambda: Connection(self, core), accepted)
+            else:
+                make, within_s = partial(Connection, self, core), self._times.silent_s
+                await self._handshakes.connect(make, accepted, lambda: self._tls, within_s)
         except (OSError, TimeoutError):  # the client has left, or does not speak TLS
             accepted.close()
         finally:

@@ -93,6 +93,9 @@ TESTS = {
     "engine/runtime/test_pooled_disk.py": {
         "files that the log keeps open, in each process": "test_many_handles_need_few_open_files",
     },
+    "gateway/wire/test_handshakes.py": {
+        "TLS handshakes at once": "test_the_next_handshake_starts_when_one_of_four_has_ended",
+    },
     "gateway/wire/test_connection.py": {
         "what is parsed of a connection before": "test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others",
     },

@@ -17,15 +17,17 @@ TIMES = Times(60.0, 60.0, 60.0, 60.0, 1000)
 class Served:
     """A server whose application answers `/wait` once `gate` is set, and everything else at once."""
 
-    def __init__(self, application=None, moves_of=None, **options):
+    def __init__(self, application=None, moves_of=None, connections_max=100, tls=None, **options):
         self.gate = asyncio.Event()
         self.begun = []
         self.cancelled = 0
         application = application or self._answer
-        self.server = HttpServer(application, WireLimits(), TIMES, 100, time.time, moves_of=moves_of, **options)
+        self.server = HttpServer(
+            application, WireLimits(), TIMES, connections_max, time.time, moves_of=moves_of, **options
+        )
         (listener,) = listen([("127.0.0.1", 0)])
         self.place = listener.getsockname()
-        self.server.open([listener])
+        self.server.open([listener], tls)
 
     async def _answer(self, exchange: Exchange) -> None:
         self.begun.append(exchange.head.path)
