@@ -131,7 +131,10 @@ class Node:
         self.keys = KeysInFlight()
         self.partitioners = partitioners
         self.bodies = RequestBodies(
-            settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max, self.offload
+            settings.request_bytes_in_flight_max,
+            settings.connection_bytes_in_flight_max,
+            self.offload,
+            self.access.check,
         )
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas, self.failover)

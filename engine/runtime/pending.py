@@ -37,8 +37,9 @@ class Pending(Generic[T]):
             self._receive = receive
 
     def complete(self, outcome: T | BaseException) -> None:
-        """Ends it with a result or an error. No-op if it has ended."""
+        """Ends it with a result or an error. No-op if it has ended: a coroutine is closed then."""
         if self.is_over:
+            _close(outcome)
             return
         self.is_over = True
         if self._receive is None:
@@ -48,7 +49,9 @@ class Pending(Generic[T]):
             receive(outcome)
 
     def cancel(self) -> None:
-        """Ends the wait. No-op if it has ended."""
+        """Ends the wait. No-op if it has ended: a coroutine that no receiver has taken is closed then."""
+        if self.is_over:
+            _close(getattr(self, "_outcome", _NOTHING))  # constructors that save time leave it out
         self.is_over, self._receive = True, None
 
     def future(self) -> asyncio.Future[T]:
@@ -68,10 +71,15 @@ class Pending(Generic[T]):
             self.cancel()
 
 
+def _close(outcome: object) -> None:
+    """Closes a coroutine that would go on with what is left to do, for a receiver that has left."""
+    if isinstance(outcome, Coroutine):
+        outcome.close()
+
+
 def _resolve(future: asyncio.Future[T], outcome: T | BaseException) -> None:
     if future.done():
-        if isinstance(outcome, Coroutine):  # it would go on with what is left to do, for a task that was cancelled
-            outcome.close()
+        _close(outcome)
         return
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)

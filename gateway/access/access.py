@@ -28,7 +28,7 @@ from gateway.access.tokens import Token, Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
 from gateway.access.waits import Waits
 from gateway.http.problems import Problem
-from gateway.http.request import Request
+from gateway.http.request import Handled, Request, give_up, response_of
 from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
 
@@ -196,15 +196,18 @@ class Access:
         self.waits.recheck_soon()
         self._await_expiry()
 
-    def guard(self, request: Request, handled: Awaitable[Response]) -> Awaitable[Response]:
+    def guard(self, request: Request, handled: Handled) -> Awaitable[Response]:
         """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
         if self.tokens is None or request.route.operation not in LONG_POLLS:
-            return handled
+            return response_of(handled)
         return self._guarded(request, handled)
 
-    async def _guarded(self, request: Request, handled: Awaitable[Response]) -> Response:
-        async with self.waits.ending(request, partial(self.recheck, request)):
-            return await handled
+    async def _guarded(self, request: Request, handled: Handled) -> Response:
+        try:
+            async with self.waits.ending(request, partial(self.recheck, request)):
+                return await response_of(handled)
+        finally:
+            give_up(handled)  # No-op unless the wait has not begun
 
     def recheck(self, request: Request) -> None:
         """Checks a request that waits for records. Raises Problem once its caller has lost a right to them."""
@@ -228,6 +231,7 @@ class Access:
             own_rules=() if own is None else tuple(own.rules()),
             is_superuser=caller.is_superuser,
             token_id=caller.token_id,
+            expires_ms=caller.expires_ms,
             client=client,
         )
 
@@ -342,7 +346,8 @@ def forbidden(
         members["right"] = word = right.value
     elif resource is Resource.CLUSTER and operation is Operation.METRICS:
         members["right"] = operation.value
-    text = f"{caller.principal} lacks the right {word} to {which}, to {operation} it: {because}"
+    purpose = "" if word == operation else f", to {operation} it"
+    text = f"{caller.principal} lacks the right {word} to {which}{purpose}: {because}"
     problem = Problem("forbidden", text)
     problem.members = members
     return problem

@@ -26,6 +26,7 @@ _PRINCIPAL = re.compile(
     rf"\*|anonymous|node:[0-9]{{1,10}}|token:[A-Za-z0-9._-]{{1,100}}|cert:[!-~]{{1,200}}"
     rf"|(?:oidc|group):{_ALIAS}:[!-~]{{1,200}}"
 )
+_MAPPED_BITS = 96  # before an IPv4 address in an IPv6 address: ::ffff:10.0.0.1
 # Read, write, create, alter and delete need to know the resource. A deny implies nothing.
 _WITH_DESCRIBE = frozenset({Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.DELETE})
 
@@ -104,11 +105,19 @@ def check_principal(text: str) -> None:
 
 
 def network_of(text: str) -> Network:
-    """Returns a network in CIDR form. Raises InvalidRule."""
+    """Returns a network in CIDR form; one of IPv4 addresses in IPv6 is that of IPv4. Raises InvalidRule."""
     try:
-        return ip_network(text)
+        network = ip_network(text)
     except ValueError:
         raise InvalidRule(f"sources: {text[:100]!r} is not a network in CIDR form, as in 10.0.0.0/8") from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    return network if mapped is None else IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+
+
+def plain_address(text: str) -> Address:
+    """Returns an address; an IPv4 address in IPv6 is that of IPv4. Raises ValueError."""
+    address = ip_address(text)
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def address_of(client: str | None) -> Address | None:
@@ -116,10 +125,9 @@ def address_of(client: str | None) -> Address | None:
     if not client:
         return None
     try:
-        address = ip_address(client.rpartition(":")[0].strip("[]").partition("%")[0])
+        return plain_address(client.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:
         return None
-    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def _check_operations(rule: Rule) -> None:

@@ -103,6 +103,7 @@ class Author(Struct, frozen=True, kw_only=True):
     own_rules: tuple[Rule, ...] = ()
     is_superuser: bool = False
     token_id: str = ""
+    expires_ms: int = 0
     client: str = ""
 
 
@@ -122,6 +123,10 @@ ChangeAccess = Callable[[Change], Awaitable[int]]
 
 def changed(state: AccessState, change: Change) -> AccessState:
     """Returns the state after a change, with the next generation. Raises Problem."""
+    if change.author is not None and not _may_change(state, change.author, change.now_ms):
+        problem = Problem("forbidden", f"{change.author.principal} may not change rules and tokens any more")
+        problem.members = {"operation": Operation.ACCESS.value, "resource": Resource.CLUSTER.value}
+        raise problem
     after = replace(_changed(state, change), generation=state.generation + 1)
     for name, kind in KINDS.items():
         count = len(getattr(after, name))
@@ -183,7 +188,9 @@ def _check_new_rule(state: AccessState, rule: Rule, file_principals: tuple[str, 
 
 
 def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
-    """Returns whether the author could change rules again."""
+    """Returns whether the author may change rules in this state."""
+    if author.expires_ms and author.expires_ms <= now_ms:
+        return False
     if author.is_superuser:
         return True
     if author.token_id and not author.own_rules:  # a token of the store

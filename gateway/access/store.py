@@ -83,9 +83,12 @@ class AccessStore:
                     raise Problem("too_many_rules", str(error)) from None
                 return await self._read(session, await session.get_latest(HEAD))
 
-    async def follow(self, session: Session, on_state: Callable[[AccessState], Awaitable[None]]) -> None:
-        """Gives each new state until the session is lost. Raises SessionLost."""
-        head = self._head
+    async def follow(self, session: Session, on_state: Callable[[], Awaitable[None]]) -> None:
+        """Reads each new state until the session is lost, and calls `on_state` after each reading. Raises SessionLost.
+
+        The first reading is at once: a former session may have missed a state, and other calls read states too.
+        """
+        head = None
         while True:
             head = await session.wait_for_change(HEAD, head)
             try:
@@ -97,7 +100,7 @@ class AccessStore:
                 head = None
                 continue
             self._note("")
-            await on_state(self.state)
+            await on_state()
 
     def _note(self, not_understood: str) -> None:
         """Logs once what is not understood, and once that it is mended."""

@@ -61,7 +61,11 @@ class Waits:
 
     @asynccontextmanager
     async def ending(self, request: Request, check: Callable[[], None]) -> AsyncIterator[None]:
-        """Ends the block once the check fails; the inner one, if they are nested. Raises the Problem of the check."""
+        """Ends the block once the check fails, also before it begins; the inner one, if they are nested.
+
+        Raises the Problem of the check.
+        """
+        check()  # the rules may have changed since the head was checked
         wait, outer = _TaskWait(check), self._of_tasks.get(request)
         self._of_tasks[request] = wait
         try:

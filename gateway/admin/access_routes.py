@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Annotated
 
 from msgspec import Meta, Struct, to_builtins
@@ -16,7 +15,7 @@ from msgspec import Meta, Struct, to_builtins
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
-from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal
+from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
 from gateway.access.state import (
     AddRule,
     AddToken,
@@ -100,17 +99,17 @@ async def list_rules(request: Request, context: AccessContext) -> Response:
 async def add_rule(request: Request, context: AccessContext) -> Response:
     """POST /v1/access/rules. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    wish = await read_json(request, _AddRule)
+    body = await read_json(request, _AddRule)
     rule = Rule(
-        id=wish.id or context.random_bytes(6).hex(),
-        effect=wish.effect,
-        principals=tuple(wish.principals),
-        operations=tuple(wish.operations),
-        resource=wish.resource,
-        pattern=Pattern.ALL if wish.resource is Resource.CLUSTER and not wish.name else wish.pattern,
-        name=wish.name,
-        sources=tuple(wish.sources),
-        note=wish.note,
+        id=body.id or context.random_bytes(6).hex(),
+        effect=body.effect,
+        principals=tuple(body.principals),
+        operations=tuple(body.operations),
+        resource=body.resource,
+        pattern=Pattern.ALL if body.resource is Resource.CLUSTER and not body.name else body.pattern,
+        name=body.name,
+        sources=tuple(body.sources),
+        note=body.note,
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )
@@ -135,8 +134,8 @@ async def list_tokens(request: Request, context: AccessContext) -> Response:
 async def create_token(request: Request, context: AccessContext) -> Response:
     """POST /v1/access/tokens. Raises Problem, EngineError."""
     query = read_query(request, NoQuery)
-    wish = await read_json(request, _CreateToken)
-    token, text = _new_token(request, context, wish.name, wish)
+    body = await read_json(request, _CreateToken)
+    token, text = _new_token(request, context, body.name, body)
     generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
     return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
 
@@ -151,10 +150,10 @@ async def revoke_token(request: Request, context: AccessContext) -> Response:
 async def rotate_token(request: Request, context: AccessContext) -> Response:
     """POST /v1/access/tokens/{token}/rotate. Raises Problem, EngineError."""
     query = read_query(request, NoQuery)
-    wish = await read_json(request, _RotateToken, _RotateToken())
+    body = await read_json(request, _RotateToken, _RotateToken())
     name = request.names["token"]
-    token, text = _new_token(request, context, name, wish)
-    end_ms = context.clock.now_ms() + wish.keep_ms
+    token, text = _new_token(request, context, name, body)
+    end_ms = context.clock.now_ms() + body.keep_ms
     generation = await _change(request, context, RotateToken(token, end_ms), query)
     return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
@@ -162,24 +161,24 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
 async def check_access(request: Request, context: AccessContext) -> Response:
     """POST /v1/access/check. Raises Problem."""
     read_query(request, NoQuery)
-    wish = await read_json(request, _Check)
+    body = await read_json(request, _Check)
     try:
-        for principal in (wish.principal, *wish.groups):
+        for principal in (body.principal, *body.groups):
             check_principal(principal)
-        address = ip_address(wish.address) if wish.address else None
+        address = plain_address(body.address) if body.address else None
     except InvalidRule as error:
         raise Problem("invalid_rule", str(error)) from None
     except ValueError:
-        raise Problem("invalid_body", f"address: {wish.address[:100]!r} is not an IP address") from None
-    if wish.operation not in OPERATIONS[wish.resource]:
-        known = ", ".join(sorted(OPERATIONS[wish.resource]))
-        raise Problem("invalid_body", f"operation: a {wish.resource} has no {wish.operation}; it has {known}")
+        raise Problem("invalid_body", f"address: {body.address[:100]!r} is not an IP address") from None
+    if body.operation not in OPERATIONS[body.resource]:
+        known = ", ".join(sorted(OPERATIONS[body.resource]))
+        raise Problem("invalid_body", f"operation: a {body.resource} has no {body.operation}; it has {known}")
     snapshot = context.access.snapshot
-    principals = [wish.principal, *wish.groups, *snapshot.file_principals(wish.principal)]
-    if wish.principal != ANONYMOUS_PRINCIPAL:
+    principals = [body.principal, *body.groups, *snapshot.file_principals(body.principal)]
+    if body.principal != ANONYMOUS_PRINCIPAL:
         principals.append(EVERYBODY)
-    decision = snapshot.evaluator.answers(principals, wish.operation, wish.resource, address).decide(wish.name)
-    is_superuser = snapshot.is_superuser(wish.principal)
+    decision = snapshot.evaluator.answers(principals, body.operation, body.resource, address).decide(body.name)
+    is_superuser = snapshot.is_superuser(body.principal)
     return json_response(
         {
             "generation": snapshot.state.generation,
@@ -211,7 +210,7 @@ async def _change(
 
 
 def _new_token(
-    request: Request, context: AccessContext, name: str, wish: _CreateToken | _RotateToken
+    request: Request, context: AccessContext, name: str, body: _CreateToken | _RotateToken
 ) -> tuple[StoredToken, str]:
     token_id, text = make_text(context.random_bytes)
     now_ms = context.clock.now_ms()
@@ -220,9 +219,9 @@ def _new_token(
         name=name,
         sha256=digest_of(text).hex(),
         created_ms=now_ms,
-        expires_ms=0 if wish.life_ms is None else now_ms + wish.life_ms,
+        expires_ms=0 if body.life_ms is None else now_ms + body.life_ms,
         author=request.caller.principal,
-        note=wish.note,
+        note=body.note,
     )
     return token, text
 

@@ -12,10 +12,10 @@ from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import forbidden
 from gateway.groups.context import GroupContext
 from gateway.groups.core.expressions import CHARACTERS_MAX, compile_expression
-from gateway.groups.model.values import Client, TopicPattern
+from gateway.groups.model.values import Client, PollCall, TopicPattern
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.http.rights import Operation
+from gateway.http.rights import ANONYMOUS, Operation
 from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
@@ -127,6 +127,22 @@ def check_readable(request: Request, topic: str) -> None:
 def check_all_readable(request: Request, topics: Iterable[str]) -> None:
     for topic in topics:
         check_readable(request, topic)
+
+
+def check_again(request: Request, context: GroupContext, topics: Iterable[str]) -> None:
+    """Checks the rights to the group and to the topics right before a commit: a request that waited may have lost them.
+
+    Raises Problem.
+    """
+    if request.caller is not ANONYMOUS:
+        context.fetch.access.check(request)
+        check_all_readable(request, topics)
+
+
+def committed_topics(call: PollCall) -> set[str]:
+    """Returns the topics whose positions the call of a poll commits."""
+    delivered = () if call.token is None else call.token.positions
+    return {position.topic for positions in (delivered, call.starts, call.copied) for position in positions}
 
 
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:

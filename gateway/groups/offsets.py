@@ -12,7 +12,7 @@ from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.model.errors import CommitTooHigh
 from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
-from gateway.groups.names import TopicNames, check_readable, group_name, member_name
+from gateway.groups.names import TopicNames, check_again, check_readable, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, read_query
@@ -95,6 +95,7 @@ async def commit_group_offsets(request: Request, context: GroupContext) -> Respo
     if (body.member_id is UNSET) != (body.member_epoch is UNSET):
         raise Problem("invalid_body", "give both member_id and member_epoch, or none of them")
     positions = await _check_entries(request, context, body.offsets)
+    check_again(request, context, {position.topic for position in positions})
     call = CommitCall(
         group,
         None if body.member_id is UNSET else member_name(body.member_id),
@@ -121,6 +122,7 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
         positions = await _resolve_positions(request, context, body, view)
     before = {(position.topic, position.partition): position.offset for position in view.offsets}
     if not body.dry_run:
+        check_again(request, context, {position.topic for position in positions})
         await context.coordinators.call(RESET, None, group, ResetCall(group, positions, body.force))
     rows = [
         {

@@ -44,8 +44,10 @@ from gateway.groups.model.values import Failure, Grant, PollCall, Position, Rese
 from gateway.groups.names import (
     Subscribing,
     Timeout,
+    check_again,
     check_subscription,
     client_of,
+    committed_topics,
     find_topics,
     group_name,
     member_name,
@@ -195,8 +197,10 @@ class _Poll(Pending[Handled]):
     def begin(self) -> Handled:
         """Makes the call of the poll. Returns the answer, or what comes to it. Raises Problem, EngineError."""
         hosted = self._context.coordinators.present(self._call.group)
+        self._request.topics_read = committed = committed_topics(self._call)
         if hosted is None:
             return self.answer()
+        check_again(self._request, self._context, committed)
         try:
             grant = hosted.grant(self._call)
         except EngineError as error:
@@ -457,6 +461,7 @@ class _Poll(Pending[Handled]):
             Position(one.topic, one.topic_id, one.partition, msgspec.convert(problem.members["high_watermark"], int))
             for one, problem in above
         )
+        check_again(self._request, self._context, {one.topic for one in lowered})
         call = ResetCall(self._call.group, lowered, force=True, resets=grant.resets)
         await self._context.coordinators.call(RESET, None, self._call.group, call)
 

@@ -46,6 +46,14 @@ async def response_of(handled: Handled) -> Response:
     return handled
 
 
+def give_up(handled: Handled | None) -> None:
+    """Ends what a handler has returned, for a client that has left or lost its right. Queued records are stored."""
+    if isinstance(handled, Pending):
+        handled.cancel()
+    elif isinstance(handled, Coroutine):
+        handled.close()
+
+
 class Route(NamedTuple):
     """A route. `path` has names in braces; `operation` is a bounded name for metrics; `need` is that of its caller.
 
@@ -67,7 +75,7 @@ class Request:
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
     by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
-    records it waits for. `origin_headers` are those of any answer to a browser.
+    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser.
     """
 
     __slots__ = (
@@ -215,13 +223,20 @@ class HttpContext:
 
 
 class RequestBodies:
-    """The bodies of a process. `held_bytes` is the sum over requests that are not answered yet."""
+    """The bodies of a process. `held_bytes` is the sum over requests that are not answered yet.
 
-    def __init__(self, bytes_max: int, connection_bytes_max: int, offload: Offload) -> None:
+    `recheck` checks a caller again: a body may come minutes after its head, and its right may have ended. It raises
+    Problem.
+    """
+
+    def __init__(
+        self, bytes_max: int, connection_bytes_max: int, offload: Offload, recheck: Callable[[Request], None]
+    ) -> None:
         self.held_bytes = 0
         self._bytes_max = bytes_max
         self._connection_bytes_max = connection_bytes_max
         self._offload = offload
+        self._recheck = recheck
         self._by_connection: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -234,7 +249,8 @@ class RequestBodies:
     async def read(self, request: Request, limit: int, on_received: Callable[[], None] | None = None) -> bytes:
         """Returns the body, unpacked. Calls `on_received` once it has arrived, before it is unpacked.
 
-        Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests.
+        Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests, unauthorized,
+        forbidden.
         """
         announced = request.content_length
         if announced is not None and announced > limit:
@@ -245,6 +261,7 @@ class RequestBodies:
         body = await self._read_up_to(request, limit)
         if on_received is not None:
             on_received()
+        self._recheck(request)
         if encoding == IDENTITY or not body:
             return body
         try:

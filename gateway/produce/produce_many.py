@@ -91,6 +91,7 @@ async def _produce_many(
     request: Request, context: ProduceContext, parsed: ProduceManyRequest, slot: OrderSlot | None
 ) -> Response:
     body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
+    parsed = parsed._replace(caller=request.caller)  # it was checked again
     began, now_ms = time.perf_counter(), context.clock.now_ms()
     with ExitStack() as keys:
         parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys)

@@ -21,7 +21,7 @@ from gateway.access.origins import answer_options
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.body import Body, BodyLimits
 from gateway.http.problems import Problem
-from gateway.http.request import Handled, Request
+from gateway.http.request import Handled, Request, give_up
 from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece, Response
 from gateway.http.routes import RouteTable
 from gateway.server.context import ServerContext
@@ -242,10 +242,7 @@ class TakenRequest(Request):
             return
         self._is_over = True
         handled, self._handled = self._handled, None
-        if isinstance(handled, Pending):
-            handled.cancel()
-        elif handled is not None and not isinstance(handled, Response):
-            handled.close()
+        give_up(handled)
         self.adapter.requests.abandon(self)
 
 

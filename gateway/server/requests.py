@@ -98,7 +98,7 @@ class Requests:
             if isinstance(handled, Response):
                 response = handled
             else:
-                response = await self.access.guard(request, response_of(handled))
+                response = await self.access.guard(request, handled)
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent
@@ -148,6 +148,7 @@ class Requests:
         """Waits for the topic of a request, which another node may have made, and goes on."""
         names = request.names
         await self._topics.refresh(names["topic"], min_partitions(names.get("partition", "")))
+        self.access.check(request)  # its right may have ended meanwhile
         return await response_of(request.route.handler(request, request.route.context))
 
     def failure(self, request: Request, error: Exception) -> Response:

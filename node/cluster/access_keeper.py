@@ -1,7 +1,7 @@
 """Keeps the rules and tokens of a node equal to those of the coordination store, and makes changes there.
 
-The process that has the session has one: the node's own, or the supervisor of its shards. Invariant: states are
-published in the order of their generations, and the last one holds while the store does not answer.
+The process that has the session has one: the node's own, or the supervisor of its shards. Invariants: what is published
+is the state that the store has, whichever call has read it; the last one holds while the store does not answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AccessKeeper:
         self._publish = publish
         self._store = AccessStore()
         self._publishing = asyncio.Lock()
-        self._published = -1
+        self._published: AccessState | None = None
         self._following: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -34,7 +34,8 @@ class AccessKeeper:
 
     async def start(self) -> None:
         """Publishes what the store has, and then follows it. Raises EngineError of the store."""
-        await self._publish_newer(await self._store.read(self._session()))
+        await self._store.read(self._session())
+        await self._publish_present()
         self._following = keep_running(self._follow, "following the rules and tokens")
 
     def stop(self) -> None:
@@ -45,18 +46,19 @@ class AccessKeeper:
         """Makes a change, and returns its generation once this node serves it. Raises Problem, EngineError."""
         session = self._session()
         state = await with_store_timeout(session, lambda: self._store.change(session, change))
-        await self._publish_newer(state)
+        await self._publish_present()
         return state.generation
 
     async def _follow(self) -> None:
         while True:
             try:
-                await self._store.follow(self._session(), self._publish_newer)
+                await self._store.follow(self._session(), self._publish_present)
             except SessionLost:
                 await asyncio.sleep(RETRY_S)
 
-    async def _publish_newer(self, state: AccessState) -> None:
+    async def _publish_present(self) -> None:
         async with self._publishing:
-            if state.generation > self._published:
+            state = self._store.state
+            if state is not self._published:
                 await self._publish(state)
-                self._published = state.generation
+                self._published = state

@@ -131,3 +131,21 @@ def test_a_rule_for_a_network_makes_an_identity_of_each_address():
     assert ours is again
     assert ours.allows(Operation.READ, "x")
     assert not other.allows(Operation.READ, "x")
+
+
+@pytest.mark.parametrize(
+    ("need", "text"),
+    [
+        (Need(Operation.WRITE, Resource.TOPIC, Where.PATH), "lacks the right write to topic 't': no rule allows it"),
+        (ALTER_TOPIC, "lacks the right admin to topic 't', to alter it: no rule allows it"),
+        (
+            Need(Operation.ACCESS, Resource.CLUSTER, Where.NONE),
+            "lacks the right access to the cluster: no rule allows it",
+        ),
+    ],
+)
+def test_a_refusal_names_each_thing_once(need, text):
+    nothing = make_token("nothing", {Right.READ: ["x"]}, NOW, os.urandom)
+    with pytest.raises(Problem) as refusal:
+        access_of(nothing.entry).check(request_with(nothing.text, need, "t"))
+    assert refusal.value.detail == f"token:nothing {text}"

@@ -205,3 +205,33 @@ def test_the_address_of_a_client_is_that_of_its_socket() -> None:
     assert address_of("[::ffff:10.0.0.1]:5000") == ip_address("10.0.0.1"), "an IPv4 client of an IPv6 socket"
     assert address_of("[fe80::1%eth0]:5000") == ip_address("fe80::1")
     assert address_of("unix") is address_of("") is address_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "ours", "other"),
+    [
+        ("::ffff:10.0.0.0/104", "10.1.2.3:1", "11.0.0.1:1"),
+        ("::ffff:a00:0/104", "[::ffff:10.1.2.3]:1", "11.0.0.1:1"),
+        ("::ffff:10.1.2.3", "10.1.2.3:1", "10.1.2.4:1"),
+        ("::ffff:0.0.0.0/96", "10.1.2.3:1", "[fd00::1]:1"),
+        ("fd00::/8", "[fd00::1]:1", "10.1.2.3:1"),
+        ("::/0", "[fd00::1]:1", "10.1.2.3:1"),
+    ],
+)
+def test_a_network_of_ipv4_addresses_in_ipv6_is_that_of_ipv4(source: str, ours: str, other: str) -> None:
+    """The address of a caller is mapped likewise, whichever of the two its listener sees."""
+    rule = Rule(
+        id="r",
+        effect=Effect.ALLOW,
+        principals=("*",),
+        operations=(Operation.READ,),
+        resource=Resource.TOPIC,
+        pattern=Pattern.ALL,
+        sources=(source,),
+    )
+    check_rule(rule)
+    found = [
+        Evaluator([rule]).answers(("*",), Operation.READ, Resource.TOPIC, address_of(client)).decide("t").is_allowed
+        for client in (ours, other)
+    ]
+    assert found == [True, False]

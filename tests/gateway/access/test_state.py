@@ -115,6 +115,29 @@ def test_a_rotation_ends_the_former_tokens_of_the_name() -> None:
     }
 
 
+EVERYTHING = Author(principal="token:boss", token_id="ff", own_rules=(rule("own", "token:boss"),), is_superuser=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "author"),
+    [
+        (replace(BEFORE, tokens=(SHOP,)), AUTHOR),
+        (replace(BEFORE, rules=()), AUTHOR),
+        (replace(BEFORE, rules=(*BEFORE.rules, rule("no", effect="deny"))), AUTHOR),
+        (replace(BEFORE, tokens=(replace(OPS, expires_ms=1000), SHOP)), AUTHOR),
+        (BEFORE, replace(AUTHOR, expires_ms=1000)),
+        (BEFORE, replace(EVERYTHING, expires_ms=1000)),
+    ],
+    ids=["token revoked", "no rule", "denied", "token expired", "credential expired", "superuser expired"],
+)
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_an_author_who_has_lost_the_right_changes_nothing(state, author, is_forced) -> None:
+    """The right was there when the request came; the state that it would change is a later one."""
+    with pytest.raises(Problem, match="may not change rules") as refused:
+        after(AddRule(rule("back")), state, author, is_forced=is_forced)
+    assert (refused.value.code, refused.value.members) == ("forbidden", {"operation": "access", "resource": "cluster"})
+
+
 def test_rules_are_bounded() -> None:
     full = replace(BEFORE, rules=tuple(rule(f"r{number}") for number in range(KINDS["rules"].count_max)))
     assert refusal(AddRule(rule("more")), full) == "too_many_rules"

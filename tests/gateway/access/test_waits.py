@@ -7,8 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.runtime.clock import SystemClock
+from engine.runtime.pending import Pending
+from gateway.access.access import Access
+from gateway.access.tokens import Tokens
 from gateway.access.waits import CHECKS_AT_ONCE, Waits
 from gateway.http.problems import Problem
+from gateway.http.response import Response
+from gateway.http.rights import READ_TOPIC
 from tests.gateway.requests import request_of
 
 
@@ -70,6 +76,30 @@ async def test_a_change_during_the_checks_is_checked_too() -> None:
     assert len(done) == len(tasks)
     for task in tasks:
         assert isinstance(task.exception(), Problem)
+
+
+async def test_a_wait_whose_right_has_ended_before_it_does_not_begin() -> None:
+    """The rules have changed between the check of the head and the wait."""
+    waits, right = Waits(), Right()
+    right.has_ended = True
+    with pytest.raises(Problem, match="it has ended"):
+        await asyncio.wait_for(waiting(waits, right.check), 2)
+    assert repr(waits) == "Waits(0)"
+
+
+@pytest.mark.parametrize("kind", ["a coroutine", "a pending one"])
+async def test_what_a_handler_returned_is_ended_if_its_wait_does_not_begin(kind: str) -> None:
+    access, request = Access(SystemClock(), Tokens(())), request_of(need=READ_TOPIC, names={"topic": "t"})
+    request.route = request.route._replace(operation="fetch")
+
+    async def rest() -> Response:
+        raise AssertionError("it goes on without a right")
+
+    coroutine, pending = rest(), Pending[Response]()
+    with pytest.raises(Problem, match="unauthorized"):
+        await access.guard(request, coroutine if kind == "a coroutine" else pending)
+    assert coroutine.cr_frame is None if kind == "a coroutine" else pending.is_over
+    coroutine.close()
 
 
 async def test_a_timeout_within_a_wait_stays_one() -> None:

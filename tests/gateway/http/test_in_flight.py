@@ -24,7 +24,7 @@ def refusal(in_flight, request, size):
 
 
 def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
-    in_flight, first, second = RequestBodies(100, 2**40, None), of_client("a"), of_client("b")
+    in_flight, first, second = RequestBodies(100, 2**40, None, None), of_client("a"), of_client("b")
     in_flight.hold(first, 60)
     assert refusal(in_flight, second, 41) == "overloaded"
     in_flight.release(second)
@@ -35,7 +35,7 @@ def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
 
 
 def test_one_connection_cannot_take_all():
-    in_flight = RequestBodies(2**40, 2 * LARGE, None)
+    in_flight = RequestBodies(2**40, 2 * LARGE, None, None)
     one, other = of_client("a"), of_client("a")
     in_flight.hold(one, LARGE)
     in_flight.hold(other, LARGE)
@@ -48,7 +48,7 @@ def test_one_connection_cannot_take_all():
     st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from([1, LARGE, 3 * LARGE]), max_size=3)), max_size=8)
 )
 def test_nothing_is_left_when_all_are_answered(requests):
-    in_flight = RequestBodies(4 * LARGE, 3 * LARGE, None)
+    in_flight = RequestBodies(4 * LARGE, 3 * LARGE, None, None)
     open_requests = []
     for remote, pieces in requests:
         request = of_client(remote)

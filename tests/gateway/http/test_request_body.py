@@ -50,7 +50,7 @@ def of_pieces(pieces, encoding=None, announced=None):
 
 
 def read(request, limit=10_000):
-    return asyncio.run(RequestBodies(2**40, 2**40, InThisThread()).read(request, limit))
+    return asyncio.run(RequestBodies(2**40, 2**40, InThisThread(), lambda _: None).read(request, limit))
 
 
 def refused(request, limit=10_000):

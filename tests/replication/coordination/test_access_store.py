@@ -34,8 +34,8 @@ async def test_what_one_node_changes_another_one_follows(coordination) -> None:
     seen: asyncio.Queue[int] = asyncio.Queue()
     store, other = AccessStore(), AccessStore()
 
-    async def note(state):
-        seen.put_nowait(state.generation)
+    async def note():
+        seen.put_nowait(other.state.generation)
 
     following = asyncio.create_task(other.follow(theirs, note))
     for number in range(3):
@@ -143,7 +143,7 @@ async def test_while_the_store_is_not_understood_the_last_state_holds_and_the_lo
     before = await store.change(session, adding(1))
     mended = asyncio.Event()
 
-    async def note(state):
+    async def note():
         mended.set()
 
     following = asyncio.create_task(store.follow(await coordination.session(), note))
