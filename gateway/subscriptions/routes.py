@@ -79,7 +79,8 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
             raise Problem("forbidden", text, right="read")
         secrets, shown = _secrets(context, body, before)
         is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
-        definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason)
+        owner = context.owners.of(request)
+        definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason, owner)
         if before is not None and before != definition:  # equal: the repeat of a PUT whose answer was lost
             _check_may_alter(request)
         if before is None or before.url != body.url:
@@ -98,13 +99,20 @@ async def alter_subscription(request: Request, context: PushContext) -> Response
     patch = await read_json(request, PatchSubscription)
     before = (await _get(request, context, group)).definition
     changed = apply_patch(before, patch)
-    if patch.delivery is not UNSET and patch.delivery.get("dead_letter_topic") is not None:
-        await check_writable(request, context.groups, patch.delivery["dead_letter_topic"])
+    takes_over = patch.url is not UNSET or (patch.delivery is not UNSET and "dead_letter_topic" in patch.delivery)
+    if takes_over and changed.delivery.dead_letter_topic is not None:
+        await check_writable(request, context.groups, changed.delivery.dead_letter_topic)
     if patch.url is not UNSET:
         _check_target(sender, patch.url)
         if changed.url != before.url:
             await _confirm(context, sender, patch.url)
-    return await _change(request, context, group, lambda definition: apply_patch(definition, patch))
+    owner = context.owners.of(request)
+
+    def change(definition: Definition) -> Definition:
+        patched = apply_patch(definition, patch)
+        return replace(patched, owner=owner) if takes_over else patched
+
+    return await _change(request, context, group, change)
 
 
 async def describe_subscription(request: Request, context: PushContext) -> Response:
@@ -297,6 +305,8 @@ def _subscription_json(view: View) -> dict[str, object]:
     definition = decode(view.definition)
     if definition.is_paused:
         state = "paused"
+    elif view.forbidden:
+        state = "forbidden"
     elif view.waiting:
         state = "failing"
     else:
@@ -308,6 +318,7 @@ def _subscription_json(view: View) -> dict[str, object]:
         "filter": list(definition.filters),
         "delivery": asdict(definition.delivery),
         "secrets": len(definition.secrets),
+        **({} if definition.owner is None else {"owner": definition.owner.principal}),
         "state": state,
         "offsets": [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in view.offsets],
         "delivered": view.counts.delivered,
@@ -315,7 +326,7 @@ def _subscription_json(view: View) -> dict[str, object]:
         "dead_lettered": view.counts.dead_lettered,
         "in_flight": view.counts.in_flight,
         "waiting": view.waiting,
-        "last_error": definition.pause_reason or view.last_error,
+        "last_error": definition.pause_reason or view.forbidden or view.last_error,
         "attempts": [attempt._asdict() for attempt in view.attempts],
     }
 
