@@ -19,6 +19,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
 from gateway.access.access import Access
+from gateway.access.owners import Owners
 from gateway.access.state import ChangeAccess
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
@@ -156,7 +157,9 @@ class Node:
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
         self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)
-        self.push = PushHost(self.groups, self.topics, self.partitions)
+        owners = Owners(self.access, clock)
+        self.push = PushHost(self.groups, self.topics, self.partitions, owners)
+        self.access.waits.include(self.push.waits)
         calls = [
             *partition_reads.partition_calls(self.reads),
             *positions.partition_calls(self.reads),
@@ -184,7 +187,7 @@ class Node:
             fetch,
             self._admin(operate, siblings),
             groups,
-            PushContext(groups, self._sender, secrets.token_bytes),
+            PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(self.access, change_access, secrets.token_bytes, clock),
             self.access,
             self.topics,

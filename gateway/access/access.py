@@ -170,6 +170,11 @@ class Access:
         text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
         yield "penstock_access_generation", text, self.snapshot.state.generation
 
+    @property
+    def has_state(self) -> bool:
+        """Whether the rules and tokens of the store are read."""
+        return self._state is not None
+
     def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
         """Checks every request against these tokens of the file from now on."""
         self.tokens = tokens

@@ -1,4 +1,4 @@
-"""The open waits of a process: long polls and event streams, which end when their callers lose the right to them.
+"""The open waits of a process: long polls, event streams and pushes, which end when their owners lose the right.
 
 Rules change and tokens expire while a request waits. After each change, and when a token expires, every wait is checked
 again, some of them in each turn of the loop. Polls without a task (gateway/server) are found by their connections, so
@@ -8,7 +8,7 @@ that they cost nothing here while they wait. Invariant: a wait that ends so has 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -44,10 +44,10 @@ class _TaskWait:
 
 
 class Waits:
-    """All open waits: those of tasks, and those that a server has."""
+    """All open waits: those of tasks, those that a server has, and the pushes."""
 
     def __init__(self) -> None:
-        self._without_task: Callable[[], Iterable[Wait]] = tuple
+        self._without_task: list[Callable[[], Iterable[Wait]]] = []
         self._of_tasks: dict[Request, _TaskWait] = {}
         self._checking: asyncio.Task[None] | None = None
         self._is_due = False
@@ -57,7 +57,7 @@ class Waits:
 
     def include(self, without_task: Callable[[], Iterable[Wait]]) -> None:
         """Adds the waits that the function yields."""
-        self._without_task = without_task
+        self._without_task.append(without_task)
 
     @asynccontextmanager
     async def ending(self, request: Request, check: Callable[[], None]) -> AsyncIterator[None]:
@@ -84,14 +84,19 @@ class Waits:
     def recheck_soon(self) -> None:
         """Checks every open wait."""
         self._is_due = True
-        if self._checking is None and (self._of_tasks or any(True for _ in self._without_task())):
+        if self._checking is None and any(True for _ in self._open()):
             self._checking = in_background(self._recheck(), "checking the rights of open polls")
+
+    def _open(self) -> Iterator[Wait]:
+        yield from self._of_tasks.values()
+        for waits in self._without_task:
+            yield from waits()
 
     async def _recheck(self) -> None:
         try:
             while self._is_due:
                 self._is_due = False
-                for number, wait in enumerate([*self._of_tasks.values(), *self._without_task()], 1):
+                for number, wait in enumerate(list(self._open()), 1):
                     wait.recheck()
                     if number % CHECKS_AT_ONCE == 0:
                         await asyncio.sleep(0)

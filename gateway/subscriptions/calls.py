@@ -26,6 +26,7 @@ class View(Struct, frozen=True, array_like=True):
     waiting: int
     last_error: str
     attempts: tuple[Attempt, ...]
+    forbidden: str = ""  # the right that its owner lacks
 
 
 PUT: PartitionCall[PushCall, bool | None] = PartitionCall("push_put", PushCall)
@@ -59,20 +60,20 @@ def push_calls(host: PushHost) -> list[Answering]:
 
 
 async def _describe(host: PushHost, partition: Partition, name: str) -> tuple[View, bytes]:
-    return _view(*await host.find(partition, name)), b""
+    return _view(host, *await host.find(partition, name)), b""
 
 
 async def _list(host: PushHost, partition: Partition, _: None) -> tuple[list[View], bytes]:
     groups = (await host.load_coordinator(partition)).groups.values()
     subscriptions = [await host.find(partition, group.name) for group in groups if group.definition is not None]
-    return [_view(*subscription) for subscription in subscriptions], b""
+    return [_view(host, *subscription) for subscription in subscriptions], b""
 
 
-def _view(group: Group, runner: Runner | None) -> View:
+def _view(host: PushHost, group: Group, runner: Runner | None) -> View:
     name = group.name.partition(":")[2]
     offsets = tuple((slot.topic, slot.partition, committed.offset) for slot, committed in sorted(group.offsets.items()))
     if runner is None:
-        return View(name, group.definition, offsets, False, Counts(), 0, "", ())
+        return View(name, group.definition, offsets, False, Counts(), 0, "", (), host.forbidden(group.name))
     counts, attempts, error = copy(runner.counts), tuple(runner.attempts), runner.last_error
     if runner.missing:
         error = f"deleted topics: {', '.join(runner.missing)}; the others are delivered"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.access.owners import Owners
 from gateway.groups.context import GroupContext
 
 if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
@@ -14,8 +15,12 @@ if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
 
 @dataclass(frozen=True, slots=True)
 class PushContext:
-    """`sender` is None where the operator has not allowed push. `random_bytes` makes secrets."""
+    """`sender` is None where the operator has not allowed push. `owners` names the owner of what a request makes.
+
+    `random_bytes` makes secrets.
+    """
 
     groups: GroupContext
     sender: Sender | None
+    owners: Owners
     random_bytes: Callable[[int], bytes]

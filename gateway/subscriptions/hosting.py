@@ -3,18 +3,24 @@
 Looks at every partition of the groups topic that this process leads, so that deliveries go on after a restart or a
 change of leaders without any request. A call that changes a subscription stops its runner in the same step. The next
 one starts once the change is stored; if it cannot be, the next look runs what is stored.
+A runner starts if the owner of its subscription has the rights that it needs, and is checked again after each change of
+the rules (gateway/access/waits.py). Whether it may run is not stored: it follows from the rules of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from engine.errors import EngineError
 from engine.format.paths import GROUPS_TOPIC
 from engine.partition.partition import Partition
 from engine.runtime.tasks import keep_running
+from gateway.access.owners import Owners
+from gateway.access.waits import Wait
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.hosted import Hosted
@@ -29,14 +35,18 @@ from gateway.subscriptions.runner import Counts, Means, Runner
 
 LOOK_S = 0.5
 
+log = logging.getLogger("penstock.gateway")
+
 
 class PushHost:
     """Runs nothing before `start`, which only follows where the operator has allowed push."""
 
-    def __init__(self, groups: GroupHost, topics: Topics, partitions: Partitions) -> None:
+    def __init__(self, groups: GroupHost, topics: Topics, partitions: Partitions, owners: Owners) -> None:
         self._groups = groups
         self._topics = topics
         self._partitions = partitions
+        self._owners = owners
+        self._forbidden: dict[str, str] = {}  # the right that the owner lacks, by subscription
         self._means: Means | None = None
         self._runners: dict[str, Runner] = {}
         self._changing: Counter[str] = Counter()  # changes that are not stored yet
@@ -66,6 +76,8 @@ class PushHost:
         """Yields name, text and value of each metric."""
         now = [self._gone, *self._ended.values(), *(runner.counts for runner in self._runners.values())]
         yield "penstock_subscriptions", "Push subscriptions that this process delivers", len(self._runners)
+        text = "Push subscriptions that wait because their owners lack a right"
+        yield "penstock_subscriptions_forbidden", text, len(self._forbidden)
         waiting = sum(runner.waiting for runner in self._runners.values())
         yield "penstock_push_waiting_requests", "Failed requests of push that wait for a retry", waiting
         yield "penstock_push_records_total", "Records delivered by push", sum(counts.delivered for counts in now)
@@ -108,6 +120,21 @@ class PushHost:
         _, sequence = hosted.decide(lambda core, now, source: core.delete(name, now, source))
         await self._change(hosted, name, sequence)
 
+    def waits(self) -> Iterator[Wait]:
+        """Yields the subscriptions that run, to check the rights of their owners."""
+        for name in self._runners:
+            yield _OwnerCheck(self, name)
+
+    def recheck(self, name: str) -> None:
+        """Stops a subscription whose owner has lost a right. The looks start it once the right is back."""
+        runner = self._runners.get(name)
+        if runner is not None and not self._may_run(name, runner.definition):
+            self._stop(name)
+
+    def forbidden(self, name: str) -> str:
+        """Returns the right that the owner of a subscription lacks; empty: none."""
+        return self._forbidden.get(name, "")
+
     async def find(self, partition: Partition, name: str) -> tuple[Group, Runner | None]:
         """Returns a subscription and its runner. Raises UnknownGroup."""
         hosted = await self._groups.at(partition)
@@ -142,6 +169,8 @@ class PushHost:
             self._stop(name)
         for name in set(self._ended) - set(led):
             self._gone.add(self._ended.pop(name))
+        for name in set(self._forbidden) - set(led):
+            del self._forbidden[name]
         for name, hosted in led.items():
             self._update(hosted, name, is_stored=name not in self._changing)
 
@@ -164,6 +193,7 @@ class PushHost:
         if self._means is None:
             return
         if group is None or group.definition is None:
+            self._forbidden.pop(name, None)
             self._stop(name)
             return
         definition = decode(group.definition)
@@ -172,15 +202,30 @@ class PushHost:
             self._stop(name)
             runner = None
         if definition.is_paused or hosted.error is not None or not is_stored:
+            self._forbidden.pop(name, None)
             return
         places = self._places(definition)
         if runner is not None and any(places.get(slot, topic_id) != topic_id for slot, topic_id in runner.places):
             self._stop(name)  # a topic was deleted, and a new one has its name
             runner = None
         if runner is None:
+            if not (self._owners.can_decide and self._may_run(name, definition)):
+                return
             runner = self._runners[name] = Runner(hosted, name, definition, group.resets, self._means)
         runner.follow(places)
         runner.missing = tuple(name for name in definition.topics if self._topics.get(name) is None)
+
+    def _may_run(self, name: str, definition: Definition) -> bool:
+        """Returns whether the owner of a subscription has the rights that it needs, and notes what it lacks."""
+        reason = self._owners.lost_right(definition.owner, definition.needed(_subscription_name(name)))
+        before = self._forbidden.pop(name, "")
+        if reason:
+            self._forbidden[name] = reason
+        if reason and reason != before:
+            log.warning("a subscription waits for its owner's right", extra={"subscription": name, "reason": reason})
+        elif before and not reason:
+            log.info("a subscription goes on: its owner has its rights", extra={"subscription": name})
+        return not reason
 
     def _places(self, definition: Definition) -> dict[Slot, str]:
         """Returns the partitions of a subscription with the ids of their topics."""
@@ -195,6 +240,16 @@ class PushHost:
         if (runner := self._runners.pop(name, None)) is not None:
             runner.stop()
             self._ended.setdefault(name, Counts()).add(runner.counts)
+
+
+class _OwnerCheck(NamedTuple):
+    """A subscription that runs, as a wait whose right is checked."""
+
+    host: PushHost
+    name: str
+
+    def recheck(self) -> None:
+        self.host.recheck(self.name)
 
 
 def _subscription_name(name: str) -> str:

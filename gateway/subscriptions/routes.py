@@ -14,7 +14,7 @@ from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
-from gateway.access.access import limits_of
+from gateway.access.access import forbidden, limits_of
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
@@ -70,18 +70,23 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
     if delivery.dead_letter_topic is not None:
         await check_writable(request, context.groups, delivery.dead_letter_topic)
     _check_target(sender, body.url)
-    existing = await _find(context, group)
-    before = None if existing is None else existing.definition
-    if before is not None and not _may_read(request, before):
-        text = "a subscription has this name, and the token lacks the right read to its topics"
-        raise Problem("forbidden", text, right="read")
-    secrets, shown = _secrets(context, body, before)
-    if before is None or before.url != body.url:
-        await _confirm(context, sender, body.url)
-    is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
-    definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason)
-    positions = await _find_positions(context, topics, body.start)
-    is_new = await _put(context, group, definition, positions)
+    is_new = None
+    while is_new is None:  # another request has changed it meanwhile
+        existing = await _find(context, group)
+        before = None if existing is None else existing.definition
+        if before is not None and not _may_read(request, before):
+            text = "a subscription has this name, and the token lacks the right read to its topics"
+            raise Problem("forbidden", text, right="read")
+        secrets, shown = _secrets(context, body, before)
+        is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
+        owner = context.owners.of(request)
+        definition = Definition(body.url, topics, delivery, body.filter, secrets, is_paused, reason, owner)
+        if before is not None and before != definition:  # equal: the repeat of a PUT whose answer was lost
+            _check_may_alter(request)
+        if before is None or before.url != body.url:
+            await _confirm(context, sender, body.url)
+        positions = await _find_positions(context, topics, body.start)
+        is_new = await _put(context, group, definition, positions, None if existing is None else existing.stored)
     document = await _describe(context, group)
     response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
     response.headers.update(hint_of_time(body.start))
@@ -94,13 +99,20 @@ async def alter_subscription(request: Request, context: PushContext) -> Response
     patch = await read_json(request, PatchSubscription)
     before = (await _get(request, context, group)).definition
     changed = apply_patch(before, patch)
-    if patch.delivery is not UNSET and patch.delivery.get("dead_letter_topic") is not None:
-        await check_writable(request, context.groups, patch.delivery["dead_letter_topic"])
+    takes_over = patch.url is not UNSET or (patch.delivery is not UNSET and "dead_letter_topic" in patch.delivery)
+    if takes_over and changed.delivery.dead_letter_topic is not None:
+        await check_writable(request, context.groups, changed.delivery.dead_letter_topic)
     if patch.url is not UNSET:
         _check_target(sender, patch.url)
         if changed.url != before.url:
             await _confirm(context, sender, patch.url)
-    return await _change(request, context, group, lambda definition: apply_patch(definition, patch))
+    owner = context.owners.of(request)
+
+    def change(definition: Definition) -> Definition:
+        patched = apply_patch(definition, patch)
+        return replace(patched, owner=owner) if takes_over else patched
+
+    return await _change(request, context, group, change)
 
 
 async def describe_subscription(request: Request, context: PushContext) -> Response:
@@ -224,10 +236,13 @@ async def _put(
     group: str,
     definition: Definition,
     positions: tuple[Position, ...],
-    before: str | None = None,
+    before: str | None,
 ) -> bool | None:
-    """Returns whether the subscription is new; None: it is not `before` any more, and nothing changed."""
-    call = PushCall(group, encode(definition).decode(), positions, before)
+    """Returns whether the subscription is new; None: it is not `before` any more, and nothing changed.
+
+    `before`: what is stored; None: nothing.
+    """
+    call = PushCall(group, encode(definition).decode(), positions, before, is_new=before is None)
     return await context.groups.coordinators.call(PUT, None, group, call, creates=True)
 
 
@@ -248,6 +263,13 @@ async def _find(context: PushContext, group: str) -> _StoredDefinition | None:
     if described is None or described.definition is None:
         return None
     return _StoredDefinition(described.definition, decode(described.definition))
+
+
+def _check_may_alter(request: Request) -> None:
+    """Checks that the caller may replace the subscription in the path. Raises Problem forbidden."""
+    caller, name = request.caller, request.names["subscription"]
+    if not caller.allows(Operation.ALTER, name, Resource.SUBSCRIPTION):
+        raise forbidden(caller, Operation.ALTER, name, Resource.SUBSCRIPTION)
 
 
 def _may_read(request: Request, definition: Definition) -> bool:
@@ -283,6 +305,8 @@ def _subscription_json(view: View) -> dict[str, object]:
     definition = decode(view.definition)
     if definition.is_paused:
         state = "paused"
+    elif view.forbidden:
+        state = "forbidden"
     elif view.waiting:
         state = "failing"
     else:
@@ -294,6 +318,7 @@ def _subscription_json(view: View) -> dict[str, object]:
         "filter": list(definition.filters),
         "delivery": asdict(definition.delivery),
         "secrets": len(definition.secrets),
+        **({} if definition.owner is None else {"owner": definition.owner.principal}),
         "state": state,
         "offsets": [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in view.offsets],
         "delivered": view.counts.delivered,
@@ -301,7 +326,7 @@ def _subscription_json(view: View) -> dict[str, object]:
         "dead_lettered": view.counts.dead_lettered,
         "in_flight": view.counts.in_flight,
         "waiting": view.waiting,
-        "last_error": definition.pause_reason or view.last_error,
+        "last_error": definition.pause_reason or view.forbidden or view.last_error,
         "attempts": [attempt._asdict() for attempt in view.attempts],
     }
 

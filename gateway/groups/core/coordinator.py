@@ -246,9 +246,11 @@ class Coordinator(GroupTable):
         return is_new
 
     def push(self, call: PushCall, now: Now, source: TopicSource) -> bool | None:
-        """Creates or changes a subscription. Returns if it is new; None: it is not `before`. Raises GroupsFull, …"""
+        """Creates or changes a subscription. Returns if it is new; None: it is not as called for. Raises GroupsFull."""
         existing = self.groups.get(call.group)
         if call.before is not None and (existing is None or existing.definition != call.before):
+            return None
+        if call.is_new and existing is not None and existing.definition is not None:
             return None
         is_new = existing is None
         limit = self._limits.subscriptions_max

@@ -235,13 +235,15 @@ class ForgetCall(Struct, frozen=True, array_like=True):
 class PushCall(Struct, frozen=True, array_like=True):
     """Sets what is pushed for a group, as text that the coordinator does not read. `positions` are for a new group.
 
-    A change has `before`, the text that it was made from. Coordinators of earlier releases do not look at it.
+    A change has `before`, the text that it was made from; `is_new`: there must be none. Coordinators of earlier
+    releases do not look at them.
     """
 
     group: str
     definition: str
     positions: tuple[Position, ...] = ()
     before: str | None = None
+    is_new: bool = False
 
 
 class ConfigCall(Struct, frozen=True, array_like=True):

@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.access.owner import Needed, Owner
+from gateway.http.rights import Operation, Resource
+
 Order = Literal["key", "partition", "none"]
 Form = Literal["structured", "binary", "batch"]
 Secret = Annotated[str, Meta(pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}$", max_length=140)]
@@ -42,9 +45,18 @@ class Definition(Struct, frozen=True):
     secrets: tuple[str, ...]
     is_paused: bool = False
     pause_reason: str = ""  # of the node, when it pauses by itself
+    owner: Owner | None = None  # its rights are checked while it runs; None: stored before, or without a check
 
     def __repr__(self) -> str:
         return f"Definition({self.url}, {self.topics})"
+
+    def needed(self, name: str) -> list[Needed]:
+        """Returns the rights that the owner of the subscription with this name needs."""
+        needed = [Needed(Operation.DESCRIBE, Resource.SUBSCRIPTION, name)]
+        needed += [Needed(Operation.READ, Resource.TOPIC, topic) for topic in self.topics]
+        if self.delivery.dead_letter_topic is not None:
+            needed.append(Needed(Operation.WRITE, Resource.TOPIC, self.delivery.dead_letter_topic))
+        return needed
 
 
 encode = msgspec.json.Encoder().encode

@@ -7,6 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.format.paths import GROUPS_TOPIC
+from engine.runtime.clock import SystemClock
+from gateway.access.access import Access
+from gateway.access.owners import Owners
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.model.values import PushCall
 from gateway.subscriptions.core.definition import Definition, Delivery, encode
@@ -40,7 +43,7 @@ async def test_a_subscription_that_is_made_during_a_look_keeps_running():
     topics: Any = {GROUPS_TOPIC: SimpleNamespace(record=SimpleNamespace(partitions=2, topic_id="id"))}
     partitions: Any = SimpleNamespace(owned_partition=lambda _, topic_id, number: PARTITIONS[number])
     means: Any = SimpleNamespace(sender=SimpleNamespace(close=close))
-    host = PushHost(coordinators, topics, partitions)
+    host = PushHost(coordinators, topics, partitions, Owners(Access(SystemClock()), SystemClock()))
     host.start(means)
     await asyncio.wait_for(coordinators.is_asked.wait(), 60)
     definition = encode(Definition("http://receiver/", (), Delivery(), (), ())).decode()

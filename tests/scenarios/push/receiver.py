@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
+
 Answer = Callable[[list[dict[str, Any]]], web.Response | None]
 
 

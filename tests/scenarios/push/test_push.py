@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from gateway.subscriptions.hosting import LOOK_S
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, Gateway, in_process_only
-from tests.scenarios.push.receiver import Receiver
+from tests.scenarios.push.receiver import SECRET, Receiver
 from tests.tokens import add_token, bearer
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
 PROMPT_S = 60
 DELIVERY = {"backoff_ms_min": 10, "backoff_ms_max": 50}
 
@@ -30,14 +29,6 @@ pytestmark = in_process_only
 @pytest.fixture
 async def node(start_gateway) -> Gateway:
     return await start_gateway(push_targets="127.0.0.0/8", push_http=True)
-
-
-@pytest.fixture
-async def receiver():
-    receiver = Receiver([SECRET])
-    await receiver.start()
-    yield receiver
-    await receiver.stop()
 
 
 async def call(node: Gateway, method: str, path: str, document=None):
