@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
@@ -25,7 +25,7 @@ from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
 from gateway.admin.operation_calls import Operate
-from gateway.admin.peer_calls import admin_handlers
+from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
@@ -91,7 +91,8 @@ class Node:
     """Composes one process of a node. `server` is what HTTP needs, `peer_handlers` the calls of other processes.
 
     `topic_finder` looks for topics of other nodes. `operate`, `siblings`: see AdminContext. `change_access`
-    changes the rules and tokens of the coordination store; None: the process has none.
+    changes the rules and tokens of the coordination store, and `access_gauges` says how old they are; None and empty in
+    a process that another one gives them to.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Node:
         is_ready: bool = True,
         siblings: Callable[[], Mapping[str, LinkClient]] = dict,
         change_access: ChangeAccess | None = None,
+        access_gauges: Callable[[], Iterable[tuple[str, str, float]]] = tuple,
     ) -> None:
         self.settings = settings
         self.shard = shard
@@ -123,6 +125,7 @@ class Node:
         self.replicas = replicas
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
+        self._access_gauges = access_gauges
         self.access = Access(clock, superusers=frozenset(settings.superuser_names))
         self.metrics = Metrics(self._families)
         self.stages = Stages()
@@ -188,7 +191,7 @@ class Node:
             self._admin(operate, siblings),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
-            AccessContext(self.access, change_access, secrets.token_bytes, clock),
+            AccessContext(self.access, change_access, peers.links, secrets.token_bytes, clock),
             self.access,
             self.topics,
             self.responses,
@@ -208,6 +211,7 @@ class Node:
             **self.router.handlers(),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
+            **access_handlers(self.access),
         }
 
     def start_push(self) -> None:
@@ -340,7 +344,9 @@ class Node:
             self.access,
         )
         gauges = itertools.chain(
-            shard_gauges(self.shard, is_first=self.peers.index == 0), *(source.gauges() for source in sources)
+            shard_gauges(self.shard, is_first=self.peers.index == 0),
+            *(source.gauges() for source in sources),
+            self._access_gauges(),
         )
         for name, text, value in gauges:
             yield Numbers(name, text, None, {"": value})

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -160,6 +161,7 @@ class Access:
         self._state: AccessState | None = AccessState()
         self._expiring: asyncio.TimerHandle | None = None
         self.waits = Waits()
+        self._compiled = asyncio.Event()
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -224,6 +226,16 @@ class Access:
     def _compile(self) -> None:
         self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
         self.waits.recheck_soon()
+        self._compiled.set()
+        self._compiled = asyncio.Event()
+
+    async def wait_generation(self, generation: int, wait_s: float) -> int:
+        """Waits until this process decides by a generation, or a later one. Returns the one that it decides by."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self.snapshot.state.generation < generation:
+                    await self._compiled.wait()
+        return self.snapshot.state.generation
 
     def author_of(self, caller: Caller, client: str) -> Author | None:
         """Returns the author of a change; None: the node has no tokens file."""

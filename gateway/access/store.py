@@ -57,6 +57,7 @@ class AccessStore:
         self._blocks: dict[str, _Block] = {}
         self._reading = asyncio.Lock()
         self._not_understood = ""
+        self.confirmed_at: float | None = None  # when the last answered reading was asked for, by the loop's clock
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{kind}={len(getattr(self.state, kind))}" for kind in KINDS)
@@ -65,7 +66,10 @@ class AccessStore:
     async def read(self, session: Session) -> AccessState:
         """Reads what has changed, and returns the state. Raises Corrupt, EngineError of the store."""
         async with self._reading:
-            return await self._read(session, await session.get_latest(HEAD))
+            began = asyncio.get_running_loop().time()
+            state = await self._read(session, await session.get_latest(HEAD))
+            self.confirmed_at = began
+            return state
 
     async def change(self, session: Session, change: Change) -> AccessState:
         """Makes a change, and returns the state after it. Raises Problem, Corrupt, EngineError of the store."""

@@ -27,12 +27,14 @@ from gateway.access.state import (
     StoredToken,
 )
 from gateway.access.tokens import digest_of, make_text
+from gateway.admin.peer_calls import nodes_behind
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import OPERATIONS, Operation, Resource
+from gateway.links.process_links import ProcessLinks
 
 KEPT_MS = 3_600_000  # a rotation keeps the tokens before it for an hour, to hand out the new one
 LIFE_MS_MAX = 10 * 366 * 24 * 3_600_000
@@ -44,10 +46,14 @@ _Note = Annotated[str, Meta(max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """The dependencies of these routes. `change`: None in a process without a coordination store."""
+    """The dependencies of these routes. `change`: None in a process without a coordination store.
+
+    `links` are those to the other nodes, which are to serve a change before it is answered.
+    """
 
     access: Access
     change: ChangeAccess | None
+    links: ProcessLinks
     random_bytes: Callable[[int], bytes]
     clock: Clock
 
@@ -113,15 +119,15 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )
-    generation = await _change(request, context, AddRule(rule), query, rule.principals)
-    return json_response({"generation": generation, "rule": _shown_rule(rule)}, 201)
+    made = await _change(request, context, AddRule(rule), query, rule.principals)
+    return json_response(made | {"rule": _shown_rule(rule)}, 201)
 
 
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveRule(request.names["rule"]), query)
-    return json_response({"generation": generation})
+    made = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    return json_response(made)
 
 
 async def list_tokens(request: Request, context: AccessContext) -> Response:
@@ -136,15 +142,15 @@ async def create_token(request: Request, context: AccessContext) -> Response:
     query = read_query(request, NoQuery)
     body = await read_json(request, _CreateToken)
     token, text = _new_token(request, context, body.name, body)
-    generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
-    return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
+    made = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    return json_response(made | {"token": text} | _shown_token(token), 201)
 
 
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveToken(request.names["token"]), query)
-    return json_response({"generation": generation})
+    made = await _change(request, context, RemoveToken(request.names["token"]), query)
+    return json_response(made)
 
 
 async def rotate_token(request: Request, context: AccessContext) -> Response:
@@ -154,8 +160,8 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
     name = request.names["token"]
     token, text = _new_token(request, context, name, body)
     end_ms = context.clock.now_ms() + body.keep_ms
-    generation = await _change(request, context, RotateToken(token, end_ms), query)
-    return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
+    made = await _change(request, context, RotateToken(token, end_ms), query)
+    return json_response(made | {"token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
 
 async def check_access(request: Request, context: AccessContext) -> Response:
@@ -194,11 +200,12 @@ async def _change(
     what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
     query: object,
     principals: tuple[str, ...] = (),
-) -> int:
+) -> dict[str, object]:
+    """Makes a change, and waits for the other nodes. Returns its generation, and the nodes that do not serve it yet."""
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
-    return await context.change(
+    generation = await context.change(
         Change(
             what=what,
             author=access.author_of(request.caller, request.client or ""),
@@ -207,6 +214,7 @@ async def _change(
             file_principals=tuple(one for one in principals if access.snapshot.file_principals(one)),
         )
     )
+    return {"generation": generation, "behind": await nodes_behind(context.links, generation)}
 
 
 def _new_token(

@@ -60,6 +60,10 @@ class ProcessLinks:
                 links.append(caller.link())
         return links
 
+    def of_other_nodes(self) -> list[tuple[int, LinkClient]]:
+        """Returns each shard of the other registered nodes, with the node's id, whether its link is up or not."""
+        return [(node_id, caller) for (node_id, _), caller in self._callers.items() if node_id is not None]
+
     def follow(self, nodes: Iterable[NodeInfo]) -> None:
         """Applies the registrations of the other nodes: ends links without one, and makes new ones."""
         present: dict[Process, _Where] = {

@@ -145,6 +145,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             AllTopicsKnown(),
             operate_standalone(settings.node_id),
             change_access=access.change,
+            access_gauges=access.gauges,
         )
         use_tokens(node, tokens)
         try:

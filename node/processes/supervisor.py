@@ -197,6 +197,7 @@ class Supervisor:
             lambda: self._access,
             self._access_keeper.change,
             lambda: self.producer_floor,
+            self._access_keeper.gauges,
         )
 
     async def start(self) -> None:

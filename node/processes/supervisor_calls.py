@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import NoneType
 
@@ -26,6 +26,7 @@ class SupervisorActions:
     access: Callable[[], str | None]
     change_access: Callable[[Change], Awaitable[int]]
     producer_floor: Callable[[], int]
+    gauges: Callable[[], Iterable[tuple[str, str, float]]]
 
 
 class SupervisorConnection:
@@ -46,7 +47,7 @@ class SupervisorConnection:
                 "take_producer_ids": handler(NoneType, self._take_producer_ids),
                 "end_of_producer_ids": handler(NoneType, self._end_of_producer_ids),
                 "directory_failed": handler(DirectoryFailed, self._on_directory_failed),
-                **process_handlers(),
+                **process_handlers(supervisor.gauges),
                 **supervisor.member.handlers(),
             }
         )

@@ -66,7 +66,7 @@ def add(
         "effect": "allow" if allow else "deny", "principals": principals, "operations": allow or deny,
         "resource": resource, "pattern": pattern, "name": name, "sources": sources, "note": note, "id": rule_id,
     }  # fmt: skip
-    added = node.once().send(api.access("POST", "rules", rule, force=force)).json()
+    added = change(node, "POST", "rules", rule, force=force)
     if as_json:
         print_json(added)
     else:
@@ -79,7 +79,7 @@ def add(
 @node_options
 def remove(rule: str, force: bool, node: Node, as_json: bool) -> None:
     """Remove a rule."""
-    removed = node.once().send(api.access("DELETE", "rules", of=rule, force=force)).json()
+    removed = change(node, "DELETE", "rules", of=rule, force=force)
     if as_json:
         print_json(removed)
     else:
@@ -130,6 +130,19 @@ def check(
         click.echo(f"{principal} {'may' if decided['allowed'] else 'may not'} {operation} {which}: {because}.")
     if not decided["allowed"]:
         click.get_current_context().exit(1)
+
+
+def change(
+    node: Node, method: str, what: str, document: Json | None = None, *, of: str = "", force: bool = False
+) -> Json:
+    """Change rules or tokens, and return the answer. Say which nodes do not serve the change yet. Raises Failure."""
+    made: Json = node.once().send(api.access(method, what, document, of=of, force=force)).json()
+    if behind := made.get("behind"):  # absent from an older node
+        nodes = ", ".join(map(str, behind))
+        print_note(
+            f"Not confirmed by node {nodes}: a node that runs takes the change once it reaches its coordination store."
+        )
+    return made
 
 
 def describe(rule: Json) -> str:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from penstock.admin import api
-from penstock.cli.commands.acl import force_option
+from penstock.cli.commands.acl import change, force_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, names_node, node_options, shared_options, shared_values
 from penstock.cli.output import Column, format_time, print_json, print_note, print_table
@@ -89,10 +89,10 @@ def create(
             raise click.UsageError("tokens of a file do not end by themselves: leave out --life, or name a node")
         _call_server("create", name=name, **rights, metrics=metrics, tokens_file=path, as_json=as_json)
         return
-    made = _send(node, "POST", "tokens", {"name": name, "life_ms": _milliseconds("--life", life)})
+    made = change(node, "POST", "tokens", {"name": name, "life_ms": _milliseconds("--life", life)})
     _print_new(made, f"Added {name} to the cluster.", as_json)  # before its rules: it is not shown again
     for rule in _rules(name, rights, metrics):
-        _send(node, "POST", "rules", rule)
+        change(node, "POST", "rules", rule)
 
 
 @token.command()
@@ -107,7 +107,7 @@ def rotate(name: str, life: str | None, keep: str, node: Node, as_json: bool) ->
     Raises Failure, UsageError.
     """
     wish = {"life_ms": _milliseconds("--life", life), "keep_ms": _milliseconds("--keep", keep)}
-    made = _send(node, "POST", "tokens", wish, of=f"{name}/rotate")
+    made = change(node, "POST", "tokens", wish, of=f"{name}/rotate")
     _print_new(made, f"Rotated {name}; the tokens before it end in {keep}.", as_json)
 
 
@@ -124,7 +124,7 @@ def revoke(name: str, force: bool, path: str | None, node: Node, as_json: bool) 
     if path is not None:
         _call_server("revoke", name=name, tokens_file=path, as_json=as_json)
         return
-    document = _send(node, "DELETE", "tokens", of=name, force=force)
+    document = change(node, "DELETE", "tokens", of=name, force=force)
     if as_json:
         print_json(document)
     else:
@@ -142,7 +142,7 @@ def list_tokens(path: str | None, node: Node, as_json: bool) -> None:
     if path is not None:
         _call_server("list", tokens_file=path, as_json=as_json)
     else:
-        _print_stored(_send(node, "GET", "tokens"), as_json)
+        _print_stored(node.once().send(api.access("GET", "tokens")).json(), as_json)
 
 
 def _call_server(command: str, **options: Any) -> None:
@@ -150,12 +150,6 @@ def _call_server(command: str, **options: Any) -> None:
     group = load_server_command("token")
     assert isinstance(group, click.Group)
     click.get_current_context().invoke(group.commands[command], **options)
-
-
-def _send(
-    node: Node, method: str, what: str, document: Json | None = None, *, of: str = "", force: bool = False
-) -> Json:
-    return node.once().send(api.access(method, what, document, of=of, force=force)).json()
 
 
 def _rules(name: str, rights: dict[str, tuple[str, ...]], metrics: bool) -> Iterator[Json]:

@@ -1,5 +1,6 @@
 """The check of a request: whom a token names, and which rights the needs of routes ask for."""
 
+import asyncio
 import os
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -149,3 +150,15 @@ def test_a_refusal_names_each_thing_once(need, text):
     with pytest.raises(Problem) as refusal:
         access_of(nothing.entry).check(request_with(nothing.text, need, "t"))
     assert refusal.value.detail == f"token:nothing {text}"
+
+
+async def test_a_process_says_when_it_decides_by_a_generation():
+    access = access_of(READER.entry)
+    assert await access.wait_generation(0, 0) == 0
+    waiting = asyncio.create_task(access.wait_generation(2, 30))
+    for generation in (1, 2):
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        access.use_state(AccessState(generation))
+    assert await asyncio.wait_for(waiting, 2) == 2
+    assert await access.wait_generation(3, 0.01) == 2

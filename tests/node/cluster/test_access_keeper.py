@@ -99,6 +99,28 @@ async def test_a_state_that_could_not_be_published_is_served_with_the_next_round
     await served.until(1)
 
 
+def age_s(served: Served) -> float:
+    ((_, _, age),) = served.keeper.gauges()
+    return age
+
+
+async def test_the_age_of_the_rules_grows_only_while_the_store_confirms_nothing(store, monkeypatch) -> None:
+    monkeypatch.setattr("node.cluster.access_keeper.CONFIRM_S", 0.02)
+    served = Served(store.session())
+    assert list(served.keeper.gauges()) == [], "nothing is read yet"
+    await served.keeper.start()
+    await asyncio.sleep(0.3)
+    assert age_s(served) < 0.2
+    await served.session.close()
+    await asyncio.sleep(0.3)
+    assert age_s(served) > 0.2
+    served.session = store.session()
+    async with asyncio.timeout(PROMPT_S):
+        while age_s(served) > 0.1:
+            await asyncio.sleep(0.01)
+    served.keeper.stop()
+
+
 async def test_a_store_that_was_restored_is_served_with_its_lower_generation(store, served) -> None:
     for rule_id in ("first", "second"):
         await served.keeper.change(adding(rule_id))
