@@ -1,7 +1,7 @@
 """The settings of a node: names, defaults, bounds and reasons. node/setup/setting_sources.py reads their values.
 
-Its bases declare them: gateway/server_settings.py, gateway/cluster_settings.py and gateway/client_limits.py. Numbers
-and words only; components are made in node/processes/server.py.
+Its bases declare them: gateway/server_settings.py, gateway/access_settings.py, gateway/cluster_settings.py and
+gateway/client_limits.py. Numbers and words only; components are made in node/processes/server.py.
 docs/reference/settings.md is made from these files and engine/settings.py (`make docs-write`); a test compares them.
 """
 
@@ -11,7 +11,9 @@ import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from engine.format.paths import AUDIT
 from engine.settings import Rule, rules
+from gateway.access_settings import AccessSettings
 from gateway.client_limits import ClientLimits
 from gateway.cluster_settings import ClusterSettings
 from gateway.server_settings import ServerSettings
@@ -20,7 +22,7 @@ EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True)
-class NodeSettings(ClientLimits, ClusterSettings, ServerSettings):
+class NodeSettings(ClientLimits, ClusterSettings, AccessSettings, ServerSettings):
     """The settings of one node, and values derived from them."""
 
     @property
@@ -48,6 +50,18 @@ class NodeSettings(ClientLimits, ClusterSettings, ServerSettings):
     @property
     def push_target_words(self) -> list[str]:
         return _words(self.push_targets)
+
+    @property
+    def trusted_proxy_words(self) -> list[str]:
+        return _words(self.trusted_proxies)
+
+    @property
+    def is_audited(self) -> bool:
+        return self.audit == "on" or (self.audit == "auto" and bool(self.tokens_file))
+
+    @property
+    def audit_directory(self) -> str:
+        return os.path.abspath(self.audit_dir) if self.audit_dir else os.path.join(self.directories[0], AUDIT)
 
     @property
     def is_tls(self) -> bool:

@@ -19,13 +19,18 @@ from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
 from gateway.access.access import Access
+from gateway.access.attempts import Attempts
 from gateway.access.owners import Owners
+from gateway.access.proxies import Proxies
 from gateway.access.state import ChangeAccess
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
 from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
+from gateway.audit.events import source_of
+from gateway.audit.trail import Trail, audit_families
+from gateway.audit.writer import AuditSink
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
@@ -92,7 +97,7 @@ class Node:
 
     `topic_finder` looks for topics of other nodes. `operate`, `siblings`: see AdminContext. `change_access`
     changes the rules and tokens of the coordination store, and `access_gauges` says how old they are; None and empty in
-    a process that another one gives them to.
+    a process that another one gives them to. `audit` takes the lines of the audit trail; None: it is switched off.
     """
 
     def __init__(
@@ -115,6 +120,7 @@ class Node:
         siblings: Callable[[], Mapping[str, LinkClient]] = dict,
         change_access: ChangeAccess | None = None,
         access_gauges: Callable[[], Iterable[tuple[str, str, float]]] = tuple,
+        audit: AuditSink | None = None,
     ) -> None:
         self.settings = settings
         self.shard = shard
@@ -126,7 +132,9 @@ class Node:
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
         self._access_gauges = access_gauges
-        self.access = Access(clock, superusers=frozenset(settings.superuser_names))
+        proxies = Proxies(settings.trusted_proxy_words)
+        self.access = Access(clock, None, frozenset(settings.superuser_names), proxies, _attempts(settings))
+        self.audit = None if audit is None else self._trail(audit, proxies)
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)
@@ -193,6 +201,7 @@ class Node:
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(self.access, change_access, peers.links, secrets.token_bytes, clock),
             self.access,
+            self.audit,
             self.topics,
             self.responses,
             self.bodies,
@@ -226,6 +235,8 @@ class Node:
         self.groups.stop()
         self.reads.placed.close()
         self.end_long_polls()
+        if self.audit is not None:
+            self.audit.close()
         await asyncio.sleep(0)
 
     def end_long_polls(self) -> None:
@@ -233,6 +244,11 @@ class Node:
         self.lifecycle.drain()
         for partition in self.shard.partitions():
             partition.wake_all()
+
+    def _trail(self, sink: AuditSink, proxies: Proxies) -> Trail:
+        node_id, cluster_id = self.settings.node_id, self.shard.directory.identity.cluster_id
+        prefix = f"{node_id}.{self.peers.index}-{self.clock.now_ms():x}-a"
+        return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -355,6 +371,7 @@ class Node:
         yield from admission_families(self.shard)
         yield from self.groups.families()
         yield from self.push.families()
+        yield from audit_families(self.audit)
         if self.peers.index == 0:
             yield directory_family(self.shard)
         yield from cluster_families(self.shard, self.peers, self.replicas)
@@ -378,6 +395,12 @@ def _sender(settings: NodeSettings) -> Sender | None:
     from gateway.subscriptions.sender import Sender  # it imports aiohttp, a sixth of the start of a node
 
     return Sender(parse_targets(words, allows_http=settings.push_http))
+
+
+def _attempts(settings: NodeSettings) -> Attempts | None:
+    """Returns the bound of wrong credentials; None: the operator wants none."""
+    per_second = settings.bad_attempts_per_second
+    return Attempts(per_second, settings.bad_attempts_burst) if per_second else None
 
 
 def _answer_limits(settings: NodeSettings) -> ResponseLimits:

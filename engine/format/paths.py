@@ -46,6 +46,7 @@ HIGH_WATERMARKS = "high-watermarks"
 COORDINATION = "coordination"
 TOPICS = "topics"
 SPARE = "spare"
+AUDIT = "audit"
 REGISTRATION_STATE = "vouching"
 START_COUNTER = "start-counter"
 LEADER_EPOCHS = "leader-epochs"
@@ -68,6 +69,7 @@ _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SPARE = re.compile(r"\d{1,2}")
 _UNFINISHED_SPARE = re.compile(rf"\d{{1,2}}\.[a-z0-9-]+{re.escape(TEMPORARY)}")
+_AUDIT = re.compile(r"audit-(\d{8})\.jsonl")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SWAP = re.compile(r"(\d{20})\.swap")
 _COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
@@ -106,6 +108,17 @@ def is_spare(name: str) -> bool:
 def is_unfinished_spare(name: str) -> bool:
     """Returns whether this is a spare file that is or was being written."""
     return bool(_UNFINISHED_SPARE.fullmatch(name))
+
+
+def audit_file(number: int) -> str:
+    """Returns the name of a node's audit file; names sort as numbers do."""
+    return f"audit-{number:08d}.jsonl"
+
+
+def audit_number(name: str) -> int | None:
+    """Returns the number of an audit file; None for the name of anything else."""
+    match = _AUDIT.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def is_checkpoint(name: str) -> bool:

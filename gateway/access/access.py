@@ -21,8 +21,10 @@ from multidict import istr
 
 from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
+from gateway.access.attempts import Attempts
 from gateway.access.evaluator import Evaluator
 from gateway.access.identity import Identity
+from gateway.access.proxies import Proxies
 from gateway.access.rules import ANONYMOUS, Address, address_of
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
@@ -151,12 +153,22 @@ class Snapshot:
 
 
 class Access:
-    """The access of one process. `tokens` are those of the file; None: every client may do everything."""
+    """The access of one process. `tokens` are those of the file; None: every client may do everything.
+
+    `attempts` bound wrong credentials; None: nothing does.
+    """
 
     def __init__(
-        self, clock: Clock, tokens: Tokens[FileToken] | None = None, superusers: frozenset[str] = frozenset()
+        self,
+        clock: Clock,
+        tokens: Tokens[FileToken] | None = None,
+        superusers: frozenset[str] = frozenset(),
+        proxies: Proxies | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self._clock = clock
+        self._proxies = proxies or Proxies()
+        self._attempts = attempts
         self._superusers = superusers
         self._state: AccessState | None = AccessState()
         self._expiring: asyncio.TimerHandle | None = None
@@ -171,6 +183,12 @@ class Access:
         """Yields name, text and value of each gauge."""
         text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
         yield "penstock_access_generation", text, self.snapshot.state.generation
+        if (attempts := self._attempts) is not None:
+            yield "penstock_refused_credentials_total", "Wrong or expired credentials", attempts.refused
+            text = "Credentials that were not looked at: too many wrong ones came from their address"
+            yield "penstock_limited_credentials_total", text, attempts.limited
+            text = "Addresses whose wrong credentials are counted now"
+            yield "penstock_refused_credential_addresses", text, attempts.addresses
 
     @property
     def has_state(self) -> bool:
@@ -268,7 +286,7 @@ class Access:
             ):
                 identity = known.identity
             else:
-                identity = self._identify(request)
+                identity = self._identify(request) if self._attempts is None else self._attempt(request, self._attempts)
             request.caller = identity
             operation, resource, where = need
             if where is _PATH:
@@ -283,6 +301,27 @@ class Access:
         if need is READ_TOPIC and request.names["topic"] in INTERNAL_TOPICS:
             raise unreadable(request.names["topic"])
 
+    def _attempt(self, request: Request, attempts: Attempts) -> Identity:
+        """Identifies the caller unless too many wrong credentials came from its address. Raises Problem."""
+        known, given = request.connection.known_caller, request.headers.getall(_AUTHORIZATION, None)
+        if given is None or isinstance(request.caller, Identity):  # nothing to guess; a wait that is checked again
+            return self._identify(request)
+        if known is not None and known.authorization == given:  # it was good, under rules that have changed
+            request.connection.known_caller = None
+            return self._identify(request)
+        address, now = self._proxies.address_of(request), self._clock.monotonic()
+        attempts.check(address, now)
+        try:
+            return self._identify(request)
+        except Problem as problem:
+            if problem.code == "unauthorized":
+                attempts.fail(address, now)
+            raise
+
+    def client_of(self, request: Request) -> str:
+        """Returns the client's address, as `host:port`, also behind a trusted proxy. Raises Problem invalid_header."""
+        return self._proxies.client_of(request)
+
     def _identify(self, request: Request) -> Identity:
         """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
         if self._state is None:
@@ -291,7 +330,7 @@ class Access:
         return self._by_bearer(request, given) if given else self._without_credential(request)
 
     def _without_credential(self, request: Request) -> Identity:
-        anonymous = self.snapshot.anonymous(request.client)
+        anonymous = self.snapshot.anonymous(self.client_of(request))
         if anonymous is None:
             raise unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
         return anonymous
@@ -301,8 +340,9 @@ class Access:
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
             raise unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
-        identity = self._by_token(text[len(_SCHEME) :].strip(" "), request.client)
-        request.connection.known_caller = _Known(given, identity, self.snapshot)
+        identity = self._by_token(text[len(_SCHEME) :].strip(" "), self.client_of(request))
+        if not (self.snapshot.evaluator.has_sources and self._proxies.forwards(request)):
+            request.connection.known_caller = _Known(given, identity, self.snapshot)
         return identity
 
     def _by_token(self, text: str, client: str | None) -> Identity:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
@@ -17,6 +17,7 @@ from gateway.access.access import Access
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
 from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
 from gateway.access.state import (
+    AccessState,
     AddRule,
     AddToken,
     Change,
@@ -205,16 +206,33 @@ async def _change(
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
+    await request.intend(**_audited(access.snapshot.state, what))
     generation = await context.change(
         Change(
             what=what,
-            author=access.author_of(request.caller, request.client or ""),
+            author=access.author_of(request.caller, access.client_of(request)),
             now_ms=context.clock.now_ms(),
             is_forced=isinstance(query, ForceQuery) and query.force == "true",
             file_principals=tuple(one for one in principals if access.snapshot.file_principals(one)),
         )
     )
     return {"generation": generation, "behind": await nodes_behind(context.links, generation)}
+
+
+def _audited(state: AccessState, what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken) -> dict[str, Any]:
+    """Returns what the audit trail has of a change, as far as this process knows the state before it."""
+    match what:
+        case AddRule(rule):
+            return {"after": _shown_rule(rule), "name": rule.id}
+        case RemoveRule(rule_id):
+            return {"before": [_shown_rule(rule) for rule in state.rules if rule.id == rule_id]}
+        case AddToken(token):
+            return {"after": _shown_token(token), "name": token.name}
+        case RemoveToken(name):
+            return {"before": [_shown_token(token) for token in state.tokens if name in (token.id, token.name)]}
+        case RotateToken(token, others_end_ms):
+            before = [_shown_token(other) for other in state.tokens if other.name == token.name]
+            return {"before": before, "after": _shown_token(token) | {"others_end_ms": others_end_ms}}
 
 
 def _new_token(

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.directory.topics import changed_topic
+from engine.directory.topics import TopicRecord, changed_topic
 from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import check_applicable
 from engine.shard.served_topics import Topic
 from gateway.admin.context import AdminContext
 from gateway.admin.operation_calls import ChangeReplicationFactor
+from gateway.http.request import Request
+
+
+def shown_record(record: TopicRecord) -> dict[str, object]:
+    """Returns a topic as the audit trail shows it."""
+    return {
+        "topic_id": record.topic_id,
+        "partitions": record.partitions,
+        "replication_factor": record.replication_factor,
+        "config": dict(record.overrides),
+    }
 
 
 async def alter(
+    request: Request,
     context: AdminContext,
     name: str,
     overrides: Mapping[str, object],
@@ -28,6 +40,10 @@ async def alter(
     changed = changed_topic(record, overrides, partitions)
     if name not in INTERNAL_TOPICS:
         check_applicable(overrides, changed.settings)
+    after = shown_record(changed)
+    if replication_factor is not None:
+        after["replication_factor"] = replication_factor
+    await request.intend(before=shown_record(record), after=after)
     is_growing = replication_factor is not None and replication_factor > record.replication_factor
     if replication_factor is not None and is_growing:
         await context.operate(ChangeReplicationFactor(name, replication_factor))

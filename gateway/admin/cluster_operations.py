@@ -69,6 +69,9 @@ async def reassign(request: Request, context: AdminContext) -> Response:
     await context.topics.refresh(reassignment.topic, 1 + max(targets, default=0))
     for number in targets:
         context.partitions.topic_id(reassignment.topic, number)
+    await request.intend(
+        before=_replicas_of(context, reassignment.topic, targets), after=targets, name=reassignment.topic
+    )
     rows = await context.operate(Reassign(reassignment.topic, targets))
     return json_response({"reassignments": await _add_progress(context, rows)}, 202)
 
@@ -78,6 +81,7 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
     _check_operating(request, context)
     topic, number = request.names["topic"], path_partition(request)
     context.partitions.topic_id(topic, number)
+    await request.intend(before=_replicas_of(context, topic, [number]))
     await context.operate(CancelReassignment(topic, number))
     return Response(status=204)
 
@@ -86,6 +90,8 @@ async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     _check_operating(request, context)
     body, node_id = await read_json(request, _Drain), _node_id(request)
+    before = {"drained": node_id in context.peers.cluster.drained}
+    await request.intend(before=before, after={"drained": body.drained})
     await context.operate(DrainNode(node_id, body.drained))
     return json_response({"node_id": node_id, "drained": body.drained})
 
@@ -94,7 +100,9 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
     """POST /v1/cluster/nodes/{node_id}/decommission"""
     _check_operating(request, context)
     node_id = _node_id(request)
-    moving = await context.operate(DecommissionNode(node_id, await collect_sizes(context)))
+    sizes = await collect_sizes(context)
+    await request.intend(after={"decommissioned": True})
+    moving = await context.operate(DecommissionNode(node_id, sizes))
     return json_response({"node_id": node_id, "moving": moving}, 202)
 
 
@@ -102,7 +110,10 @@ async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
     _check_operating(request, context)
     body = await read_json(request, _Balance, _Balance())
-    moves = await context.operate(Balance(body.apply, await collect_sizes(context)))
+    sizes = await collect_sizes(context)
+    if body.apply:
+        await request.intend(after={"apply": True})
+    moves = await context.operate(Balance(body.apply, sizes))
     return json_response({"moves": moves, "applied": body.apply})
 
 
@@ -119,6 +130,15 @@ async def _add_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) 
         return {**row, **progress_of(row, described)}
 
     return await asyncio.gather(*map(add_progress, rows))
+
+
+def _replicas_of(context: AdminContext, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+    """Returns the present replicas of partitions, as far as this process knows them."""
+    view, found = context.peers.cluster, context.topics.get(topic)
+    if found is None:
+        return {}
+    states = {number: view.states.get((found.record.topic_id, number)) for number in partitions}
+    return {number: list(one.state.replicas) for number, one in states.items() if one is not None}
 
 
 def _check_operating(request: Request, context: AdminContext) -> None:

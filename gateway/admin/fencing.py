@@ -38,5 +38,10 @@ async def set_fence(request: Request, context: AdminContext) -> Response:
     topic, number = request.names["topic"], path_partition(request)
     check_not_internal(topic)
     wait_ms = context.settings.produce_timeout_ms
+    before = None
+    if request.is_audited:  # the tokens are what producers prove themselves with: the trail has none
+        present, _ = await context.router.call(FENCE, topic, number, None)
+        before = {"partition": number, "is_fenced": present["token"] is not None}
+    await request.intend(before=before, after={"partition": number, "is_fenced": bool(change.token)})
     document, _ = await context.router.call(SET_FENCE, topic, number, change, wait_ms=wait_ms)
     return json_response(document)

@@ -10,7 +10,7 @@ from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import TopicSettings, check_applicable, rules, topic_settings
 from engine.shard.served_topics import Topic
 from gateway.access.access import limits_of
-from gateway.admin.altering import alter
+from gateway.admin.altering import alter, shown_record
 from gateway.admin.context import AdminContext
 from gateway.admin.descriptions import describe_partitions
 from gateway.admin.partition_calls import DELETE_BEFORE, ROLL, TIER_STATUS
@@ -51,6 +51,9 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
     if body.replication_factor is not UNSET:
         replicas = body.replication_factor
     check_applicable(body.config, topic_settings(body.config))
+    present = context.topics.get(request.names["topic"])
+    made = {"partitions": partitions, "replication_factor": replicas, "config": body.config}
+    await request.intend(before=None if present is None else shown_record(present.record), after=made)
     topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, body.config)
     return await _describe(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
@@ -88,7 +91,7 @@ async def alter_topic(request: Request, context: AdminContext) -> Response:
     config = {} if body.config is UNSET else body.config
     partitions = None if body.partitions is UNSET else body.partitions
     replicas = None if body.replication_factor is UNSET else body.replication_factor
-    topic = await alter(context, request.names["topic"], config, partitions, replicas)
+    topic = await alter(request, context, request.names["topic"], config, partitions, replicas)
     return await _describe(context, topic, 200, context.settings.leader_wait_ms)
 
 
@@ -96,7 +99,10 @@ async def delete_topic(request: Request, context: AdminContext) -> Response:
     """DELETE /v1/topics/{topic}. Raises TopicProtected."""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    await context.topics.delete(request.names["topic"])
+    name = request.names["topic"]
+    check_not_internal(name)
+    await request.intend(before=shown_record(context.topics.topic(name).record))
+    await context.topics.delete(name)
     return Response(status=204)
 
 
@@ -107,6 +113,7 @@ async def roll_topic(request: Request, context: AdminContext) -> Response:
     name = request.names["topic"]
     check_not_internal(name)
     topic = context.topics.topic(name)
+    await request.intend()
     return json_response({"topic": name, "partitions": await context.router.call_all(ROLL, topic)})
 
 
@@ -118,6 +125,8 @@ async def delete_records(request: Request, context: AdminContext) -> Response:
     context.lifecycle.check_accepting()
     topic, number = request.names["topic"], path_partition(request)
     check_not_internal(topic)
+    context.partitions.topic_id(topic, number)
+    await request.intend(after={"partition": number, "before": before})
     document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)
     return json_response(document)
 

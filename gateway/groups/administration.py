@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from engine.errors import EngineError
 from engine.settings import rules
 from gateway.access.access import limits_of
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
+from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
@@ -52,6 +54,7 @@ async def configure_group(request: Request, context: GroupContext) -> Response:
     if settings.dead_letter_topic is not None:
         await check_writable(request, context, settings.dead_letter_topic)
     call = ConfigCall(group, body.config)
+    await request.intend(before=await _audited(request, context, group), after={"config": body.config})
     is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
     return await _describe(context, group, 201 if is_new else 200)
 
@@ -69,8 +72,22 @@ async def delete_group(request: Request, context: GroupContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
+    await request.intend(before=await _audited(request, context, group))
     await context.coordinators.call(DELETE, None, group, group)
     return Response(status=204)
+
+
+async def _audited(request: Request, context: GroupContext, group: str) -> dict[str, object] | None:
+    """Returns what the audit trail has of a group before a change; None: there is none."""
+    if not request.is_audited:
+        return None
+    try:
+        view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    except EngineError as error:
+        if error.code == UnknownGroup.code:  # also from another process
+            return None
+        raise
+    return {"config": view.config, "members": len(view.members)}
 
 
 async def _describe(context: GroupContext, group: str, status: int) -> Response:

@@ -82,6 +82,11 @@ async def delete_group_offsets(request: Request, context: GroupContext) -> Respo
     if query.topic is None:
         raise Problem("invalid_query", "topic is missing: it names the topic whose positions are deleted")
     call = ForgetCall(group, query.topic, query.partition)
+    if request.is_audited:
+        view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+        offsets = {one.partition: one.offset for one in view.offsets if one.topic == query.topic}
+        forgotten = offsets if query.partition is None else {query.partition: offsets.get(query.partition)}
+        await request.intend(before={"topic": query.topic, "offsets": forgotten})
     await context.coordinators.call(FORGET, None, group, call)
     return await _answer(context, group)
 
@@ -122,6 +127,11 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
         positions = await _resolve_positions(request, context, body, view)
     before = {(position.topic, position.partition): position.offset for position in view.offsets}
     if not body.dry_run:
+        moved = [
+            {"topic": one.topic, "partition": one.partition, "from": before.get(one.slot), "to": one.offset}
+            for one in positions
+        ]
+        await request.intend(before={"epoch": view.epoch}, after={"moved": moved})
         check_again(request, context, {position.topic for position in positions})
         await context.coordinators.call(RESET, None, group, ResetCall(group, positions, body.force))
     rows = [

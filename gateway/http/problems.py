@@ -109,6 +109,7 @@ KINDS: dict[str, Kind] = {
     "patterns_unavailable": Kind(501, "The node has no engine for regular expressions"),
     "unsupported_transfer_coding": Kind(501, "The transfer coding is not known"),
     "unknown_method": Kind(501, "The method is not known"),
+    "audit_unavailable": Kind(503, "The audit trail cannot be written", retryable=True),
     "overloaded": Kind(503, "The node is overloaded", retryable=True),
     "draining": Kind(503, "The node is stopping", retryable=True),
     "too_many_open_files": Kind(503, "No file can be opened now", retryable=True),

@@ -14,7 +14,7 @@ from email.message import EmailMessage
 from email.parser import HeaderParser
 from email.policy import HTTP
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from multidict import CIMultiDictProxy, istr
 
@@ -68,6 +68,12 @@ class Route(NamedTuple):
     context: object = None
 
 
+class AuditedChange(Protocol):
+    """The part of the audit trail for a request that changes something (gateway/audit/trail.py)."""
+
+    async def intend(self, before: object, after: object, name: str | None) -> None: ...
+
+
 class Request:
     """One request, and what it holds.
 
@@ -75,7 +81,8 @@ class Request:
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
     by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
-    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser.
+    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser. `change`:
+    of the audit trail.
     """
 
     __slots__ = (
@@ -83,6 +90,7 @@ class Request:
         "began",
         "body",
         "caller",
+        "change",
         "connection",
         "connection_bytes",
         "content",
@@ -98,6 +106,8 @@ class Request:
         "route",
         "topics_read",
     )  # fmt: skip
+
+    change: AuditedChange
 
     def __init__(
         self,
@@ -181,6 +191,20 @@ class Request:
     @property
     def charset(self) -> str | None:
         return media_type_of(self.headers.get(_CONTENT_TYPE)).charset
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether a trail takes what `intend` is given, so that a handler looks for the state before."""
+        return getattr(self, "change", None) is not None
+
+    async def intend(self, *, before: object = None, after: object = None, name: str | None = None) -> None:
+        """Announces a change when all of it is checked and nothing is done: it is in the audit trail on return.
+
+        `before`, `after`: what the trail shows, without secrets. `name`: of the resource, if the path has none. No-op
+        without a trail. Raises EngineError audit_unavailable.
+        """
+        if (change := getattr(self, "change", None)) is not None:
+            await change.intend(before, after, name)
 
     @property
     def client(self) -> str:

@@ -8,6 +8,7 @@ from engine.runtime.clock import Clock
 from gateway.access.access import Access
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext
+from gateway.audit.trail import Trail
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
@@ -21,7 +22,7 @@ from gateway.subscriptions.context import PushContext
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """`shard` is the index of this process among the shards of its node."""
+    """`shard` is the index of this process among the shards of its node. `audit`: None if it is switched off."""
 
     settings: NodeSettings
     shard: int
@@ -33,6 +34,7 @@ class ServerContext:
     push: PushContext
     access_changes: AccessContext
     access: Access
+    audit: Trail | None
     topics: Topics
     responses: ResponseBuffers
     bodies: RequestBodies

@@ -2,6 +2,8 @@
 
 Before its handler, a request gets its id, is counted, and is checked: Host and Origin come first, then the token, then
 the other headers: headers that appear once, transfer codings. Nothing else of a request is read before its token. The
+audit trail, if there is one, stands around the handlers that change something (gateway/server/routes.py), and learns of
+each denial here. The
 server in front checks the framing; it delivers requests without Host, with two of them, or with transfer codings that
 it does not decode. After the handler, the answer is counted and logged. Invariant: what a request holds is released,
 and its answer is counted, whatever its handler raises.
@@ -54,6 +56,8 @@ class Requests:
         self._bodies = context.bodies
         self.responses = context.responses
         self.access = context.access
+        self._audit = context.audit
+        self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
         self._hosts = Hosts(context.settings)
@@ -81,6 +85,8 @@ class Requests:
                     self.access.check(request)
             else:
                 self.check(request)
+            if self._superusers is not None and request.caller.is_superuser:
+                self._superusers.note_superuser(request)
             if "topic" in names and self._topics.lacks(
                 names["topic"], min_partitions(names["partition"]) if "partition" in names else 1
             ):
@@ -157,6 +163,8 @@ class Requests:
             problem = error if isinstance(error, Problem) else from_engine(error)
             for each in (error, problem):  # their tracebacks have frames that hold bodies, and are not logged
                 each.__traceback__ = each.__context__ = None
+            if self._audit is not None:
+                self._audit.note_failure(request, problem)
             return tail.resume_later(request, self._context.fetch, problem) or problem.response(request.id)
         self.responses.cancel_reservation(request)
         fields = {"request_id": request.id, "operation": request.route.operation}

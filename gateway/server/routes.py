@@ -130,7 +130,7 @@ ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
-    """Returns the routes of one process."""
+    """Returns the routes of one process. The audit trail stands around those that change something."""
     by_context: list[tuple[object, list[tuple[str, str, Need, Handler]]]] = [
         (context.produce, _PRODUCE),
         (context.fetch, _FETCH),
@@ -139,8 +139,9 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.push, _PUSH),
         (context.access_changes, _ACCESS),
     ]
-    return [
+    routes = [
         Route(method, path, handler.__name__, need, handler, given)
         for given, rows in by_context
         for method, path, need, handler in rows
     ]
+    return routes if context.audit is None else list(map(context.audit.around, routes))

@@ -86,6 +86,7 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
         if before is None or before.url != body.url:
             await _confirm(context, sender, body.url)
         positions = await _find_positions(context, topics, body.start)
+        await request.intend(before=before and _audited(before), after=_audited(definition))
         is_new = await _put(context, group, definition, positions, None if existing is None else existing.stored)
     document = await _describe(context, group)
     response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
@@ -141,7 +142,8 @@ async def delete_subscription(request: Request, context: PushContext) -> Respons
     """DELETE /v1/subscriptions/{name}"""
     group = _group_of(request)
     context.groups.lifecycle.check_accepting()
-    await _get(request, context, group)
+    before = (await _get(request, context, group)).definition
+    await request.intend(before=_audited(before))
     await context.groups.coordinators.call(DELETE, None, group, group)
     return Response(status=204)
 
@@ -166,6 +168,8 @@ async def replay_subscription(request: Request, context: PushContext) -> Respons
     positions = await _find_positions(context, definition.topics, "latest" if body.to is UNSET else body.to)
     if body.offsets is not UNSET:
         positions = _replay_positions(positions, body.offsets)
+    moved = [{"topic": one.topic, "partition": one.partition, "to": one.offset} for one in positions]
+    await request.intend(after={"moved": moved})
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
     response = json_response(await _describe(context, group))
     response.headers.update(hint_of_time(body.to))
@@ -186,8 +190,23 @@ async def _change(
     is_stored = False
     while not is_stored:
         before = await _get(request, context, group)
-        is_stored = await _put(context, group, changed(before.definition), (), before.stored) is not None
+        after = changed(before.definition)
+        await request.intend(before=_audited(before.definition), after=_audited(after))
+        is_stored = await _put(context, group, after, (), before.stored) is not None
     return json_response(await _describe(context, group))
+
+
+def _audited(definition: Definition) -> dict[str, object]:
+    """Returns what the audit trail has of a subscription: of its URL the host, as the rest may be a secret."""
+    return {
+        "host": urlsplit(definition.url).hostname,
+        "topics": list(definition.topics),
+        "filter": list(definition.filters),
+        "delivery": asdict(definition.delivery),
+        "secrets": len(definition.secrets),
+        "is_paused": definition.is_paused,
+        "owner": None if definition.owner is None else definition.owner.principal,
+    }
 
 
 def _group_of(request: Request) -> str:

@@ -55,6 +55,7 @@ from node.processes.process_parts import (
     store_url,
     wait_until_unlocked,
 )
+from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -102,12 +103,16 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
+        audit = None
         try:
+            audit = await open_audit(settings, directory.identity.cluster_id, RealDisk(), executor, clock)
             coordination = await open_coordination(directories.first, executor)
             store = await asyncio.get_running_loop().run_in_executor(
                 store_executor, open_probed_store, store_url(settings, directory)
             )
         except BaseException:
+            if audit is not None:
+                await audit.close()
             directories.release_unused()
             raise
         keys_max = settings.idempotency_keys_total_max
@@ -146,6 +151,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             operate_standalone(settings.node_id),
             change_access=access.change,
             access_gauges=access.gauges,
+            audit=audit,
         )
         use_tokens(node, tokens)
         try:
@@ -155,6 +161,8 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             access.stop()
             await shard.catalog.stop()
             shard.writer.stop()
+            if audit is not None:
+                await audit.close()
             await coordination.close()
             if shard.catalog.records:
                 directories.release()
@@ -180,6 +188,8 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             await scrubber.stop()
             await tier.stop()
             await coordination.close()
+            if audit is not None:
+                await audit.close()
             await shard.stop()
 
 

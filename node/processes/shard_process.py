@@ -59,6 +59,7 @@ from node.process_calls import (
 from node.processes.liveness_watchdog import HEARTBEAT
 from node.processes.process_parts import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
 from node.processes.shard_tier import ShardTier
+from node.setup.auditing import SupervisedAudit
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -116,6 +117,7 @@ async def run(task: ShardTask) -> None:
             is_ready=False,
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
             change_access=partial(_change_access, supervisor),
+            audit=SupervisedAudit(supervisor) if settings.is_audited else None,
         )
         await logs.start()
         listener = Listener(node, settings, task.ports, cluster.socket_passing(peers))

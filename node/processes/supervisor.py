@@ -30,6 +30,7 @@ from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
 from gateway.access.state import AccessState, state_to
+from gateway.audit.writer import AuditWriter
 from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
 from gateway.links.link import Link
 from gateway.links.node_tls import OFF
@@ -55,6 +56,7 @@ from node.processes.process_parts import (
     wait_until_unlocked,
 )
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
+from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 from node.setup.reloading import FileReloader, read_tokens_at_start
@@ -172,6 +174,7 @@ class Supervisor:
         self.store_url = store_url(settings, directories.first)
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
+        self._audit: AuditWriter | None = None
         self._access: str | None = None  # the rules and tokens of the store, once they are read
         self._access_keeper = AccessKeeper(lambda: member.session, self._use_access)
         self._settings = settings
@@ -198,12 +201,15 @@ class Supervisor:
             self._access_keeper.change,
             lambda: self.producer_floor,
             self._access_keeper.gauges,
+            lambda: self._audit,
         )
 
     async def start(self) -> None:
         """Starts all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
+        identity = self._directories.first.identity
+        self._audit = await open_audit(self._settings, identity.cluster_id, RealDisk(), self._executor, SystemClock())
         await self.member.prepare(self._directories, self._catalog, self._processes)
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
@@ -258,6 +264,8 @@ class Supervisor:
             self._access_keeper.stop()
             self._background.cancel()
             self._server.close()
+            if self._audit is not None:
+                await self._audit.close()
             await self._catalog.stop()
             await self.member.close()
         self.has_unclean_end = not is_clean

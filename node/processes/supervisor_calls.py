@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from types import NoneType
 
 from gateway.access.state import Change
+from gateway.audit.writer import AuditWriter
 from gateway.links.link import Link, handler
 from gateway.metrics.process_metrics import process_handlers
 from node.cluster.standalone_topics import Membership
 from node.messages import RecordFields
 from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, Ready
+from node.setup.auditing import CALL as AUDIT_CALL
+from node.setup.auditing import take_lines
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorActions:
-    """The actions of the supervisor that its processes call for, and two values that they read."""
+    """The actions of the supervisor that its processes call for, and values that they read."""
 
     member: Membership
     register: Callable[[int, Link], Awaitable[list[RecordFields]]]
@@ -27,6 +30,7 @@ class SupervisorActions:
     change_access: Callable[[Change], Awaitable[int]]
     producer_floor: Callable[[], int]
     gauges: Callable[[], Iterable[tuple[str, str, float]]]
+    audit: Callable[[], AuditWriter | None]
 
 
 class SupervisorConnection:
@@ -40,6 +44,7 @@ class SupervisorConnection:
                 "tokens": handler(NoneType, self._tokens),
                 "access": handler(NoneType, self._access),
                 "change_access": handler(Change, self._change_access),
+                AUDIT_CALL: handler(bool, take_lines(supervisor.audit)),
                 "ready": handler(Ready, self._ready),
                 "create_topic": handler(CreateTopic, self._create_topic),
                 "alter_topic": handler(AlterTopic, self._alter_topic),

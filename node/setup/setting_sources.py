@@ -17,6 +17,7 @@ from engine.errors import InvalidConfig, StartRefused
 from engine.settings import SECOND_MS, checked
 from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
+from gateway.access.proxies import Proxies
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
@@ -159,6 +160,11 @@ def _check_relations(settings: NodeSettings) -> None:
         parse_targets(settings.push_target_words, allows_http=False)
     except ValueError as error:
         raise StartRefused(f"push_targets: {error}", hint="a word with a slash is a network: 10.1.0.0/16") from None
+    try:
+        Proxies(settings.trusted_proxy_words)
+    except ValueError as error:
+        hint = "give networks in CIDR form, separated by commas: 10.1.0.0/16,192.0.2.7/32"
+        raise StartRefused(f"trusted_proxies: {error}", hint=hint) from None
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "the empty queue must have room for the largest body"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)

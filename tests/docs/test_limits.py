@@ -60,6 +60,17 @@ TESTS = {
         "HTTP/2 pings, settings, priorities, empty": "test_a_flood_ends_the_connection_and_a_little_of_it_does_not",
         "an HTTP/2 header block": "test_a_header_block_without_end_ends_the_connection",
     },
+    "gateway/access/test_attempts.py": {
+        "wrong credentials of one address": "test_an_address_has_its_burst_and_then_its_rate",
+        "addresses whose wrong credentials": "test_the_number_of_addresses_is_bounded_and_the_last_failures_stay",
+    },
+    "gateway/audit/test_audit_file.py": {
+        "one audit file": "test_a_full_file_gives_way_and_the_oldest_go",
+        "audit files": "test_a_full_file_gives_way_and_the_oldest_go",
+    },
+    "gateway/audit/test_repeats.py": {
+        "kinds of denials": "test_ten_thousand_callers_take_bounded_memory_and_all_are_counted",
+    },
     "scenarios/produce/test_produce_many.py": {
         "topics and partitions of a produce to many": "test_records_and_partitions_of_a_request_are_bounded",
     },

@@ -94,7 +94,8 @@ def node(tmp_path_factory) -> Iterator[Node]:
         "file for others": add_token(path, "others", **of_others),
         "anonymous": None,
     }
-    with running_process(directory, tokens_file=path, superusers="token:boss") as process:
+    settings = {"tokens_file": path, "superusers": "token:boss", "bad_attempts_burst": 1_000_000}
+    with running_process(directory, **settings) as process:
         connection = http.client.HTTPConnection("127.0.0.1", process.port)
 
         def send(method: str, path: str, document: object = None) -> Any:

@@ -1,0 +1,65 @@
+"""Bounds wrong credentials by address: after too many, an address waits before the next one is looked at.
+
+Only failures count, so that a client with a good credential never waits for itself; no principal is ever locked, which
+would be a switch for anyone on the network. A connection whose credential is known goes on (gateway/access/access.py).
+Each process counts for itself: a node of n shards takes n times as many. A core: it is given times of a clock that does
+not go back.
+Invariant: at most ADDRESSES_MAX addresses are kept; the one that has failed the longest ago goes first.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+from math import ceil
+
+from gateway.access.rules import Address
+from gateway.http.problems import Problem
+
+ADDRESSES_MAX = 10_000  # about 1.5 MB
+
+
+class TooManyAttempts(Problem):
+    """A credential was not looked at."""
+
+
+class Attempts:
+    """The wrong credentials of one process: `per_second` for each address, and `burst` at once."""
+
+    def __init__(self, per_second: int, burst: int) -> None:
+        self._each_s = 1 / per_second
+        self._room_s = (burst - 1) / per_second
+        self._full_at: dict[int | None, float] = {}  # when all attempts are there again; in the order of last failures
+        self.refused = self.limited = 0
+
+    def __repr__(self) -> str:
+        return f"Attempts(addresses={len(self._full_at)}, refused={self.refused}, limited={self.limited})"
+
+    def check(self, address: Address | None, now: float) -> None:
+        """Checks that a credential from this address may be looked at. Raises TooManyAttempts."""
+        wait_s = self._full_at.get(_key(address), now) - now - self._room_s
+        if wait_s > 1e-9:
+            self.limited += 1
+            seconds = ceil(wait_s)
+            text = f"too many wrong credentials came from this address: send the next one in {seconds} s"
+            raise TooManyAttempts("too_many_requests", text, headers={"Retry-After": str(seconds)})
+
+    def fail(self, address: Address | None, now: float) -> None:
+        """Notes that a credential from this address was refused."""
+        self.refused += 1
+        key, full_at = _key(address), self._full_at
+        full_at[key] = max(full_at.pop(key, now), now) + self._each_s
+        while len(full_at) > 1 and full_at[oldest := next(iter(full_at))] <= now:
+            del full_at[oldest]
+        if len(full_at) > ADDRESSES_MAX:
+            del full_at[next(iter(full_at))]
+
+    @property
+    def addresses(self) -> int:
+        return len(self._full_at)
+
+
+def _key(address: Address | None) -> int | None:
+    """Returns what attempts are counted by: an IPv4 address, or the network of 64 bits that one client has."""
+    if isinstance(address, IPv6Address):
+        return -1 - (int(address) >> 64)
+    return None if address is None else int(address)

@@ -1,0 +1,102 @@
+"""One request for each operation that changes something, in an order in which each can be made, and their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from tests.scenarios.gateways import JSON, Answer, Gateway
+
+HOOK = "http://127.0.0.1:9/hook?signature=firma-7f3c9d"
+SECRET = "whsec_" + "QUJD" * 8
+FENCE = "valla-7f3c9d"
+SETTINGS = {
+    "push_targets": "127.0.0.1/32",
+    "push_http": True,
+    "push_unconfirmed": True,
+    "audit": "on",
+}
+
+
+class Change(NamedTuple):
+    operation: str
+    method: str
+    path: str
+    body: object = None
+    status: int = 200
+
+
+TOPIC = "/v1/topics/t"
+PARTITION = f"{TOPIC}/partitions/0"
+PUSH = "/v1/subscriptions/s"
+RULE = {"id": "r1", "principals": ["anonymous"], "operations": ["read"], "resource": "topic", "name": "t"}
+CHANGES = [
+    Change("create_topic", "PUT", TOPIC, {"partitions": 2}, 201),
+    Change("alter_topic", "PATCH", TOPIC, {"config": {"retention_ms": 7_200_000}, "partitions": 3}),
+    Change("roll_topic", "POST", f"{TOPIC}/roll"),
+    Change("delete_records", "DELETE", f"{PARTITION}/records?before=0"),
+    Change("set_fence", "PUT", f"{PARTITION}/fence", {"token": FENCE}),
+    Change("configure_group", "PUT", "/v1/groups/g", {"config": {"session_timeout_ms": 20_000}}, 201),
+    Change("alter_group", "PATCH", "/v1/groups/g", {"config": {"session_timeout_ms": 30_000}}),
+    Change("reset_group", "POST", "/v1/groups/g/reset", {"to": "earliest", "topics": ["t"]}),
+    Change("delete_group_offsets", "DELETE", "/v1/groups/g/offsets?topic=t"),
+    Change("delete_group", "DELETE", "/v1/groups/g", status=204),
+    Change("put_subscription", "PUT", PUSH, {"url": HOOK, "topics": ["t"], "secrets": [SECRET]}, 201),
+    Change("alter_subscription", "PATCH", PUSH, {"delivery": {"timeout_ms": 7000}}),
+    Change("pause_subscription", "POST", f"{PUSH}/pause"),
+    Change("resume_subscription", "POST", f"{PUSH}/resume"),
+    Change("replay_subscription", "POST", f"{PUSH}/replay", {"to": "earliest"}),
+    Change("delete_subscription", "DELETE", PUSH, status=204),
+    Change("reassign", "POST", "/v1/cluster/reassignments", {"topic": "t", "partitions": {"0": [1]}}, 202),
+    Change("cancel_reassignment", "DELETE", "/v1/cluster/reassignments/t/0", status=204),
+    Change("drain_node", "POST", "/v1/cluster/nodes/1/drain", {"drained": True}, 409),
+    Change("decommission_node", "POST", "/v1/cluster/nodes/1/decommission", status=409),
+    Change("balance", "POST", "/v1/cluster/balance", {"apply": True}),
+    Change("create_token", "POST", "/v1/access/tokens", {"name": "shop"}, 201),
+    Change("rotate_token", "POST", "/v1/access/tokens/shop/rotate", status=201),
+    Change("revoke_token", "DELETE", "/v1/access/tokens/shop"),
+    Change("add_rule", "POST", "/v1/access/rules", RULE, 201),
+    Change("remove_rule", "DELETE", "/v1/access/rules/r1"),
+    Change("delete_topic", "DELETE", TOPIC, status=204),
+]
+STATES = (
+    "/v1/topics",
+    TOPIC,
+    f"{PARTITION}/fence",
+    "/v1/groups",
+    "/v1/groups/g",
+    "/v1/subscriptions",
+    PUSH,
+    "/v1/cluster",
+    "/v1/access/rules",
+    "/v1/access/tokens",
+)
+VOLATILE = ("request_id", "lag_ms", "attempts", "last_error", "delivered", "failed", "waiting", "in_flight", "state")
+
+
+async def make(gateway: Gateway, change: Change, headers: Mapping[str, str] | None = None) -> Answer:
+    body = b"" if change.body is None else orjson.dumps(change.body)
+    return await gateway.send(change.method, change.path, body, {"Content-Type": JSON, **(headers or {})})
+
+
+async def state_of(gateway: Gateway) -> dict[str, Any]:
+    """Return all that the changes change."""
+    found = {}
+    for path in STATES:
+        found[path] = _lasting((await gateway.send("GET", path)).json)
+    return found
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _lasting(one) for name, one in value.items() if name not in VOLATILE}
+    return [_lasting(one) for one in value] if isinstance(value, list) else value
+
+
+def events_in(directory: Path) -> list[dict[str, Any]]:
+    """Return the events of all audit files."""
+    files = sorted(directory.glob("audit-*.jsonl"))
+    return [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
