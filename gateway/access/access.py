@@ -31,6 +31,7 @@ from gateway.http.problems import Problem
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
+from gateway.quotas.quotas import Quotas
 
 _SCHEME = "bearer "
 _HOW = (
@@ -160,6 +161,7 @@ class Access:
         self._state: AccessState | None = AccessState()
         self._expiring: asyncio.TimerHandle | None = None
         self.waits = Waits()
+        self.quotas = Quotas()
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -169,6 +171,7 @@ class Access:
         """Yields name, text and value of each gauge."""
         text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
         yield "penstock_access_generation", text, self.snapshot.state.generation
+        yield from self.quotas.gauges()
 
     def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
         """Checks every request against these tokens of the file from now on."""
@@ -215,6 +218,7 @@ class Access:
 
     def _compile(self) -> None:
         self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
+        self.quotas.use(self.snapshot.state.quotas)
         self.waits.recheck_soon()
 
     def author_of(self, caller: Caller, client: str) -> Author | None:

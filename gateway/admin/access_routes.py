@@ -22,9 +22,11 @@ from gateway.access.state import (
     AddToken,
     Change,
     ChangeAccess,
+    RemoveQuota,
     RemoveRule,
     RemoveToken,
     RotateToken,
+    SetQuota,
     StoredToken,
 )
 from gateway.access.tokens import digest_of, make_text
@@ -114,14 +116,14 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )
-    generation = await _change(request, context, AddRule(rule), query, rule.principals)
+    generation = await change_access(request, context, AddRule(rule), query, rule.principals)
     return json_response({"generation": generation, "rule": _shown_rule(rule)}, 201)
 
 
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    generation = await change_access(request, context, RemoveRule(request.names["rule"]), query)
     return json_response({"generation": generation})
 
 
@@ -137,14 +139,14 @@ async def create_token(request: Request, context: AccessContext) -> Response:
     query = read_query(request, NoQuery)
     wish = await read_json(request, _CreateToken)
     token, text = _new_token(request, context, wish.name, wish)
-    generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    generation = await change_access(request, context, AddToken(token), query, (f"token:{token.name}",))
     return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
 
 
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveToken(request.names["token"]), query)
+    generation = await change_access(request, context, RemoveToken(request.names["token"]), query)
     return json_response({"generation": generation})
 
 
@@ -155,7 +157,7 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
     name = request.names["token"]
     token, text = _new_token(request, context, name, wish)
     end_ms = context.clock.now_ms() + wish.keep_ms
-    generation = await _change(request, context, RotateToken(token, end_ms), query)
+    generation = await change_access(request, context, RotateToken(token, end_ms), query)
     return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
 
@@ -189,13 +191,14 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     )
 
 
-async def _change(
+async def change_access(
     request: Request,
     context: AccessContext,
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
+    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | SetQuota | RemoveQuota,
     query: object,
     principals: tuple[str, ...] = (),
 ) -> int:
+    """Makes a change, and returns its generation. `principals` are those that it names. Raises Problem, EngineError."""
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
