@@ -48,6 +48,15 @@ class ClientLimits:
             "memory; faster ones may take as long as they need."
         ),
     )
+    throttle_ms_max: int = setting(
+        SECOND_MS,
+        minimum=0,
+        maximum=10 * SECOND_MS,
+        why=(
+            "A request over a quota is delayed up to this time, so that a short burst gets no error; beyond it the "
+            "answer is 429."
+        ),
+    )
     header_read_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=100,

@@ -207,6 +207,7 @@ class Node:
             self.bodies,
             self.metrics,
             clock,
+            random,
         )
 
     def __repr__(self) -> str:

@@ -34,6 +34,7 @@ from gateway.http.problems import Problem
 from gateway.http.request import Handled, Request, give_up, response_of
 from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
+from gateway.quotas.quotas import Quotas
 
 _SCHEME = "bearer "
 _HOW = (
@@ -174,6 +175,7 @@ class Access:
         self._expiring: asyncio.TimerHandle | None = None
         self.waits = Waits()
         self._compiled = asyncio.Event()
+        self.quotas = Quotas()
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -189,6 +191,7 @@ class Access:
             yield "penstock_limited_credentials_total", text, attempts.limited
             text = "Addresses whose wrong credentials are counted now"
             yield "penstock_refused_credential_addresses", text, attempts.addresses
+        yield from self.quotas.gauges()
 
     @property
     def has_state(self) -> bool:
@@ -243,6 +246,7 @@ class Access:
 
     def _compile(self) -> None:
         self.snapshot = Snapshot(self.tokens or Tokens(()), self._state or AccessState(), self._superusers)
+        self.quotas.use(self.snapshot.state.quotas)
         self.waits.recheck_soon()
         self._compiled.set()
         self._compiled = asyncio.Event()

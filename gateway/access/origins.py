@@ -15,7 +15,8 @@ from gateway.http.response import Response
 from gateway.settings import NodeSettings
 
 EXPOSED = (
-    "ETag, Retry-After, WWW-Authenticate, Penstock-Request-Id, Penstock-Next-Offset, Penstock-High-Watermark, "
+    "ETag, Retry-After, RateLimit, RateLimit-Policy, Penstock-Throttle-Ms, WWW-Authenticate, Penstock-Request-Id, "
+    "Penstock-Next-Offset, Penstock-High-Watermark, "
     "Penstock-Log-Start, Penstock-Base-Offset, Penstock-Leader, Penstock-Leader-Epoch, Penstock-Duplicate, "
     "Penstock-Idempotency-Window, Penstock-Hint, Producer-Epoch, Producer-Expected-Seq, Producer-Received-Seq"
 )

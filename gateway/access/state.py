@@ -1,4 +1,4 @@
-"""The rules and tokens that the coordination store has, and their changes. A core: values in, values out.
+"""The rules, tokens and quotas that the coordination store has, and their changes. A core: values in, values out.
 
 A change is decided on the state that it is committed to, so that two changes never undo each other's checks. Invariant:
 a change after which its author could not make another one is refused unless it is forced.
@@ -17,6 +17,7 @@ from gateway.access.evaluator import Evaluator
 from gateway.access.rules import InvalidRule, Rule, address_of, check_rule
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
+from gateway.quotas.quota import InvalidQuota, Quota, check_quota, principal_of
 
 BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
 _OF_TOKENS = "token:"
@@ -55,6 +56,7 @@ class AccessState(Struct, frozen=True):
     generation: int = 0
     rules: Annotated[tuple[Rule, ...], Kind(count_max=5000)] = ()
     tokens: Annotated[tuple[StoredToken, ...], Kind(count_max=5000)] = ()
+    quotas: Annotated[tuple[Quota, ...], Kind(count_max=5000)] = ()
 
 
 def _kinds() -> dict[str, Kind]:
@@ -95,6 +97,19 @@ class RotateToken(Struct, frozen=True, tag="rotate_token"):
     others_end_ms: int
 
 
+class SetQuota(Struct, frozen=True, tag="set_quota"):
+    """Sets the quota of an owner, in place of one that it has."""
+
+    quota: Quota
+
+
+class RemoveQuota(Struct, frozen=True, tag="remove_quota"):
+    id: str
+
+
+AccessChange = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | SetQuota | RemoveQuota
+
+
 class Author(Struct, frozen=True, kw_only=True):
     """The caller of a change: its principals and the rules that come with its credential. `client` is `host:port`."""
 
@@ -110,7 +125,7 @@ class Author(Struct, frozen=True, kw_only=True):
 class Change(Struct, frozen=True, kw_only=True):
     """One change. `file_principals`: those of its principals that the tokens file knows."""
 
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken
+    what: AccessChange
     author: Author | None  # None: the node has no tokens file, and every client may do everything
     now_ms: int
     is_forced: bool = False
@@ -162,6 +177,15 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             return replace(state, tokens=tokens)
         case RotateToken(token, others_end_ms):
             return replace(state, tokens=_by_id((*_ending(state, token.name, others_end_ms), token)))
+        case SetQuota(quota):
+            _check_new_quota(state, quota, change.file_principals)
+            others = [other for other in state.quotas if other.id != quota.id]
+            return replace(state, quotas=_by_id((*others, quota)))
+        case RemoveQuota(quota_id):
+            quotas = tuple(quota for quota in state.quotas if quota.id != quota_id)
+            if len(quotas) == len(state.quotas):
+                raise Problem("unknown_access", f"there is no quota {quota_id[:100]!r}")
+            return replace(state, quotas=quotas)
 
 
 def _ending(state: AccessState, name: str, end_ms: int) -> list[StoredToken]:
@@ -180,11 +204,27 @@ def _check_new_rule(state: AccessState, rule: Rule, file_principals: tuple[str, 
         raise Problem("invalid_rule", str(error)) from None
     if any(rule.id == other.id for other in state.rules):
         raise Problem("access_exists", f"there is a rule {rule.id!r}: remove it, or use another id")
-    known = {_OF_TOKENS + token.name for token in state.tokens} | set(file_principals)
     for principal in rule.principals:
-        if principal.startswith(_OF_TOKENS) and principal not in known:
+        if _is_unknown(state, principal, file_principals):
             text = f"principals: there is no token {principal.removeprefix(_OF_TOKENS)!r}: create it before its rules"
             raise Problem("invalid_rule", text)
+
+
+def _check_new_quota(state: AccessState, quota: Quota, file_principals: tuple[str, ...]) -> None:
+    try:
+        check_quota(quota)
+    except InvalidQuota as error:
+        raise Problem("invalid_quota", str(error)) from None
+    principal = principal_of(quota)
+    if _is_unknown(state, principal, file_principals):
+        text = f"name: there is no token {principal.removeprefix(_OF_TOKENS)!r}: create it before its quota"
+        raise Problem("invalid_quota", text)
+
+
+def _is_unknown(state: AccessState, principal: str, file_principals: tuple[str, ...]) -> bool:
+    """Returns whether a principal is a token that does not exist. Principals of other kinds cannot be looked up."""
+    known = {_OF_TOKENS + token.name for token in state.tokens} | set(file_principals)
+    return principal.startswith(_OF_TOKENS) and principal not in known
 
 
 def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:

@@ -17,14 +17,17 @@ from gateway.access.access import Access
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
 from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
 from gateway.access.state import (
+    AccessChange,
     AccessState,
     AddRule,
     AddToken,
     Change,
     ChangeAccess,
+    RemoveQuota,
     RemoveRule,
     RemoveToken,
     RotateToken,
+    SetQuota,
     StoredToken,
 )
 from gateway.access.tokens import digest_of, make_text
@@ -120,14 +123,14 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )
-    made = await _change(request, context, AddRule(rule), query, rule.principals)
+    made = await change_access(request, context, AddRule(rule), query, rule.principals)
     return json_response(made | {"rule": _shown_rule(rule)}, 201)
 
 
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    made = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    made = await change_access(request, context, RemoveRule(request.names["rule"]), query)
     return json_response(made)
 
 
@@ -143,14 +146,14 @@ async def create_token(request: Request, context: AccessContext) -> Response:
     query = read_query(request, NoQuery)
     body = await read_json(request, _CreateToken)
     token, text = _new_token(request, context, body.name, body)
-    made = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    made = await change_access(request, context, AddToken(token), query, (f"token:{token.name}",))
     return json_response(made | {"token": text} | _shown_token(token), 201)
 
 
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    made = await _change(request, context, RemoveToken(request.names["token"]), query)
+    made = await change_access(request, context, RemoveToken(request.names["token"]), query)
     return json_response(made)
 
 
@@ -161,7 +164,7 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
     name = request.names["token"]
     token, text = _new_token(request, context, name, body)
     end_ms = context.clock.now_ms() + body.keep_ms
-    made = await _change(request, context, RotateToken(token, end_ms), query)
+    made = await change_access(request, context, RotateToken(token, end_ms), query)
     return json_response(made | {"token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
 
@@ -195,10 +198,10 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     )
 
 
-async def _change(
+async def change_access(
     request: Request,
     context: AccessContext,
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
+    what: AccessChange,
     query: object,
     principals: tuple[str, ...] = (),
 ) -> dict[str, object]:
@@ -219,7 +222,7 @@ async def _change(
     return {"generation": generation, "behind": await nodes_behind(context.links, generation)}
 
 
-def _audited(state: AccessState, what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken) -> dict[str, Any]:
+def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
     """Returns what the audit trail has of a change, as far as this process knows the state before it."""
     match what:
         case AddRule(rule):
@@ -233,6 +236,11 @@ def _audited(state: AccessState, what: AddRule | RemoveRule | AddToken | RemoveT
         case RotateToken(token, others_end_ms):
             before = [_shown_token(other) for other in state.tokens if other.name == token.name]
             return {"before": before, "after": _shown_token(token) | {"others_end_ms": others_end_ms}}
+        case SetQuota(quota):
+            before = [to_builtins(other) for other in state.quotas if other.id == quota.id]
+            return {"before": before, "after": to_builtins(quota), "name": quota.id}
+        case RemoveQuota(quota_id):
+            return {"before": [to_builtins(quota) for quota in state.quotas if quota.id == quota_id]}
 
 
 def _new_token(

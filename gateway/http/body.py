@@ -43,6 +43,10 @@ class Body:
             raise Problem("invalid_body", f"the body was cut off: {error}") from None
         return data
 
+    @property
+    def received_bytes(self) -> int:
+        return self._exchange.received_bytes
+
     def is_eof(self) -> bool:
         """Returns whether all of it has arrived, whether it was read or not."""
         return self._exchange.is_body_complete

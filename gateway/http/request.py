@@ -26,6 +26,7 @@ from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
 from gateway.http.rights import ANONYMOUS, Caller, Need
+from gateway.quotas.charges import Charges
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
 
@@ -81,8 +82,10 @@ class Request:
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
     by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
-    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser. `change`:
-    of the audit trail.
+    records it waits for or whose positions it commits. `extra_headers` are those of any answer to it: those for a
+    browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
+    debits a body without a length. `is_counted_poll`: it counts as a long poll of its owners. `change`: of the audit
+    trail.
     """
 
     __slots__ = (
@@ -91,16 +94,20 @@ class Request:
         "body",
         "caller",
         "change",
+        "charges",
         "connection",
         "connection_bytes",
         "content",
+        "debited_bytes",
+        "extra_headers",
         "head",
         "headers",
         "held_bytes",
         "http",
         "id",
+        "is_counted_poll",
+        "meter",
         "names",
-        "origin_headers",
         "parsed",
         "reserved_bytes",
         "route",
@@ -134,9 +141,12 @@ class Request:
         self.id = ""
         self.caller: Caller = ANONYMOUS
         self.topics_read: Collection[str] = ()
-        self.origin_headers: dict[str, str] | None = None
+        self.extra_headers: dict[str, str] | None = None
         self.began = 0.0
-        self.held_bytes = self.connection_bytes = self.reserved_bytes = 0
+        self.charges: Charges | None = None
+        self.meter: BodyMeter | None = None
+        self.is_counted_poll = False
+        self.held_bytes = self.connection_bytes = self.reserved_bytes = self.debited_bytes = 0
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.path})"
@@ -168,7 +178,7 @@ class Request:
     def answer_headers(self) -> dict[str, str]:
         """The headers of any answer to it."""
         headers = {REQUEST_ID_HEADER: self.id}
-        return headers if self.origin_headers is None else headers | self.origin_headers
+        return headers if self.extra_headers is None else headers | self.extra_headers
 
     def has_arrived(self) -> bool:
         """Returns whether all of the body has arrived, whether it was read or not."""
@@ -210,6 +220,13 @@ class Request:
     def client(self) -> str:
         """The other end of its connection, as `host:port`."""
         return self.connection.client
+
+
+class BodyMeter(Protocol):
+    """Counts a body that is being received."""
+
+    async def take(self, size_bytes: int) -> None:
+        """Counts a piece. Raises Problem if no more of it is to be read."""
 
 
 class MediaType(NamedTuple):
@@ -342,13 +359,17 @@ class RequestBodies:
     async def _read_up_to(self, request: Request, limit: int) -> bytes:
         if request.body is not None:
             return self.read_now(request, limit)
-        content = request.content
+        content, meter = request.content, request.meter
         assert content is not None, request
         first = await content.readany()
         self.hold(request, len(first))
+        if meter is not None:
+            await meter.take(len(first))
         size, chunks = len(first), [first]
         while not content.is_eof() and (chunk := await content.readany()):
             self.hold(request, len(chunk))
+            if meter is not None:
+                await meter.take(len(chunk))
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)

@@ -6,6 +6,7 @@ Here are the counters that handlers change. Other parts count in plain numbers; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -104,6 +105,8 @@ class Metrics:
             "penstock_delayed_produces", "Produce requests that wait for their acks, as in Kafka's produce purgatory"
         )
         self.event_streams = Count("penstock_event_streams", "Open event streams; each also counts as a long poll")
+        self.quota_throttled: Counter[str] = Counter()  # by dimension
+        self.quota_refused: Counter[str] = Counter()
         self._seconds: dict[str, Histogram] = {}
         self.answers = AnswerCounts(self._seconds)
         ProcessCollector(registry=registry)
@@ -111,6 +114,7 @@ class Metrics:
         counts = (*traffic, self.idle_connections, self.requests_in_flight, self.delayed_produces)
         registry.register(_FamilyCollector(lambda: [_family(count.numbers()) for count in counts]))
         registry.register(_FamilyCollector(self._request_families))
+        registry.register(_FamilyCollector(lambda: map(_family, self._quota_numbers())))
         registry.register(_FamilyCollector(lambda: map(_family, families())))
 
     def count_answer(self, operation: str, status: int, seconds: float) -> None:
@@ -128,6 +132,12 @@ class Metrics:
 
     def render(self) -> bytes:
         return text_of(self.collect())
+
+    def _quota_numbers(self) -> Iterator[Numbers]:
+        text = "Requests that waited for a quota, by its dimension"
+        yield Numbers("penstock_quota_throttled_total", text, "dimension", self.quota_throttled)
+        text = "Requests that a quota refused, by its dimension"
+        yield Numbers("penstock_quota_refused_total", text, "dimension", self.quota_refused)
 
     def _request_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("penstock_requests", "Requests answered", labels=["operation", "status"])

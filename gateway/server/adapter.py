@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.body import Body, BodyLimits
 from gateway.http.problems import Problem
 from gateway.http.request import Handled, Request, give_up
-from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece, Response
+from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece, Response, Stream
 from gateway.http.routes import RouteTable
 from gateway.server.context import ServerContext
 from gateway.server.head_cache import HeadCache
@@ -90,7 +91,7 @@ class Adapter:
 
     async def answer(self, request: Request, exchange: Exchange, handled: Handled) -> None:
         """Answers a request once its handler has ended. Raises CancelledError when its client has left."""
-        request.allow_stream(partial(_StreamedAnswer, exchange, self._streams))
+        request.allow_stream(partial(self._begin_stream, request, exchange))
         try:
             response = await self.requests.wait(request, handled)
         except ConnectionResetError as error:
@@ -108,7 +109,7 @@ class Adapter:
     def send_now(self, request: TakenRequest, response: Response) -> None:
         """Sends a whole response, and any other one in a task."""
         delayed, form = request.connection.delayed, response.form
-        if form is not None and request.origin_headers is None:
+        if form is not None and request.extra_headers is None:
             assert isinstance(response.body, bytes), request
             if request.reserved_bytes:
                 self.responses.end_reservation(request)
@@ -139,13 +140,17 @@ class Adapter:
         exchange.begin(response.status, _headers(request, response, is_whole=False))
         exchange.write(response.body)
         try:
-            await self._send_rest(exchange, response.rest)
+            await self._send_rest(request, exchange, response.rest)
         except EngineError as error:  # without its end, the client does not take the answer for whole
             log.warning("answer cut off", extra={"path": exchange.head.path, "reason": str(error)})
         except ConnectionResetError:
             pass
 
-    async def _send_rest(self, exchange: Exchange, rest: NextPiece) -> None:
+    def _begin_stream(self, request: Request, exchange: Exchange, headers: dict[str, str]) -> Stream:
+        stream = _StreamedAnswer(exchange, self._streams, headers)
+        return stream if request.charges is None else self.requests.throttle.paced(request.charges, stream)
+
+    async def _send_rest(self, request: Request, exchange: Exchange, rest: NextPiece) -> None:
         """Gives each piece once the pieces before it have left. Raises what `rest` raises, ConnectionResetError."""
         responses, connection = self.responses, exchange.connection
         is_last = False
@@ -157,6 +162,8 @@ class Adapter:
             piece, is_last = await rest()
             responses.give(connection, len(piece))
             exchange.write(piece)
+            if request.charges is not None:
+                request.charges.take_out(time.perf_counter(), len(piece))
             if not piece:  # no record passed a filter
                 await asyncio.sleep(0)
         exchange.finish()
@@ -172,8 +179,8 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
 def _headers(request: Request, response: Response, *, is_whole: bool) -> list[Header]:
     """Returns the headers of a response. `is_whole`: its length is known."""
     own = response.headers.items() if response.form is None else response.form.before
-    origins = () if request.origin_headers is None else request.origin_headers.items()
-    headers = [*own, (REQUEST_ID_HEADER, request.id), *origins, *COMMON_HEADERS]
+    extra = () if request.extra_headers is None else request.extra_headers.items()
+    headers = [*own, (REQUEST_ID_HEADER, request.id), *extra, *COMMON_HEADERS]
     if is_whole and response.status not in _WITHOUT_LENGTH:
         size_bytes = response.size_bytes if response.more else len(response.body)
         headers.append(("Content-Length", str(size_bytes)))

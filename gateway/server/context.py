@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
@@ -40,3 +41,4 @@ class ServerContext:
     bodies: RequestBodies
     metrics: Metrics
     clock: Clock
+    random: Random

@@ -31,6 +31,7 @@ from gateway.http.response import Response
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
+from gateway.server.throttle import Throttle
 
 log = logging.getLogger("penstock.gateway")
 
@@ -61,6 +62,16 @@ class Requests:
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
         self._hosts = Hosts(context.settings)
+        self._quotas = context.access.quotas
+        self.throttle = Throttle(
+            self._quotas,
+            self._call,
+            context.produce.lifecycle,
+            context.metrics,
+            context.random,
+            delay_ms_max=context.settings.throttle_ms_max,
+            body_bytes_max=context.settings.request_body_bytes_max,
+        )
         self._ids = itertools.count(1)
         self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
@@ -78,7 +89,6 @@ class Requests:
             given = f"{self._id_prefix}-{next(self._ids):x}"
         request.id = given
         self._metrics.requests_in_flight.value += 1
-        names, route = request.names, request.route
         try:
             if is_checked:
                 if self.access.tokens is not None:
@@ -87,13 +97,18 @@ class Requests:
                 self.check(request)
             if self._superusers is not None and request.caller.is_superuser:
                 self._superusers.note_superuser(request)
-            if "topic" in names and self._topics.lacks(
-                names["topic"], min_partitions(names["partition"]) if "partition" in names else 1
-            ):
-                return self._find_topic(request)
-            return route.handler(request, route.context)
+            return self._call(request) if not self._quotas.is_on else self.throttle.begin(request)
         except Exception as error:
             return self.failure(request, error)
+
+    def _call(self, request: Request) -> Handled:
+        """Calls the handler, once its topic is known. Raises what it raises."""
+        names, route = request.names, request.route
+        if "topic" in names and self._topics.lacks(
+            names["topic"], min_partitions(names["partition"]) if "partition" in names else 1
+        ):
+            return self._find_topic(request)
+        return route.handler(request, route.context)
 
     async def wait(self, request: Request, handled: Handled) -> Response:
         """Waits for the response of a request that has begun, and finishes it.
@@ -125,6 +140,8 @@ class Requests:
                 self.responses.count(request, size_bytes, may_refuse=may_refuse)
             except Problem as problem:
                 response = self.failure(request, problem)
+        if request.charges is not None:
+            self.throttle.settle(request, request.charges, response)
         if request.connection_bytes:
             self._bodies.release(request)
         else:  # nothing, or a small body
@@ -147,6 +164,8 @@ class Requests:
         self._release(request)
 
     def _release(self, request: Request) -> None:
+        if request.charges is not None:
+            self.throttle.settle(request, request.charges, None)
         self._bodies.release(request)
         self._metrics.requests_in_flight.value -= 1
 
@@ -176,7 +195,7 @@ class Requests:
         """Checks the head of a request, in the order that the module names. Raises Problem."""
         self.check_host(request)
         if "Origin" in request.headers or self.origins.is_open:
-            request.origin_headers = self.origins.answer_headers(request)
+            request.extra_headers = self.origins.answer_headers(request)
         if request.method == "OPTIONS":  # browsers ask without a token
             return
         self.access.check(request)

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.admin import access_routes, cluster_operations, fencing, operations, producers, sources, topics
+from gateway.admin import (
+    access_routes,
+    cluster_operations,
+    fencing,
+    operations,
+    producers,
+    quota_routes,
+    sources,
+    topics,
+)
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
@@ -124,6 +133,9 @@ _ACCESS: list[tuple[str, str, Need, Handler]] = [
     ("DELETE", "/v1/access/tokens/{token}", CHANGE_ACCESS, access_routes.revoke_token),
     ("POST", "/v1/access/tokens/{token}/rotate", CHANGE_ACCESS, access_routes.rotate_token),
     ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
+    ("GET", "/v1/access/quotas", CHANGE_ACCESS, quota_routes.list_quotas),
+    ("PUT", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.set_quota),
+    ("DELETE", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.remove_quota),
 ]
 
 ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.runtime.loop_waits import client_key, loop_waits
 from engine.runtime.tasks import start_handler
-from gateway.wire.exchange import DelayedRequests, Exchange, Host, Moves
+from gateway.wire.exchange import Counted, DelayedRequests, Exchange, Host, Moves
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
@@ -58,6 +58,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.is_closed = self.is_http2 = False
         self.client = self.server = ""
         self.known_caller: Any = None
+        self.counted: Counted | None = None
         self.opened_at = self.received_at = self.idle_since = server.loop.time()
         self.has_asked = False  # a whole head has been received
         self.pinged_at: float | None = None
@@ -112,6 +113,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
+        if self.counted is not None:
+            self.counted.close()
         try:
             for exchange in list(self._exchanges.values()):
                 self._cancel(exchange)

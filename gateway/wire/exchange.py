@@ -26,11 +26,19 @@ Rejection = Callable[[int], tuple[list[Header], bytes]]  # headers and body of a
 READ_BYTES_LEAST = 256 * 1024  # for a client that takes nothing now: one piece of an answer
 
 
+class Counted(Protocol):
+    """Something that counts a connection as open."""
+
+    def close(self) -> None:
+        """Follows the end of the connection."""
+
+
 class Carrier(Protocol):
     """The connection of an exchange (gateway/wire/connection.py)."""
 
     client: str
     known_caller: Any  # what gateway/access keeps of its last credential
+    counted: Counted | None  # what counts it as open
     is_http2: bool
     moves: Moves | None
     core: Http1 | Http2
@@ -51,6 +59,7 @@ class Carrier(Protocol):
     def delayed_ended(self, stream_id: int) -> None: ...
     def fail(self, stream_id: int, error: Exception) -> None: ...
     def start(self, exchange: Exchange) -> None: ...
+    def leave(self) -> None: ...
 
 
 def sendable_of(connection: Carrier, size_bytes: int) -> int:

@@ -48,6 +48,9 @@ TESTS = {
         "partitions of one topic": "test_partitions_are_bounded_in_one_topic_and_in_all",
         "partitions in all": "test_partitions_are_bounded_in_one_topic_and_in_all",
     },
+    "scenarios/http/test_quotas.py": {
+        "time that a request over a quota": "test_beyond_the_delay_it_is_refused_with_the_time_to_wait",
+    },
     "scenarios/http/test_slow_bodies.py": {
         "time for a body": "test_a_missing_body_gets_408",
         "pace of a body that takes longer": "test_a_trickle_does_not_extend_the_timeout",

@@ -1,0 +1,83 @@
+"""Answers the requests about quotas: the list, and changes in the coordination store.
+
+Not here: which quota is refused (gateway/quotas/quota.py, gateway/access/state.py), and what a quota does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, to_builtins
+
+from gateway.access.state import RemoveQuota, SetQuota
+from gateway.admin.access_routes import AccessContext, change_access
+from gateway.http.json_body import read_json
+from gateway.http.problems import Problem
+from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response, json_response
+from gateway.quotas.quota import Owner, Quota, Scope, id_of, principal_of
+
+
+class _SetQuota(Struct, forbid_unknown_fields=True):
+    requests: int | float | None = None
+    bytes_in: int | float | None = None
+    bytes_out: int | float | None = None
+    loop_ms: int | float | None = None
+    connections: int | None = None
+    long_polls: int | None = None
+    burst_s: int | float = 1
+    per: Scope = Scope.CLUSTER
+    note: Annotated[str, Meta(max_length=200)] = ""
+
+
+async def list_quotas(request: Request, context: AccessContext) -> Response:
+    """GET /v1/access/quotas"""
+    read_query(request, NoQuery)
+    state = context.access.snapshot.state
+    return json_response({"generation": state.generation, "quotas": [_shown(quota) for quota in state.quotas]})
+
+
+async def set_quota(request: Request, context: AccessContext) -> Response:
+    """PUT /v1/access/quotas/{owner}/{name}. Raises Problem, EngineError."""
+    query = read_query(request, NoQuery)
+    owner, name = _owner_of(request), request.names["name"]
+    body = await read_json(request, _SetQuota)
+    quota = Quota(
+        id=id_of(owner, name),
+        owner=owner,
+        name=name,
+        requests=body.requests,
+        bytes_in=body.bytes_in,
+        bytes_out=body.bytes_out,
+        loop_ms=body.loop_ms,
+        connections=body.connections,
+        long_polls=body.long_polls,
+        burst_s=body.burst_s,
+        per=body.per,
+        note=body.note,
+        author=request.caller.principal,
+        created_ms=context.clock.now_ms(),
+    )
+    made = await change_access(request, context, SetQuota(quota), query, (principal_of(quota),))
+    return json_response(made | {"quota": _shown(quota)})
+
+
+async def remove_quota(request: Request, context: AccessContext) -> Response:
+    """DELETE /v1/access/quotas/{owner}/{name}. Raises Problem, EngineError."""
+    query = read_query(request, NoQuery)
+    what = RemoveQuota(id_of(_owner_of(request), request.names["name"]))
+    return json_response(await change_access(request, context, what, query))
+
+
+def _owner_of(request: Request) -> Owner:
+    try:
+        return Owner(request.names["owner"])
+    except ValueError:
+        text = f"the owner is {request.names['owner'][:100]!r}: it is one of {', '.join(Owner)}"
+        raise Problem("invalid_quota", text) from None
+
+
+def _shown(quota: Quota) -> dict[str, object]:
+    shown: dict[str, object] = to_builtins(quota)
+    return shown

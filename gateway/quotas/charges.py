@@ -1,0 +1,240 @@
+"""The use of owners, and the debits of a request to all of its owners at once.
+
+A request is admitted if no bucket of its owners has a debt. One that would wait for a short time is delayed; one that
+would wait longer, or behind too many others of an owner, is refused and debits nothing. The balances are checked before
+anything is debited. Invariant: a request that is refused leaves no trace but the count of refused ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.quota import COUNTS, RATES, Dimension, Owner, Quota
+
+PARKED_MAX = 64  # delayed requests of one owner; more would only wait for each other
+CONTROL_FACTOR = 10  # heartbeats and commits have a bucket of their own, with this many times the requests
+
+
+class OwnerUse:
+    """The use that one owner makes of its quota in this process. `open` are its connections and long polls."""
+
+    __slots__ = ("buckets", "control", "counts", "name", "open", "owner", "parked", "quota", "wanted")
+
+    def __init__(self, quota: Quota, owner: Owner, name: str, part: float = 1.0) -> None:
+        """`part`: the share of the limits that this process has, until a lender grants another one."""
+        self.owner = owner
+        self.name = name
+        self.parked = 0
+        self.open = dict.fromkeys(COUNTS, 0)
+        self.use(quota, part)
+
+    def __repr__(self) -> str:
+        return f"OwnerUse({self.owner}, {self.name}, {self.buckets})"
+
+    def use(self, quota: Quota, part: float) -> None:
+        """Follows a quota from now on, with full buckets."""
+        self.quota = quota
+        self.buckets: dict[Dimension, Bucket] = {}
+        self.counts: dict[Dimension, float] = {}  # the limits of what is open
+        self.wanted = dict.fromkeys(COUNTS, 0)  # refused openings since the last report to a lender
+        for dimension in RATES:
+            if (limit := quota.limit(dimension)) is not None:
+                self.buckets[dimension] = Bucket(limit * part, quota.burst_s)
+        for dimension in COUNTS:
+            if (limit := quota.limit(dimension)) is not None:
+                self.counts[dimension] = limit * part
+        requests = quota.requests
+        self.control = None if requests is None else Bucket(requests * part * CONTROL_FACTOR, quota.burst_s)
+
+    def is_idle(self, now: float) -> bool:
+        """Returns whether nothing is lost if it is made again."""
+        is_open = self.parked or any(self.open.values())
+        return not is_open and all(bucket.full_in_s(now) == 0 for bucket in self.buckets.values())
+
+
+class Policy(NamedTuple):
+    """The state of one limit, as clients see it. `reset_s`: until it has no debt, or is full again."""
+
+    dimension: Dimension
+    owner: Owner
+    name: str
+    limit: float
+    window_s: int
+    remaining: float
+    reset_s: float
+
+
+class Verdict(NamedTuple):
+    """The decision about one request: it waits so long, or is refused. `low`: the limits that are low or overdrawn."""
+
+    wait_s: float
+    is_refused: bool
+    low: tuple[Policy, ...]
+    violated: tuple[Policy, ...] = ()
+    is_crowded: bool = False  # too many requests of an owner wait already
+
+
+class Charges:
+    """The buckets that the requests of one caller with one client id to one operation of one topic debit.
+
+    `is_plain`: a request debits rates known at its beginning and its end, and nothing else is to be done about it.
+    """
+
+    __slots__ = ("_bytes_in", "_control", "_requests", "bytes_out", "counts_connections", "counts_polls",
+                 "is_control", "is_plain", "loop", "rates", "uses")  # fmt: skip
+
+    def __init__(self, uses: Sequence[OwnerUse], *, is_control: bool = False) -> None:
+        """`is_control`: its requests are heartbeats or commits."""
+        self.uses = tuple(uses)
+        self.is_control = is_control
+        self._requests, self._bytes_in, self.bytes_out, self.loop = (self._of(dimension) for dimension in RATES)
+        self.rates = (*self._requests, *self._bytes_in, *self.bytes_out, *self.loop)
+        self.counts_connections = any(Dimension.CONNECTIONS in use.counts for use in uses)
+        self.counts_polls = any(Dimension.LONG_POLLS in use.counts for use in uses)
+        self.is_plain = bool(uses) and not (is_control or self.loop or self.counts_connections or self.counts_polls)
+        self._control = tuple(use.control for use in uses if use.control is not None)
+
+    def __repr__(self) -> str:
+        return f"Charges({self.uses})"
+
+    def enter_at_once(self, now: float, size_bytes: int) -> bool:
+        """Debits a request and the announced bytes of its body; nothing, and returns False, if a limit is low."""
+        for bucket in self.rates:
+            if bucket.low_at > now:
+                return False
+        for bucket in self._requests:  # Bucket.debit without its call: this is the hot path
+            at, full = bucket.low_at, now - bucket.above_low_s
+            if at < full:
+                at = full
+            bucket.low_at = at + bucket.per_unit_s
+            bucket.wanted += 1
+        for bucket in self._bytes_in:
+            at, full = bucket.low_at, now - bucket.above_low_s
+            if at < full:
+                at = full
+            bucket.low_at = at + size_bytes * bucket.per_unit_s
+            bucket.wanted += size_bytes
+        return True
+
+    def enter(self, now: float, size_bytes: int, longest_wait_s: float) -> Verdict | None:
+        """Debits a request and the announced bytes of its body. None: it is admitted, and no limit is low."""
+        return None if self.enter_at_once(now, size_bytes) else self._decide(now, size_bytes, longest_wait_s)
+
+    def enter_control(self, now: float) -> Verdict | None:
+        """Debits a heartbeat or a commit, which has a bucket of its own. None: it is admitted."""
+        wait_s = max((bucket.wait_s(now) for bucket in self._control), default=0.0)
+        if wait_s > 0:
+            violated = tuple(
+                _policy(use, Dimension.REQUESTS, use.control, now)
+                for use in self.uses
+                if use.control is not None and use.control.wait_s(now) > 0
+            )
+            return Verdict(wait_s, True, violated, violated)
+        for bucket in self._control:
+            bucket.debit(1, now)
+        return None
+
+    def take_in(self, now: float, size_bytes: int) -> None:
+        """Debits bytes of a body that were not announced."""
+        for bucket in self._bytes_in:
+            bucket.debit(size_bytes, now)
+
+    def return_in(self, size_bytes: int) -> None:
+        """Gives announced bytes back that were not sent, or that repeated an answer."""
+        for bucket in self._bytes_in:
+            bucket.credit(size_bytes)
+
+    def excess_wait_s(self, now: float, own_bytes: int) -> float:
+        """Returns the time until the bodies of others are paid, beside `own_bytes` of one that is being received."""
+        return max((bucket.wait_s(now) - own_bytes * bucket.per_unit_s for bucket in self._bytes_in), default=0.0)
+
+    def take_out(self, now: float, size_bytes: int) -> None:
+        for bucket in self.bytes_out:
+            bucket.debit(size_bytes, now)
+
+    def take_loop(self, now: float, seconds: float) -> None:
+        for bucket in self.loop:
+            bucket.debit(seconds * 1000, now)
+
+    def wait_s(self, now: float) -> float:
+        """Returns the time until no bucket has a debt."""
+        return max((bucket.wait_s(now) for bucket in self.rates), default=0.0)
+
+    def violated(self, now: float) -> tuple[Policy, ...]:
+        """Returns the limits with a debt."""
+        return tuple(policy for policy in self._low(now) if policy.remaining < 0)
+
+    def open_one(self, dimension: Dimension) -> Verdict | None:
+        """Counts a connection or a long poll until `close_one`. None: it is within all limits."""
+        full = [use for use in self.uses if dimension in use.counts and use.open[dimension] + 1 > use.counts[dimension]]
+        for use in self.uses:
+            use.wanted[dimension] += 1
+        if full:
+            violated = tuple(
+                Policy(dimension, use.owner, use.name, limit, 0, limit - use.open[dimension], 1.0)
+                for use in full
+                if (limit := use.quota.limit(dimension)) is not None
+            )
+            return Verdict(1.0, True, violated, violated)
+        for use in self.uses:
+            use.open[dimension] += 1
+        return None
+
+    def close_one(self, dimension: Dimension) -> None:
+        for use in self.uses:
+            use.open[dimension] -= 1
+
+    def park(self) -> None:
+        """Counts a request that waits, until `unpark`."""
+        for use in self.uses:
+            use.parked += 1
+
+    def unpark(self) -> None:
+        for use in self.uses:
+            use.parked -= 1
+
+    def _decide(self, now: float, size_bytes: int, longest_wait_s: float) -> Verdict:
+        wait_s = self.wait_s(now)
+        is_crowded = wait_s > 0 and any(use.parked >= PARKED_MAX for use in self.uses)
+        if wait_s > longest_wait_s or is_crowded:
+            for bucket in self._requests:
+                bucket.wanted += 1
+            for bucket in self._bytes_in:
+                bucket.wanted += size_bytes
+            return Verdict(wait_s, True, self._low(now), self.violated(now), is_crowded)
+        for bucket in self._requests:
+            bucket.debit(1, now)
+        for bucket in self._bytes_in:
+            bucket.debit(size_bytes, now)
+        return Verdict(wait_s, False, self._low(now), self.violated(now) if wait_s else ())
+
+    def _low(self, now: float) -> tuple[Policy, ...]:
+        """Returns the limits that are low: of each dimension the tightest, and in the order of dimensions."""
+        found: dict[Dimension, Policy] = {}
+        for use in self.uses:
+            for dimension, bucket in use.buckets.items():
+                if bucket.low_at > now:
+                    policy = _policy(use, dimension, bucket, now)
+                    other = found.get(dimension)
+                    if other is None or policy.reset_s > other.reset_s:
+                        found[dimension] = policy
+        return tuple(found[dimension] for dimension in RATES if dimension in found)
+
+    def _of(self, dimension: Dimension) -> tuple[Bucket, ...]:
+        return tuple(use.buckets[dimension] for use in self.uses if dimension in use.buckets)
+
+
+NOTHING = Charges(())
+
+
+def _policy(use: OwnerUse, dimension: Dimension, bucket: Bucket, now: float) -> Policy:
+    limit = use.quota.limit(dimension)
+    assert limit is not None, use
+    window_s = max(math.ceil(bucket.burst_s), math.ceil(1 / limit))
+    share = bucket.balance(now) / (bucket.burst_s * bucket.rate)
+    wait_s = bucket.wait_s(now)
+    reset_s = wait_s if wait_s > 0 else bucket.full_in_s(now)
+    return Policy(dimension, use.owner, use.name, limit, window_s, share * limit * window_s, reset_s)
