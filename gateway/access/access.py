@@ -11,17 +11,19 @@ the time it takes reveals nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from multidict import istr
 
 from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
 from gateway.access.evaluator import Evaluator
+from gateway.access.expiries import Expiries
 from gateway.access.identity import Identity
+from gateway.access.oidc.keys import gauges as oidc_gauges
+from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.rules import ANONYMOUS, Address, address_of
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
@@ -32,6 +34,9 @@ from gateway.http.request import Handled, Request, give_up, response_of
 from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
 
+if TYPE_CHECKING:  # it imports PyJWT, which few nodes need
+    from gateway.access.oidc.verifier import Verifier
+
 _SCHEME = "bearer "
 _HOW = (
     "Authorization: Bearer penstock_…, the whole line that `penstock token create` has printed; "
@@ -41,7 +46,6 @@ _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
 # A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
 LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
 IDENTITIES_MAX = 10_000  # of a process; beyond it all are forgotten, and made again
-EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.
 _RIGHTS: dict[tuple[Resource, Operation], Right] = {
@@ -158,8 +162,9 @@ class Access:
         self._clock = clock
         self._superusers = superusers
         self._state: AccessState | None = AccessState()
-        self._expiring: asyncio.TimerHandle | None = None
+        self.verifier: Verifier | None = None
         self.waits = Waits()
+        self._expiries = Expiries(clock, self.waits.recheck_soon)
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -169,6 +174,7 @@ class Access:
         """Yields name, text and value of each gauge."""
         text = "Generation of the rules and tokens that this process decides by; equal on all nodes within two seconds"
         yield "penstock_access_generation", text, self.snapshot.state.generation
+        yield from oidc_gauges(None if self.verifier is None else self.verifier.state, self._clock.now_ms())
 
     @property
     def has_state(self) -> bool:
@@ -184,22 +190,13 @@ class Access:
         """Checks every request against these rules and tokens of the store from now on; None: they are not read yet."""
         self._state = state
         self._compile()
-        self._await_expiry()
+        for token in self.snapshot.state.tokens:
+            self._expiries.add(token.expires_ms)
 
-    def _await_expiry(self) -> None:
-        """Checks open waits when the next token expires."""
-        if self._expiring is not None:
-            self._expiring.cancel()
-            self._expiring = None
-        now_ms = self._clock.now_ms()
-        ends = [token.expires_ms for token in self.snapshot.state.tokens if token.expires_ms > now_ms]
-        if ends:
-            delay_s = min((min(ends) - now_ms) / 1000, EXPIRY_CHECK_S)
-            self._expiring = asyncio.get_running_loop().call_later(delay_s, self._expire)
-
-    def _expire(self) -> None:
-        self.waits.recheck_soon()
-        self._await_expiry()
+    def use_verifier(self, verifier: Verifier) -> None:
+        """Takes the access tokens of issuers that this one verifies, and checks those of open waits with it."""
+        self.verifier = verifier
+        self._compile()
 
     def guard(self, request: Request, handled: Handled) -> Awaitable[Response]:
         """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
@@ -294,6 +291,8 @@ class Access:
         return identity
 
     def _by_token(self, text: str, client: str | None) -> Identity:
+        if self.verifier is not None and "." in text:  # a token of ours has none
+            return self._by_access_token(self.verifier, text, client)
         token = self.snapshot.tokens.find(text)
         if token is None:
             raise unauthorized(unknown_because(text), 'Bearer error="invalid_token"')
@@ -302,6 +301,19 @@ class Access:
                 f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
             )
         return self.snapshot.identity_of(token, client)
+
+    def _by_access_token(self, verifier: Verifier, text: str, client: str | None) -> Identity:
+        try:
+            found = verifier.find(text, self._clock.now_ms())
+        except KeysMissing as refusal:
+            raise Problem("overloaded", str(refusal)) from None
+        except Refused as refusal:
+            raise unauthorized(str(refusal), 'Bearer error="invalid_token"') from None
+        self._expiries.add(found.expires_ms)
+        key, groups, tenant = f"oidc:{found.digest}", found.groups, found.tenant
+        return self.snapshot.identity(
+            key, "oidc", found.name, client, groups=groups, tenant=tenant, expires_ms=found.expires_ms
+        )
 
 
 def _check_unnamed(identity: Identity, need: Need) -> None:
