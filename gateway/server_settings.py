@@ -66,6 +66,15 @@ class ServerSettings:
             " key that the issuer withdraws meanwhile counts until then."
         ),
     )
+    signed_url_life_max_ms: int = setting(
+        DAY_MS,
+        minimum=SECOND_MS,
+        maximum=7 * DAY_MS,
+        why=(
+            "The longest life of a signed URL (docs/signed-urls.md). A URL is in logs and histories of others, so a"
+            " short life is what bounds a leak; without a name for its life it has 15 minutes, or this if it is less."
+        ),
+    )
     reload_check_ms: int = setting(
         2 * SECOND_MS,
         minimum=100,

@@ -188,7 +188,7 @@ class Node:
             self._admin(operate, siblings),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
-            AccessContext(self.access, change_access, secrets.token_bytes, clock),
+            AccessContext(self.access, change_access, secrets.token_bytes, clock, settings.signed_url_life_max_ms),
             self.access,
             self.topics,
             self.responses,

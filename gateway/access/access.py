@@ -25,6 +25,8 @@ from gateway.access.identity import Identity
 from gateway.access.oidc.keys import gauges as oidc_gauges
 from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.rules import ANONYMOUS, Address, address_of
+from gateway.access.signed.callers import check_use, signer_of, take_signature
+from gateway.access.signed.urls import InvalidUrl, Signature, SignedHead
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
@@ -75,7 +77,7 @@ class _Known(NamedTuple):
 class Snapshot:
     """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
 
-    __slots__ = ("_identities", "evaluator", "state", "superusers", "tokens")
+    __slots__ = ("_by_name", "_identities", "evaluator", "state", "superusers", "tokens")
 
     def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
         stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
@@ -84,6 +86,7 @@ class Snapshot:
         self.superusers = superusers
         self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
         self._identities: dict[tuple[str, Address | None], Identity] = {}
+        self._by_name: dict[str, list[Token]] = {}
 
     def __repr__(self) -> str:
         return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
@@ -126,18 +129,26 @@ class Snapshot:
             )
         return found
 
-    def identity_of(self, token: Token, client: str | None) -> Identity:
+    def identity_of(self, token: Token, client: str | None, ends_ms: int = 0) -> Identity:
+        """Returns the identity of a token; with `ends_ms`, one that ends then."""
         return self.identity(
-            f"token:{token.id}",
+            f"token:{token.id}:{ends_ms}",
             "token",
             token.name,
             client,
-            expires_ms=token.expires_ms,
+            expires_ms=ends_ms or token.expires_ms,
             token_id=token.id,
             own_rules=token.own_rules,
             # A token of the file alone: a name that was made in the store gives no power.
             is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
         )
+
+    def live_tokens(self, name: str, now_ms: int) -> list[Token]:
+        """Returns the tokens with a name that have not ended."""
+        if not self._by_name:
+            for token in self.tokens.all:
+                self._by_name.setdefault(token.name, []).append(token)
+        return [token for token in self._by_name.get(name, ()) if not token.expires_ms or now_ms < token.expires_ms]
 
     def file_principals(self, principal: str) -> list[str]:
         """Returns the principals of the rules that come with the tokens of the file that have this name."""
@@ -272,6 +283,8 @@ class Access:
         """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
         if self._state is None:
             raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        if type(request.head) is SignedHead:
+            return self._by_signature(request, request.head.signature)
         given = request.headers.getall(_AUTHORIZATION, [])
         return self._by_bearer(request, given) if given else self._without_credential(request)
 
@@ -301,6 +314,40 @@ class Access:
                 f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
             )
         return self.snapshot.identity_of(token, client)
+
+    def take_signature(self, request: Request) -> None:
+        """Takes a signature out of the query of a request, for `check`. Raises Problem."""
+        if self.tokens is not None and request.route.need is not OPEN:
+            try:
+                take_signature(request)
+            except InvalidUrl as error:
+                raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
+
+    def _by_signature(self, request: Request, signature: Signature) -> Identity:
+        """Returns the caller that a signed URL acts for. Raises Problem unauthorized."""
+        grant, snapshot, now_ms = signature.grant, self.snapshot, self._clock.now_ms()
+        kind, _, name = grant.subject.partition(":")
+        try:
+            check_use(request, grant)
+            issuers = None if self.verifier is None else self.verifier.state
+            token = signer_of(signature, snapshot.state.keys, snapshot.live_tokens(name, now_ms), issuers, now_ms)
+        except InvalidUrl as error:
+            raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
+        if token is not None:
+            ends_ms = min(signature.expires_ms, token.expires_ms or signature.expires_ms)
+            identity = snapshot.identity_of(token, request.client, ends_ms)
+        else:
+            identity = snapshot.identity(
+                f"signed:{signature.text}",
+                kind,
+                name,
+                request.client,
+                groups=grant.groups,
+                tenant=grant.tenant,
+                expires_ms=signature.expires_ms,
+            )
+        self._expiries.add(identity.expires_ms)
+        return identity
 
     def _by_access_token(self, verifier: Verifier, text: str, client: str | None) -> Identity:
         try:

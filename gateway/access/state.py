@@ -20,7 +20,7 @@ from gateway.http.rights import Operation, Resource
 
 BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
 _OF_TOKENS = "token:"
-_Item = TypeVar("_Item", Rule, "StoredToken")
+_Item = TypeVar("_Item", Rule, "StoredToken", "UrlKey")
 
 
 class Kind(NamedTuple):
@@ -49,12 +49,25 @@ class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     note: str = ""
 
 
+class UrlKey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A master key of signed URLs. Its secret signs in the name of every subject."""
+
+    id: str
+    secret: str  # hexadecimal
+    created_ms: int
+    author: str = ""
+
+    def __repr__(self) -> str:
+        return f"UrlKey({self.id})"
+
+
 class AccessState(Struct, frozen=True):
     """All items of one generation, each kind sorted by id. A field with a Kind is all that a further kind needs."""
 
     generation: int = 0
     rules: Annotated[tuple[Rule, ...], Kind(count_max=5000)] = ()
     tokens: Annotated[tuple[StoredToken, ...], Kind(count_max=5000)] = ()
+    keys: Annotated[tuple[UrlKey, ...], Kind(count_max=2, blocks=1)] = ()
 
 
 def _kinds() -> dict[str, Kind]:
@@ -95,6 +108,14 @@ class RotateToken(Struct, frozen=True, tag="rotate_token"):
     others_end_ms: int
 
 
+class AddKey(Struct, frozen=True, tag="add_key"):
+    key: UrlKey
+
+
+class RemoveKey(Struct, frozen=True, tag="remove_key"):
+    id: str
+
+
 class Author(Struct, frozen=True, kw_only=True):
     """The caller of a change: its principals and the rules that come with its credential. `client` is `host:port`."""
 
@@ -107,10 +128,13 @@ class Author(Struct, frozen=True, kw_only=True):
     client: str = ""
 
 
+What = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | AddKey | RemoveKey
+
+
 class Change(Struct, frozen=True, kw_only=True):
     """One change. `file_principals`: those of its principals that the tokens file knows."""
 
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken
+    what: What
     author: Author | None  # None: the node has no tokens file, and every client may do everything
     now_ms: int
     is_forced: bool = False
@@ -160,6 +184,13 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             if len(tokens) == len(state.tokens):
                 raise Problem("unknown_access", f"there is no token {name[:100]!r}")
             return replace(state, tokens=tokens)
+        case AddKey(key):
+            return replace(state, keys=_by_id((*state.keys, key)))
+        case RemoveKey(key_id):
+            keys = tuple(key for key in state.keys if key.id != key_id)
+            if len(keys) == len(state.keys):
+                raise Problem("unknown_access", f"there is no key {key_id[:64]!r}")
+            return replace(state, keys=keys)
         case RotateToken(token, others_end_ms):
             return replace(state, tokens=_by_id((*_ending(state, token.name, others_end_ms), token)))
 

@@ -25,6 +25,7 @@ from gateway.access.state import (
     RemoveToken,
     RotateToken,
     StoredToken,
+    What,
 )
 from gateway.access.tokens import digest_of, make_text
 from gateway.http.json_body import read_json
@@ -44,12 +45,13 @@ _Note = Annotated[str, Meta(max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """The dependencies of these routes. `change`: None in a process without a coordination store."""
+    """The dependencies of the routes of access. `change`: None in a process without a coordination store."""
 
     access: Access
     change: ChangeAccess | None
     random_bytes: Callable[[int], bytes]
     clock: Clock
+    signed_life_max_ms: int
 
 
 class ForceQuery(Struct, frozen=True):
@@ -113,14 +115,14 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )
-    generation = await _change(request, context, AddRule(rule), query, rule.principals)
+    generation = await change_access(request, context, AddRule(rule), query, rule.principals)
     return json_response({"generation": generation, "rule": _shown_rule(rule)}, 201)
 
 
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    generation = await change_access(request, context, RemoveRule(request.names["rule"]), query)
     return json_response({"generation": generation})
 
 
@@ -136,14 +138,14 @@ async def create_token(request: Request, context: AccessContext) -> Response:
     query = read_query(request, NoQuery)
     body = await read_json(request, _CreateToken)
     token, text = _new_token(request, context, body.name, body)
-    generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    generation = await change_access(request, context, AddToken(token), query, (f"token:{token.name}",))
     return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
 
 
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveToken(request.names["token"]), query)
+    generation = await change_access(request, context, RemoveToken(request.names["token"]), query)
     return json_response({"generation": generation})
 
 
@@ -154,7 +156,7 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
     name = request.names["token"]
     token, text = _new_token(request, context, name, body)
     end_ms = context.clock.now_ms() + body.keep_ms
-    generation = await _change(request, context, RotateToken(token, end_ms), query)
+    generation = await change_access(request, context, RotateToken(token, end_ms), query)
     return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
 
@@ -188,13 +190,10 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     )
 
 
-async def _change(
-    request: Request,
-    context: AccessContext,
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
-    query: object,
-    principals: tuple[str, ...] = (),
+async def change_access(
+    request: Request, context: AccessContext, what: What, query: object = None, principals: tuple[str, ...] = ()
 ) -> int:
+    """Makes a change, and returns its generation. Raises Problem, EngineError."""
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access

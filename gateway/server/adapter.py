@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -171,8 +171,10 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
 
 def _headers(request: Request, response: Response, *, is_whole: bool) -> list[Header]:
     """Returns the headers of a response. `is_whole`: its length is known."""
-    own = response.headers.items() if response.form is None else response.form.before
+    own: Iterable[Header] = response.headers.items() if response.form is None else response.form.before
     origins = () if request.origin_headers is None else request.origin_headers.items()
+    if request.origin_headers is not None and "Cache-Control" in request.origin_headers:
+        own = [header for header in own if header[0].lower() != "cache-control"]
     headers = [*own, (REQUEST_ID_HEADER, request.id), *origins, *COMMON_HEADERS]
     if is_whole and response.status not in _WITHOUT_LENGTH:
         size_bytes = response.size_bytes if response.more else len(response.body)

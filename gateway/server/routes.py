@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.admin import access_routes, cluster_operations, fencing, operations, producers, sources, topics
+from gateway.admin import (
+    access_routes,
+    cluster_operations,
+    fencing,
+    operations,
+    producers,
+    signed_url_routes,
+    sources,
+    topics,
+)
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
-from gateway.http.rights import OPEN, READ_TOPIC, Need, Operation, Resource, Where
+from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
 from gateway.subscriptions import routes as subscriptions
@@ -124,6 +133,10 @@ _ACCESS: list[tuple[str, str, Need, Handler]] = [
     ("DELETE", "/v1/access/tokens/{token}", CHANGE_ACCESS, access_routes.revoke_token),
     ("POST", "/v1/access/tokens/{token}/rotate", CHANGE_ACCESS, access_routes.rotate_token),
     ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
+    ("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url),  # it checks the right to the topic
+    ("GET", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.list_url_keys),
+    ("POST", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.add_url_key),
+    ("DELETE", "/v1/access/keys/{key}", CHANGE_ACCESS, signed_url_routes.remove_url_key),
 ]
 
 ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]

@@ -39,8 +39,8 @@ GROUPS = {
     "tier_merge_below_bytes tier_merge_target_bytes tier_merge_min_age_ms tier_merge_bytes_per_second",
     "TLS between nodes": "internal_tls internal_tls_ca internal_tls_cert internal_tls_key",
     "ZooKeeper": "zookeeper_tls_ca zookeeper_tls_cert zookeeper_tls_key zookeeper_login_file zookeeper_acl",
-    "Access and TLS": "insecure tokens_file superusers issuers_file issuer_keys_kept_ms tls_cert tls_key "
-    "reload_check_ms allowed_hosts cors_origins",
+    "Access and TLS": "insecure tokens_file superusers issuers_file issuer_keys_kept_ms signed_url_life_max_ms "
+    "tls_cert tls_key reload_check_ms allowed_hosts cors_origins",
     "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_heartbeat_timeout_ms "
     "leader_wait_ms leader_imbalance_check_ms leader_imbalance_percent",
     "Replication": "default_replication_factor replica_lag_time_max_ms replica_fetch_min_bytes replica_fetch_max_bytes "
