@@ -44,22 +44,22 @@ class _SignUrl(Struct, forbid_unknown_fields=True):
 async def sign_url(request: Request, context: AccessContext) -> Response:
     """POST /v1/access/signed-urls. Raises Problem."""
     read_query(request, NoQuery)
-    wish = await read_json(request, _SignUrl)
+    body = await read_json(request, _SignUrl)
     caller = request.caller
     if not isinstance(caller, Identity):
         text = "this node has no tokens file, and answers every URL without a signature"
         raise Problem("forbidden", text)
     check_subject(caller.principal)
     try:
-        target = target_of(wish.method, wish.url)
+        target = target_of(body.method, body.url)
     except InvalidUrl as error:
         raise Problem("invalid_body", str(error)) from None
     if not caller.allows(target.operation, target.topic):
         raise forbidden(caller, target.operation, target.topic)
     is_write = target.operation is Operation.WRITE
-    if wish.max_bytes is not None and not is_write:
+    if body.max_bytes is not None and not is_write:
         raise Problem("invalid_body", "max_bytes is for POST: a read takes max_bytes in its query")
-    life_ms = min(LIFE_MS, context.signed_life_max_ms) if wish.life_ms is None else wish.life_ms
+    life_ms = min(LIFE_MS, context.signed_life_max_ms) if body.life_ms is None else body.life_ms
     if life_ms > context.signed_life_max_ms:
         text = f"life_ms is {life_ms}; this node signs for {context.signed_life_max_ms} ms at most"
         raise Problem("invalid_body", text, limit=context.signed_life_max_ms)
@@ -68,13 +68,13 @@ async def sign_url(request: Request, context: AccessContext) -> Response:
         raise Problem("unknown_access", "there is no key that signs URLs: POST /v1/access/keys adds one")
     ends_ms = [context.clock.now_ms() + life_ms, *([caller.expires_ms] if caller.expires_ms else [])]
     expires_s = min(ends_ms) // 1000
-    max_bytes = (wish.max_bytes or MAX_BYTES) if is_write else 0
+    max_bytes = (body.max_bytes or MAX_BYTES) if is_write else 0
     grant = Grant(key.id, caller.principal, caller.groups, caller.tenant, expires_s, max_bytes)
     try:
         url = sign(target, grant, bytes.fromhex(key.secret), caller.own_rules)
     except InvalidUrl as error:
         raise Problem("invalid_body", str(error)) from None
-    document = {"url": url, "method": wish.method, "subject": caller.principal, "expires_ms": 1000 * expires_s}
+    document = {"url": url, "method": body.method, "subject": caller.principal, "expires_ms": 1000 * expires_s}
     if is_write:
         document["max_bytes"] = max_bytes
     response = json_response(document, 201)
