@@ -247,8 +247,8 @@ audit-dependencies: $(VENV)/.all ## Compare the locked packages with published a
 	@$(BIN)/python -m tests.distributions.audit_dependencies
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
-	$(LOCK) --group build --extra patterns -c requirements/all.lock -o requirements/serve.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --extra oidc --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
 	rm -rf $(VENV) build dist penstock/build penstock_codec/build penstock_codec/*.so *.egg-info penstock*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse

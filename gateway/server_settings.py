@@ -50,11 +50,36 @@ class ServerSettings:
             "store cannot lock them out."
         ),
     )
+    issuers_file: str = setting(
+        "",
+        why=(
+            "TOML file with the OpenID Connect issuers whose access tokens the node takes (docs/oidc.md). Empty: none."
+            " It needs a tokens_file beside it."
+        ),
+    )
+    issuer_keys_kept_ms: int = setting(
+        DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=365 * DAY_MS,
+        why=(
+            "How long the last good keys of an issuer stay while it does not answer. Longer bridges a longer outage; a"
+            " key that the issuer withdraws meanwhile counts until then."
+        ),
+    )
+    signed_url_life_max_ms: int = setting(
+        DAY_MS,
+        minimum=SECOND_MS,
+        maximum=7 * DAY_MS,
+        why=(
+            "The longest life of a signed URL (docs/signed-urls.md). A URL is in logs and histories of others, so a"
+            " short life is what bounds a leak; without a name for its life it has 15 minutes, or this if it is less."
+        ),
+    )
     reload_check_ms: int = setting(
         2 * SECOND_MS,
         minimum=100,
         maximum=DAY_MS,
-        why=("How often the tokens file and the certificate are checked for changes, in addition to SIGHUP."),
+        why="How often the tokens file, the issuers file and the certificate are checked, in addition to SIGHUP.",
     )
     cors_origins: str = setting(
         "",

@@ -199,7 +199,9 @@ class Node:
             self._admin(operate, siblings),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
-            AccessContext(self.access, change_access, peers.links, secrets.token_bytes, clock),
+            AccessContext(
+                self.access, change_access, peers.links, secrets.token_bytes, clock, settings.signed_url_life_max_ms
+            ),
             self.access,
             self.audit,
             self.topics,

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from multidict import istr
 
@@ -23,9 +23,14 @@ from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
 from gateway.access.attempts import Attempts
 from gateway.access.evaluator import Evaluator
+from gateway.access.expiries import Expiries
 from gateway.access.identity import Identity
+from gateway.access.oidc.keys import gauges as oidc_gauges
+from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.proxies import Proxies
 from gateway.access.rules import ANONYMOUS, Address, address_of
+from gateway.access.signed.callers import check_use, signer_of, take_signature
+from gateway.access.signed.urls import InvalidUrl, Signature, SignedHead
 from gateway.access.state import AccessState, Author
 from gateway.access.tokens import Token, Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
@@ -36,6 +41,9 @@ from gateway.http.response import Response
 from gateway.http.rights import OPEN, READ_TOPIC, Caller, Decision, Need, Operation, Resource, Where
 from gateway.quotas.quotas import Quotas
 
+if TYPE_CHECKING:  # it imports PyJWT, which few nodes need
+    from gateway.access.oidc.verifier import Verifier
+
 _SCHEME = "bearer "
 _HOW = (
     "Authorization: Bearer penstock_…, the whole line that `penstock token create` has printed; "
@@ -45,7 +53,6 @@ _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
 # A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
 LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
 IDENTITIES_MAX = 10_000  # of a process; beyond it all are forgotten, and made again
-EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.
 _RIGHTS: dict[tuple[Resource, Operation], Right] = {
@@ -75,7 +82,7 @@ class _Known(NamedTuple):
 class Snapshot:
     """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
 
-    __slots__ = ("_identities", "evaluator", "state", "superusers", "tokens")
+    __slots__ = ("_by_name", "_identities", "evaluator", "state", "superusers", "tokens")
 
     def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
         stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
@@ -84,6 +91,7 @@ class Snapshot:
         self.superusers = superusers
         self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
         self._identities: dict[tuple[str, Address | None], Identity] = {}
+        self._by_name: dict[str, list[Token]] = {}
 
     def __repr__(self) -> str:
         return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
@@ -126,18 +134,26 @@ class Snapshot:
             )
         return found
 
-    def identity_of(self, token: Token, client: str | None) -> Identity:
+    def identity_of(self, token: Token, client: str | None, ends_ms: int = 0) -> Identity:
+        """Returns the identity of a token; with `ends_ms`, one that ends then."""
         return self.identity(
-            f"token:{token.id}",
+            f"token:{token.id}:{ends_ms}",
             "token",
             token.name,
             client,
-            expires_ms=token.expires_ms,
+            expires_ms=ends_ms or token.expires_ms,
             token_id=token.id,
             own_rules=token.own_rules,
             # A token of the file alone: a name that was made in the store gives no power.
             is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
         )
+
+    def live_tokens(self, name: str, now_ms: int) -> list[Token]:
+        """Returns the tokens with a name that have not ended."""
+        if not self._by_name:
+            for token in self.tokens.all:
+                self._by_name.setdefault(token.name, []).append(token)
+        return [token for token in self._by_name.get(name, ()) if not token.expires_ms or now_ms < token.expires_ms]
 
     def file_principals(self, principal: str) -> list[str]:
         """Returns the principals of the rules that come with the tokens of the file that have this name."""
@@ -172,10 +188,11 @@ class Access:
         self._attempts = attempts
         self._superusers = superusers
         self._state: AccessState | None = AccessState()
-        self._expiring: asyncio.TimerHandle | None = None
+        self.verifier: Verifier | None = None
         self.waits = Waits()
         self._compiled = asyncio.Event()
         self.quotas = Quotas()
+        self._expiries = Expiries(clock, self.waits.recheck_soon)
         self.use_tokens(tokens)
 
     def __repr__(self) -> str:
@@ -192,6 +209,7 @@ class Access:
             text = "Addresses whose wrong credentials are counted now"
             yield "penstock_refused_credential_addresses", text, attempts.addresses
         yield from self.quotas.gauges()
+        yield from oidc_gauges(None if self.verifier is None else self.verifier.state, self._clock.now_ms())
 
     @property
     def has_state(self) -> bool:
@@ -207,22 +225,13 @@ class Access:
         """Checks every request against these rules and tokens of the store from now on; None: they are not read yet."""
         self._state = state
         self._compile()
-        self._await_expiry()
+        for token in self.snapshot.state.tokens:
+            self._expiries.add(token.expires_ms)
 
-    def _await_expiry(self) -> None:
-        """Checks open waits when the next token expires."""
-        if self._expiring is not None:
-            self._expiring.cancel()
-            self._expiring = None
-        now_ms = self._clock.now_ms()
-        ends = [token.expires_ms for token in self.snapshot.state.tokens if token.expires_ms > now_ms]
-        if ends:
-            delay_s = min((min(ends) - now_ms) / 1000, EXPIRY_CHECK_S)
-            self._expiring = asyncio.get_running_loop().call_later(delay_s, self._expire)
-
-    def _expire(self) -> None:
-        self.waits.recheck_soon()
-        self._await_expiry()
+    def use_verifier(self, verifier: Verifier) -> None:
+        """Takes the access tokens of issuers that this one verifies, and checks those of open waits with it."""
+        self.verifier = verifier
+        self._compile()
 
     def guard(self, request: Request, handled: Handled) -> Awaitable[Response]:
         """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
@@ -330,6 +339,8 @@ class Access:
         """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
         if self._state is None:
             raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        if type(request.head) is SignedHead:
+            return self._by_signature(request, request.head.signature)
         given = request.headers.getall(_AUTHORIZATION, [])
         return self._by_bearer(request, given) if given else self._without_credential(request)
 
@@ -350,6 +361,8 @@ class Access:
         return identity
 
     def _by_token(self, text: str, client: str | None) -> Identity:
+        if self.verifier is not None and "." in text:  # a token of ours has none
+            return self._by_access_token(self.verifier, text, client)
         token = self.snapshot.tokens.find(text)
         if token is None:
             raise unauthorized(unknown_because(text), 'Bearer error="invalid_token"')
@@ -358,6 +371,53 @@ class Access:
                 f"the token {token.name!r} has expired: ask for another one", 'Bearer error="invalid_token"'
             )
         return self.snapshot.identity_of(token, client)
+
+    def take_signature(self, request: Request) -> None:
+        """Takes a signature out of the query of a request, for `check`. Raises Problem."""
+        if self.tokens is not None and request.route.need is not OPEN:
+            try:
+                take_signature(request)
+            except InvalidUrl as error:
+                raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
+
+    def _by_signature(self, request: Request, signature: Signature) -> Identity:
+        """Returns the caller that a signed URL acts for. Raises Problem unauthorized."""
+        grant, snapshot, now_ms = signature.grant, self.snapshot, self._clock.now_ms()
+        kind, _, name = grant.subject.partition(":")
+        try:
+            check_use(request, grant)
+            issuers = None if self.verifier is None else self.verifier.state
+            token = signer_of(signature, snapshot.state.keys, snapshot.live_tokens(name, now_ms), issuers, now_ms)
+        except InvalidUrl as error:
+            raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
+        if token is not None:
+            ends_ms = min(signature.expires_ms, token.expires_ms or signature.expires_ms)
+            identity = snapshot.identity_of(token, request.client, ends_ms)
+        else:
+            identity = snapshot.identity(
+                f"signed:{signature.text}",
+                kind,
+                name,
+                request.client,
+                groups=grant.groups,
+                tenant=grant.tenant,
+                expires_ms=signature.expires_ms,
+            )
+        self._expiries.add(identity.expires_ms)
+        return identity
+
+    def _by_access_token(self, verifier: Verifier, text: str, client: str | None) -> Identity:
+        try:
+            found = verifier.find(text, self._clock.now_ms())
+        except KeysMissing as refusal:
+            raise Problem("overloaded", str(refusal)) from None
+        except Refused as refusal:
+            raise unauthorized(str(refusal), 'Bearer error="invalid_token"') from None
+        self._expiries.add(found.expires_ms)
+        key, groups, tenant = f"oidc:{found.digest}", found.groups, found.tenant
+        return self.snapshot.identity(
+            key, "oidc", found.name, client, groups=groups, tenant=tenant, expires_ms=found.expires_ms
+        )
 
 
 def _check_unnamed(identity: Identity, need: Need) -> None:

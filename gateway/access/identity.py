@@ -25,7 +25,8 @@ class Identity:
     """
 
     __slots__ = ("_address", "_evaluator", "_kept", "_rules", "decisions", "expires_ms", "generation", "groups",
-                 "is_superuser", "kind", "name", "principal", "principals", "tenant", "token_id")  # fmt: skip
+                 "is_superuser", "kind", "name", "own_rules", "principal", "principals", "tenant",
+                 "token_id")  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Identity:
         self.expires_ms = expires_ms
         self.generation = generation
         self.is_superuser = is_superuser
+        self.own_rules = own_rules
         everybody = () if kind == ANONYMOUS else (EVERYBODY,)
         self.principals = (self.principal, *self.groups, *everybody, *((own_rules,) if own_rules else ()))
         self._evaluator = evaluator

@@ -21,7 +21,7 @@ from gateway.quotas.quota import InvalidQuota, Quota, check_quota, principal_of
 
 BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
 _OF_TOKENS = "token:"
-_Item = TypeVar("_Item", Rule, "StoredToken")
+_Item = TypeVar("_Item", Rule, "StoredToken", "UrlKey")
 
 
 class Kind(NamedTuple):
@@ -50,6 +50,18 @@ class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     note: str = ""
 
 
+class UrlKey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A master key of signed URLs. Its secret signs in the name of every subject."""
+
+    id: str
+    secret: str  # hexadecimal
+    created_ms: int
+    author: str = ""
+
+    def __repr__(self) -> str:
+        return f"UrlKey({self.id})"
+
+
 class AccessState(Struct, frozen=True):
     """All items of one generation, each kind sorted by id. A field with a Kind is all that a further kind needs."""
 
@@ -57,6 +69,7 @@ class AccessState(Struct, frozen=True):
     rules: Annotated[tuple[Rule, ...], Kind(count_max=5000)] = ()
     tokens: Annotated[tuple[StoredToken, ...], Kind(count_max=5000)] = ()
     quotas: Annotated[tuple[Quota, ...], Kind(count_max=5000)] = ()
+    keys: Annotated[tuple[UrlKey, ...], Kind(count_max=2, blocks=1)] = ()
 
 
 def _kinds() -> dict[str, Kind]:
@@ -107,7 +120,12 @@ class RemoveQuota(Struct, frozen=True, tag="remove_quota"):
     id: str
 
 
-AccessChange = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | SetQuota | RemoveQuota
+class AddKey(Struct, frozen=True, tag="add_key"):
+    key: UrlKey
+
+
+class RemoveKey(Struct, frozen=True, tag="remove_key"):
+    id: str
 
 
 class Author(Struct, frozen=True, kw_only=True):
@@ -120,6 +138,9 @@ class Author(Struct, frozen=True, kw_only=True):
     token_id: str = ""
     expires_ms: int = 0
     client: str = ""
+
+
+AccessChange = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | SetQuota | RemoveQuota | AddKey | RemoveKey
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -175,6 +196,13 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             if len(tokens) == len(state.tokens):
                 raise Problem("unknown_access", f"there is no token {name[:100]!r}")
             return replace(state, tokens=tokens)
+        case AddKey(key):
+            return replace(state, keys=_by_id((*state.keys, key)))
+        case RemoveKey(key_id):
+            keys = tuple(key for key in state.keys if key.id != key_id)
+            if len(keys) == len(state.keys):
+                raise Problem("unknown_access", f"there is no key {key_id[:64]!r}")
+            return replace(state, keys=keys)
         case RotateToken(token, others_end_ms):
             return replace(state, tokens=_by_id((*_ending(state, token.name, others_end_ms), token)))
         case SetQuota(quota):

@@ -19,10 +19,12 @@ from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, 
 from gateway.access.state import (
     AccessChange,
     AccessState,
+    AddKey,
     AddRule,
     AddToken,
     Change,
     ChangeAccess,
+    RemoveKey,
     RemoveQuota,
     RemoveRule,
     RemoveToken,
@@ -50,7 +52,7 @@ _Note = Annotated[str, Meta(max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """The dependencies of these routes. `change`: None in a process without a coordination store.
+    """The dependencies of the routes of access. `change`: None in a process without a coordination store.
 
     `links` are those to the other nodes, which are to serve a change before it is answered.
     """
@@ -60,6 +62,7 @@ class AccessContext:
     links: ProcessLinks
     random_bytes: Callable[[int], bytes]
     clock: Clock
+    signed_life_max_ms: int
 
 
 class ForceQuery(Struct, frozen=True):
@@ -202,10 +205,13 @@ async def change_access(
     request: Request,
     context: AccessContext,
     what: AccessChange,
-    query: object,
+    query: object = None,
     principals: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """Makes a change, and waits for the other nodes. Returns its generation, and the nodes that do not serve it yet."""
+    """Makes a change, and waits for the other nodes. Returns its generation, and the nodes that do not serve it yet.
+
+    `principals` are those that it names. Raises Problem, EngineError.
+    """
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
@@ -239,6 +245,10 @@ def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
         case SetQuota(quota):
             before = [to_builtins(other) for other in state.quotas if other.id == quota.id]
             return {"before": before, "after": to_builtins(quota), "name": quota.id}
+        case AddKey(key):
+            return {"after": {"id": key.id}, "name": key.id}  # never its secret
+        case RemoveKey(key_id):
+            return {"before": [{"id": key.id} for key in state.keys if key.id == key_id]}
         case RemoveQuota(quota_id):
             return {"before": [to_builtins(quota) for quota in state.quotas if quota.id == quota_id]}
 

@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
     "unknown_member": Kind(404, "The group has no such member"),
     "unknown_source": Kind(404, "The partition knows no position of the source"),
     "unknown_subscription": Kind(404, "There is no such subscription"),
-    "unknown_access": Kind(404, "There is no such rule, token or quota"),
+    "unknown_access": Kind(404, "There is no such rule, token, quota or key"),
     "unknown_key": Kind(404, "The table has no such key"),
     "not_found": Kind(404, "There is nothing at this path"),
     "method_not_allowed": Kind(405, "The path does not take this method"),

@@ -100,7 +100,7 @@ def produce(request: Request, context: ProduceContext) -> Handled:
         return _wait_and_store(request, context, parsed)
     if parsed.partition is not None:
         _check_partition(parsed, parsed.partition, topic)
-    body = context.bodies.read_now(request, context.settings.request_body_bytes_max)
+    body = context.bodies.read_now(request, request.http.request_body_bytes_max)
     context.stages.body.observe(0.0)
     context.metrics.produce_bytes.value += len(body)
     keyed = None if parsed.idempotency_key is None else keyed_request(parsed.idempotency_key, body)
@@ -200,7 +200,7 @@ async def wait_body(
 ) -> tuple[bytes, KeyedRequest | None]:
     """Returns the body of a produce and the hashes of its key. Raises as RequestBodies.read does."""
     began = time.perf_counter()
-    bytes_max, on_received = context.settings.request_body_bytes_max, None if slot is None else slot.mark_body_received
+    bytes_max, on_received = request.http.request_body_bytes_max, None if slot is None else slot.mark_body_received
     body = await context.bodies.read(request, bytes_max, on_received)
     context.stages.body.observe(time.perf_counter() - began)
     context.metrics.produce_bytes.value += len(body)

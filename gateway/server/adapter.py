@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -178,8 +178,10 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
 
 def _headers(request: Request, response: Response, *, is_whole: bool) -> list[Header]:
     """Returns the headers of a response. `is_whole`: its length is known."""
-    own = response.headers.items() if response.form is None else response.form.before
+    own: Iterable[Header] = response.headers.items() if response.form is None else response.form.before
     extra = () if request.extra_headers is None else request.extra_headers.items()
+    if request.extra_headers is not None and "Cache-Control" in request.extra_headers:
+        own = [header for header in own if header[0].lower() != "cache-control"]
     headers = [*own, (REQUEST_ID_HEADER, request.id), *extra, *COMMON_HEADERS]
     if is_whole and response.status not in _WITHOUT_LENGTH:
         size_bytes = response.size_bytes if response.more else len(response.body)

@@ -22,6 +22,7 @@ from multidict import CIMultiDictProxy, istr
 from engine.errors import EngineError
 from gateway.access.hosts import Hosts
 from gateway.access.origins import Origins
+from gateway.access.signed.urls import SIGNATURE
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
@@ -44,6 +45,7 @@ _ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
 # The look-up of an istr takes half the time of a plain text.
 _HOST, _TRANSFER_ENCODING, _CONTENT_TYPE = istr("Host"), istr("Transfer-Encoding"), istr("Content-Type")
 _FORWARD, _CLIENT_ID, _KEY = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
+_SIGNED = f"{SIGNATURE}="
 _REQUEST_ID = istr("X-Request-Id")
 
 
@@ -198,6 +200,8 @@ class Requests:
             request.extra_headers = self.origins.answer_headers(request)
         if request.method == "OPTIONS":  # browsers ask without a token
             return
+        if _SIGNED in request.head.query:
+            self.access.take_signature(request)
         self.access.check(request)
         self.check_headers(request)
 

@@ -15,13 +15,14 @@ from gateway.admin import (
     operations,
     producers,
     quota_routes,
+    signed_url_routes,
     sources,
     topics,
 )
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
-from gateway.http.rights import OPEN, READ_TOPIC, Need, Operation, Resource, Where
+from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
 from gateway.subscriptions import routes as subscriptions
@@ -136,6 +137,10 @@ _ACCESS: list[tuple[str, str, Need, Handler]] = [
     ("GET", "/v1/access/quotas", CHANGE_ACCESS, quota_routes.list_quotas),
     ("PUT", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.set_quota),
     ("DELETE", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.remove_quota),
+    ("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url),  # it checks the right to the topic
+    ("GET", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.list_url_keys),
+    ("POST", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.add_url_key),
+    ("DELETE", "/v1/access/keys/{key}", CHANGE_ACCESS, signed_url_routes.remove_url_key),
 ]
 
 ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]

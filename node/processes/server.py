@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
@@ -27,6 +27,8 @@ from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
+from gateway.access.oidc.issuers import Issuer
+from gateway.access.oidc.keys import OidcState
 from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
@@ -57,9 +59,10 @@ from node.processes.process_parts import (
 )
 from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
+from node.setup.issuers import IssuerKeys, read_issuers_at_start, use_issuers
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
-from node.setup.reloading import read_tokens_at_start, reloader_for_node, use_tokens
+from node.setup.reloading import FileReloader, read_tokens_at_start, reloader_for_node, use_tokens
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
 from replication.replica.standalone import StandaloneReplicas
@@ -78,17 +81,35 @@ async def serve(settings: NodeSettings) -> None:
 
 
 async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None:
+    issuers = read_issuers_at_start(settings)
     async with running_node(settings) as node:
         node.peers.url = node.peers.direct_url = settings.advertised_url or url_of(settings, port)
         freeze_objects()
         listener = Listener(node, settings, [port])
-        await listener.open()
         reloader = reloader_for_node(settings, node, listener)
+        keys = await _fetch_keys(settings, issuers, node, reloader) if issuers else None
+        await listener.open()
         reloader.start()
         print_ready(node.peers.url, settings, node.tier.store_url)
         await stop.wait()
         reloader.stop()
+        if keys is not None:
+            keys.stop()
         await listener.drain()
+
+
+async def _fetch_keys(
+    settings: NodeSettings, issuers: Sequence[Issuer], node: Node, reloader: FileReloader
+) -> IssuerKeys:
+    """Takes tokens of issuers from now on, and fetches their keys. Waits for none of them."""
+
+    async def use(state: OidcState) -> None:
+        use_issuers(node, state, keys.ask)
+
+    keys = IssuerKeys(settings, issuers, node.executor, use, random.Random())
+    keys.watch(reloader)
+    await keys.start()
+    return keys
 
 
 @asynccontextmanager

@@ -18,17 +18,18 @@ from typing import Any
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT
 from engine.directory.topics import TopicRecord, changed_topic, check_new_topic
-from engine.errors import Unreachable
+from engine.errors import EngineError, Unreachable
 from engine.partition.spool import Spool
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
-from engine.runtime.tasks import start_task
+from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
+from gateway.access.oidc.keys import state_from as oidc_state_from
 from gateway.access.state import Change, state_from
 from gateway.links.link import Busy, Handler, LinkLost, handler
 from gateway.links.link_client import LinkClient, listen
@@ -61,6 +62,7 @@ from node.processes.process_parts import DISK_THREADS, STORE_THREADS, first_of, 
 from node.processes.shard_tier import ShardTier
 from node.setup.auditing import SupervisedAudit
 from node.setup.file_limit import within_file_limit
+from node.setup.issuers import use_issuers
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
@@ -119,9 +121,15 @@ async def run(task: ShardTask) -> None:
             change_access=partial(_change_access, supervisor),
             audit=SupervisedAudit(supervisor) if settings.is_audited else None,
         )
+        issuers = SupervisedIssuers(node, supervisor)
         await logs.start()
         listener = Listener(node, settings, task.ports, cluster.socket_passing(peers))
-        handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener), **cluster.handlers(shard)}
+        handlers |= {
+            **changes.handlers(),
+            **handlers_for_supervisor(node, listener),
+            **issuers.handlers(),
+            **cluster.handlers(shard),
+        }
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call(
@@ -130,6 +138,8 @@ async def run(task: ShardTask) -> None:
         use_tokens(node, tokens)
         access, _ = await link.call("access", None, timeout_s=CHANGE_S)
         node.access.use_state(None if access is None else state_from(access))
+        state, _ = await link.call("issuers", None, timeout_s=CHANGE_S)
+        issuers.use(state)
         await cluster.load_view(link)
         await shard.start(records_from(records))
         changes.is_started.set()
@@ -157,6 +167,36 @@ async def run(task: ShardTask) -> None:
         await logs.stop()
         if not await shard.stop():
             raise SystemExit("not everything of this shard is durable")  # a clean exit would skip recovery
+
+
+class SupervisedIssuers:
+    """Takes the tokens of the issuers whose keys the supervisor fetches, and asks it for keys that are not known."""
+
+    def __init__(self, node: Node, supervisor: LinkClient) -> None:
+        self._node = node
+        self._supervisor = supervisor
+
+    def __repr__(self) -> str:
+        return f"SupervisedIssuers({self._node.access.verifier})"
+
+    def use(self, text: str | None) -> None:
+        """Verifies tokens with this state from now on; None: the node has no issuers."""
+        if text is not None:
+            use_issuers(self._node, oidc_state_from(text), self._ask)
+
+    def handlers(self) -> dict[str, Handler]:
+        async def issuers(text: str, _: bytes) -> tuple[None, bytes]:
+            self.use(text)
+            return None, b""
+
+        return {"issuers": handler(str, issuers)}
+
+    def _ask(self, alias: str) -> None:
+        in_background(self._call(alias), "asking for the keys of an issuer", of=alias)
+
+    async def _call(self, alias: str) -> None:
+        with suppress(EngineError):  # it is restarting, and fetches then anyway
+            await self._supervisor.link().call("ask_keys", alias, timeout_s=CHANGE_S)
 
 
 async def _change_access(supervisor: LinkClient, change: Change) -> int:

@@ -15,7 +15,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -29,6 +29,9 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
+from gateway.access.oidc.issuers import Issuer
+from gateway.access.oidc.keys import OidcState
+from gateway.access.oidc.keys import state_to as oidc_state_to
 from gateway.access.state import AccessState, state_to
 from gateway.audit.writer import AuditWriter
 from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
@@ -58,6 +61,7 @@ from node.processes.process_parts import (
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
 from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
+from node.setup.issuers import IssuerKeys, read_issuers_at_start
 from node.setup.logs import set_up_logging
 from node.setup.reloading import FileReloader, read_tokens_at_start
 from node.setup.setting_sources import internal_tls_files
@@ -77,13 +81,15 @@ async def serve_shards(settings: NodeSettings) -> None:
     set_up_logging(settings.log_level)
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
     stop = stop_event()
-    tokens = read_tokens_at_start(settings)
+    tokens, issuers = read_tokens_at_start(settings), read_issuers_at_start(settings)
     with suppress(StoppedEarly):
         await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        await _serve_unlocked(settings, tokens, stop)
+        await _serve_unlocked(settings, tokens, issuers, stop)
 
 
-async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyncio.Event) -> None:
+async def _serve_unlocked(
+    settings: NodeSettings, tokens: str | None, issuers: Sequence[Issuer], stop: asyncio.Event
+) -> None:
     """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
         reserve_ports(settings) as ports,
@@ -96,7 +102,7 @@ async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyn
         else:
             check_standalone(RealDisk(), settings.directories[0])
             member = Standalone(executor)
-        await _serve(settings, ports, run_dir, executor, member, tokens, stop)
+        await _serve(settings, ports, run_dir, executor, member, tokens, issuers, stop)
 
 
 async def _serve(
@@ -106,6 +112,7 @@ async def _serve(
     executor: ThreadPoolExecutor,
     member: Membership,
     tokens: str | None,
+    issuers: Sequence[Issuer],
     stop: asyncio.Event,
 ) -> None:
     """Run with the data directories until stopped, then mark them clean if all shards ended clean.
@@ -117,13 +124,15 @@ async def _serve(
     except BaseException:
         await member.close()
         raise
-    supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
+    supervisor = Supervisor(settings, directories, run_dir, ports, executor, member, issuers)
     try:
         supervisor.tokens = tokens
         await run_unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         if settings.internal_tls != OFF:
             reloader.watch(internal_tls_files(settings), supervisor.renew_internal_tls)
+        if supervisor.issuer_keys is not None:
+            supervisor.issuer_keys.watch(reloader)
         reloader.start()
         print_ready(supervisor.url, settings, supervisor.store_url)
         ends: list[asyncio.Future[Any]] = [start_task(stop.wait()), member.fenced]
@@ -168,6 +177,7 @@ class Supervisor:
         ports: Ports,
         executor: ThreadPoolExecutor,
         member: Membership,
+        issuers: Sequence[Issuer],
     ) -> None:
         self.member = member
         self.url = settings.advertised_url or url_of(settings, ports.shared)
@@ -177,6 +187,10 @@ class Supervisor:
         self._audit: AuditWriter | None = None
         self._access: str | None = None  # the rules and tokens of the store, once they are read
         self._access_keeper = AccessKeeper(lambda: member.session, self._use_access)
+        self.issuer_keys = (
+            IssuerKeys(settings, issuers, executor, self._use_issuers, random.Random()) if issuers else None
+        )
+        self._issuers: str | None = None  # the issuers and their keys; None: there are none
         self._settings = settings
         self._directories = LogDirectories(directories.first, directories.additional, self._on_directory_failed)
         self._run_dir = run_dir
@@ -199,6 +213,8 @@ class Supervisor:
             lambda: self.tokens,
             lambda: self._access,
             self._access_keeper.change,
+            lambda: self._issuers,
+            self._ask_keys,
             lambda: self.producer_floor,
             self._access_keeper.gauges,
             lambda: self._audit,
@@ -214,6 +230,8 @@ class Supervisor:
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
         )
+        if self.issuer_keys is not None:
+            await self.issuer_keys.start()
         self.has_unclean_end = True
         try:
             self._child_monitors = [
@@ -262,6 +280,8 @@ class Supervisor:
             for monitor in self._child_monitors:
                 monitor.cancel()
             self._access_keeper.stop()
+            if self.issuer_keys is not None:
+                self.issuer_keys.stop()
             self._background.cancel()
             self._server.close()
             if self._audit is not None:
@@ -387,6 +407,15 @@ class Supervisor:
         """Send new rules to every shard; returns once all use them."""
         self._access = state_to(state)
         await self._processes.call_shards("access", self._access)
+
+    async def _use_issuers(self, state: OidcState) -> None:
+        """Send the issuers and their keys to every shard; returns once all use them."""
+        self._issuers = oidc_state_to(state)
+        await self._processes.call_shards("issuers", self._issuers)
+
+    def _ask_keys(self, alias: str) -> None:
+        if self.issuer_keys is not None:
+            self.issuer_keys.ask(alias)
 
     async def renew_tls(self) -> None:
         """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""

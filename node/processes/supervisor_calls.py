@@ -28,6 +28,8 @@ class SupervisorActions:
     tokens: Callable[[], str | None]
     access: Callable[[], str | None]
     change_access: Callable[[Change], Awaitable[int]]
+    issuers: Callable[[], str | None]
+    ask_keys: Callable[[str], None]
     producer_floor: Callable[[], int]
     gauges: Callable[[], Iterable[tuple[str, str, float]]]
     audit: Callable[[], AuditWriter | None]
@@ -45,6 +47,8 @@ class SupervisorConnection:
                 "access": handler(NoneType, self._access),
                 "change_access": handler(Change, self._change_access),
                 AUDIT_CALL: handler(bool, take_lines(supervisor.audit)),
+                "issuers": handler(NoneType, self._issuers),
+                "ask_keys": handler(str, self._ask_keys),
                 "ready": handler(Ready, self._ready),
                 "create_topic": handler(CreateTopic, self._create_topic),
                 "alter_topic": handler(AlterTopic, self._alter_topic),
@@ -68,6 +72,13 @@ class SupervisorConnection:
 
     async def _change_access(self, change: Change, _: bytes) -> tuple[int, bytes]:
         return await self._supervisor.change_access(change), b""
+
+    async def _issuers(self, _: None, __: bytes) -> tuple[str | None, bytes]:
+        return self._supervisor.issuers(), b""
+
+    async def _ask_keys(self, alias: str, _: bytes) -> tuple[None, bytes]:
+        self._supervisor.ask_keys(alias)
+        return None, b""
 
     async def _ready(self, process: Ready, _: bytes) -> tuple[None, bytes]:
         self._supervisor.ready(process.index, process.producer_floor)

@@ -72,20 +72,21 @@ class FileReloader:
         self._files: list[WatchedFiles] = []
         self._watching: list[asyncio.Task[None]] = []
         if settings.tokens_file:
-            self.watch([settings.tokens_file], self._read_tokens)
-            self._files[0].check_now()
+            self.watch([settings.tokens_file], self._read_tokens, is_read_again=True)
         if settings.is_tls:
             self.watch([settings.tls_cert, settings.tls_key], self._check_and_renew)
 
-    def watch(self, paths: Sequence[str], changed: Callable[[], Awaitable[None]]) -> None:
-        """Watch more files, from `start` on."""
-        self._files.append(WatchedFiles(paths, self._executor, changed))
+    def watch(
+        self, paths: Sequence[str], changed: Callable[[], Awaitable[None]], *, is_read_again: bool = False
+    ) -> None:
+        """Watch more files, from `start` on. `is_read_again`: at `start` too, since they may have changed."""
+        files = WatchedFiles(paths, self._executor, changed)
+        self._files.append(files)
+        if is_read_again:
+            files.check_now()
 
     def start(self) -> None:
-        """Watch until `stop`. SIGHUP never ends the node: without such files there is nothing to reload.
-
-        Reads the tokens once more first: they may have changed during the start.
-        """
+        """Watch until `stop`. SIGHUP never ends the node: without such files there is nothing to reload."""
         every_s = self._settings.reload_check_ms / 1000
         self._watching = [
             keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files

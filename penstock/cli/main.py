@@ -51,6 +51,10 @@ COMMANDS = {
         "Make, list, rotate and revoke tokens, in a file or in a cluster.",
     ),
     "acl": LazyCommand("penstock.cli.commands.acl", "Add, remove and list access rules, and ask what they decide."),
+    "sign-url": LazyCommand(
+        "penstock.cli.commands.sign_url", "Print a signed URL, for a client that cannot send a token."
+    ),
+    "url-key": LazyCommand("penstock.cli.commands.sign_url", "Add, list and remove the keys that sign URLs."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "coordination": LazyCommand(
         SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."
@@ -82,7 +86,7 @@ class LazyGroup(AliasGroup):
             from penstock.cli.server_commands import load_server_command
 
             return load_server_command(cmd_name)
-        command = getattr(import_module(command_place.module), cmd_name)
+        command = getattr(import_module(command_place.module), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -142,7 +142,8 @@ PLANTED = {
     "One door to regular expressions in linear time": [("gateway.groups.poll", "re2")],
     "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],
     "One door to the metrics": [("engine.partition.writer", "prometheus_client")],
-    "aiohttp sends webhooks and greets other nodes; the public port has our own requests": [
+    "One door to PyJWT": [("gateway.access.oidc.verifier", "jwt")],
+    "aiohttp sends webhooks, greets nodes and fetches keys of issuers; the public port has our own requests": [
         ("gateway.http.request", "aiohttp")
     ],
     "One door to cryptography: the client encrypts values": [("gateway.http.request", "cryptography")],

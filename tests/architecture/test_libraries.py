@@ -90,7 +90,12 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
     return sorted(name for name in imported if not (homes_of(name, homes) | {BELONGS_TO.get(name, "")}) & named)
 
 
-HOMES = {"re2": ["google-re2"], "google": ["protobuf"], **packages_distributions()}  # optional ones may be absent
+HOMES = {
+    "re2": ["google-re2"],
+    "jwt": ["pyjwt"],
+    "google": ["protobuf"],
+    **packages_distributions(),
+}  # optional ones may be absent
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
 ELSEWHERE = {"loadtests", "spark_ingest", "penstock", "penstock_codec"}
 
@@ -108,7 +113,7 @@ def imported_by_servers() -> dict[str, set[str]]:
 
 def test_every_library_of_a_distribution_is_used_by_it():
     assert unused(GROUPS["client"] + GROUPS["encryption"], imported("penstock"), HOMES) == []
-    assert unused(GROUPS["server"] + GROUPS["patterns"], imported_by_servers(), HOMES) == []
+    assert unused(GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], imported_by_servers(), HOMES) == []
 
 
 def test_every_library_for_spark_is_used_by_ingestion():
@@ -126,7 +131,7 @@ def test_every_library_for_development_is_used_by_tests_or_load_tests():
 
 def test_a_distribution_imports_only_what_it_declares():
     assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"], HOMES) == []
-    assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["patterns"], HOMES) == []
+    assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], HOMES) == []
 
 
 def test_the_client_needs_nothing_of_a_node():
@@ -147,7 +152,7 @@ def test_the_codec_needs_no_library():
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare():
-    extras = [one for name in ("spark", "iceberg", "delta", "formats", "patterns") for one in GROUPS[name]]
+    extras = [one for name in ("spark", "iceberg", "delta", "formats", "oidc", "patterns") for one in GROUPS[name]]
     assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
     assert undeclared(imported("loadtests"), everything, HOMES) == []

@@ -1,0 +1,190 @@
+"""All processes of a running node take access tokens of an issuer over HTTPS, whatever the issuer does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from tests.certificates import Authority
+from tests.e2e.lifecycle.test_refused_starts import assert_refused
+from tests.e2e.lifecycle.test_reloading import call, direct_urls, until
+from tests.e2e.node_process import running_process
+from tests.issuers import SigningKey, claims_of, now_s, running_issuer, write_issuers
+from tests.tokens import add_token
+
+pytestmark = pytest.mark.e2e
+
+TOPIC = "/v1/topics/t"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def read_by(node, boss, *principals):
+    """Allow principals to read the topic."""
+    rule = {"principals": list(principals), "operations": ["read"], "resource": "topic", "name": "t"}
+    status, body = call(f"{node.url}/v1/access/rules", boss, "POST", json.dumps(rule).encode())
+    assert status == 201, body
+
+
+def reasons(urls, token):
+    """Return the status of a read by each process, with the reason of a refusal."""
+    answers = [call(url + TOPIC, token) for url in urls]
+    return {(status, "" if status == 200 else json.loads(body)["detail"]) for status, body in answers}
+
+
+def statuses(urls, token):
+    return {status for status, _ in reasons(urls, token)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [0, 2])
+def test_tokens_of_an_issuer_count_in_every_process_whatever_it_does(tmp_path, authority, shards):
+    tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
+    boss = add_token(tokens, "boss", read=[""], admin=[""])
+    old, new = SigningKey("old", "RS256"), SigningKey("new", "EdDSA")
+    settings = {"tokens_file": tokens, "superusers": "token:boss", "issuers_file": issuers, "reload_check_ms": 100}
+    with running_issuer(authority) as issuer:
+        issuer.mode = "failing"
+        entry = issuer.entry(ca_file=str(authority.ca), groups="groups")
+        write_issuers(issuers, entry)
+        with running_process(tmp_path, shards=shards, **settings) as node:
+            urls = direct_urls(node, boss)
+            token = old.token(claims_of(issuer.url, now_s(), groups=["staff"]))
+            ((status, reason),) = reasons(urls, token)  # the issuer is away
+            assert (status, "has no keys of issuer corp" in reason) == (503, True)
+            assert statuses(urls, boss) == {200}
+            issuer.keys = [old.jwk()]
+            issuer.mode = "good"
+            until(lambda: statuses(urls, token) == {403}, "the keys are fetched")
+            ((status, reason),) = reasons(urls, token)
+            assert reason.startswith("oidc:corp:shop lacks the right")
+            read_by(node, boss, "group:corp:staff")
+            until(lambda: statuses(urls, token) == {200}, "the rule is known everywhere")
+            short = old.token(claims_of(issuer.url, now_s(), groups=["staff"], exp=now_s() + 4))
+            began = time.monotonic()
+            status, body = call(f"{node.url}{TOPIC}/partitions/0/records?from=latest&wait_ms=20000", short)
+            assert (status, "expired" in body.decode()) == (401, True)
+            assert 2 < time.monotonic() - began < 6
+            newer = new.token(claims_of(issuer.url, now_s(), groups=["staff"]))
+            ((status, reason),) = reasons(urls, newer)
+            assert (status, "try again in a minute" in reason) == (401, True)
+            issuer.mode = "slow"  # the fetch that this token asks for: requests go on
+            answered = time.monotonic()
+            assert statuses(urls * 20, token) == {200}
+            assert statuses(urls, newer) == {401}
+            assert time.monotonic() - answered < 5
+            issuer.keys = [new.jwk()]
+            issuer.mode = "good"
+            issuer.released.set()
+            until(lambda: statuses(urls, newer) == {200}, "the new key is fetched")
+            ((status, reason),) = reasons(urls, token)  # its key is withdrawn
+            assert (status, "names no key" in reason) == (401, True)
+            write_issuers(issuers, entry.replace('"penstock"', '""'))
+            until(lambda: "audience is missing" in node.errors, "the broken file is logged")
+            assert statuses(urls, newer) == {200}
+            write_issuers(issuers, entry.replace('"penstock"', '"other"'))
+            until(lambda: statuses(urls, newer) <= {401, 503}, "the other audience counts")
+            assert statuses(urls, boss) == {200}
+            assert "eyJ" not in node.errors
+            assert node.stop() == 0
+
+
+def test_an_event_stream_ends_with_its_token(tmp_path, authority):
+    tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
+    boss = add_token(tokens, "boss", admin=[""])
+    key = SigningKey("a")
+    with running_issuer(authority) as issuer:
+        issuer.keys = [key.jwk()]
+        write_issuers(issuers, issuer.entry(ca_file=str(authority.ca)))
+        settings = {"tokens_file": tokens, "superusers": "token:boss", "issuers_file": issuers}
+        with running_process(tmp_path, **settings) as node:
+            direct_urls(node, boss)
+            read_by(node, boss, "oidc:corp:shop")
+            until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 200, "keys are there")
+            token = key.token(claims_of(issuer.url, now_s(), exp=now_s() + 3))
+            headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+            began = time.monotonic()
+            with urllib.request.urlopen(
+                urllib.request.Request(f"{node.url}{TOPIC}/partitions/0/records?from=latest", headers=headers)
+            ) as stream:
+                text = stream.read().decode()
+            assert time.monotonic() - began < 6
+            assert "event: problem" in text
+            assert "expired" in text
+
+
+@pytest.mark.slow
+def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
+    """Each token has a key id that is known and a wrong signature, which is the most expensive kind."""
+    tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
+    boss = add_token(tokens, "boss", admin=[""])
+    key, forger = SigningKey("a", "ES256"), SigningKey("a", "ES256")
+    with running_issuer(authority) as issuer:
+        issuer.keys = [key.jwk()]
+        write_issuers(issuers, issuer.entry(ca_file=str(authority.ca)))
+        with running_process(tmp_path, tokens_file=tokens, issuers_file=issuers) as node:
+            direct_urls(node, boss)
+            until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 403, "keys are there")
+            fetched = len(issuer.fetches)
+            stop = threading.Event()
+            refused = []
+
+            def flood():
+                while not stop.is_set():
+                    sent = forger.token(
+                        claims_of(issuer.url, now_s(), jti=str(len(refused))), kid=f"a{len(refused) % 2 or ''}"
+                    )
+                    refused.append(call(node.url + TOPIC, sent)[0])
+
+            flooding = [threading.Thread(target=flood) for _ in range(4)]
+            for thread in flooding:
+                thread.start()
+            slowest = 0.0
+            for _ in range(50):
+                began = time.monotonic()
+                assert call(node.url + TOPIC, boss)[0] == 200
+                slowest = max(slowest, time.monotonic() - began)
+            stop.set()
+            for thread in flooding:
+                thread.join()
+            assert set(refused) == {401}
+            assert len(refused) > 50
+            assert slowest < 1
+            assert len(issuer.fetches) - fetched <= 4  # two documents, at most twice
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ('audience = ""', "audience is missing"),
+        ('algorithms = ["HS256"]', "algorithms has 'HS256'"),
+        ('keys_url = "http://id.example.org/keys"', "not https"),
+        ('ca_file = "/nowhere.pem"', "ca_file /nowhere.pem cannot be used"),
+    ],
+)
+def test_an_issuer_that_is_not_safe_is_refused_at_the_start(tmp_path, changed, says):
+    add_token(tmp_path / "tokens.toml", "boss")
+    entry = '[[issuers]]\nalias = "corp"\nissuer = "https://id.example.org"\n'
+    audience = "" if changed.startswith("audience") else 'audience = "penstock"\n'
+    write_issuers(tmp_path / "issuers.toml", entry + audience + changed)
+    for shards in (0, 2):
+        assert_refused(
+            tokens_file=tmp_path / "tokens.toml",
+            issuers_file=tmp_path / "issuers.toml",
+            port=0,
+            shards=shards,
+            data_dir=tmp_path / "data",
+            says=["issuer corp", says],
+        )
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_issuers_file_needs_a_tokens_file(tmp_path):
+    assert_refused(issuers_file=tmp_path / "x", port=0, data_dir=tmp_path / "data", says=["without a tokens file"])
