@@ -13,7 +13,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
-from gateway.groups.names import check_again, check_readable, committed_topics
+from gateway.groups.names import check_commit, check_readable
 from gateway.groups.share.values import DeadLetter
 from gateway.http.problems import Problem
 from gateway.http.request import Request
@@ -33,7 +33,7 @@ class Assignments:
     async def grant(self, call: PollCall, starts: Sequence[Position] = ()) -> Grant:
         """Commits the delivery of the call's token, and returns what the member may read. Raises Problem."""
         call = structs.replace(call, starts=tuple(starts)) if starts else call
-        check_again(self._request, self._context, committed_topics(call))
+        check_commit(self._request, self._context, call)
         return await self.check(await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True))
 
     async def check(self, grant: Grant) -> Grant:

@@ -139,10 +139,13 @@ def check_again(request: Request, context: GroupContext, topics: Iterable[str]) 
         check_all_readable(request, topics)
 
 
-def committed_topics(call: PollCall) -> set[str]:
-    """Returns the topics whose positions the call of a poll commits."""
-    delivered = () if call.token is None else call.token.positions
-    return {position.topic for positions in (delivered, call.starts, call.copied) for position in positions}
+def check_commit(request: Request, context: GroupContext, call: PollCall) -> None:
+    """Checks the rights to what the call of a poll commits, as `check_again` does, and while the call waits."""
+    if request.caller is not ANONYMOUS:
+        delivered = () if call.token is None else call.token.positions
+        topics = {position.topic for positions in (delivered, call.starts, call.copied) for position in positions}
+        request.topics_read = topics
+        check_again(request, context, topics)
 
 
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:

@@ -45,9 +45,9 @@ from gateway.groups.names import (
     Subscribing,
     Timeout,
     check_again,
+    check_commit,
     check_subscription,
     client_of,
-    committed_topics,
     find_topics,
     group_name,
     member_name,
@@ -197,10 +197,9 @@ class _Poll(Pending[Handled]):
     def begin(self) -> Handled:
         """Makes the call of the poll. Returns the answer, or what comes to it. Raises Problem, EngineError."""
         hosted = self._context.coordinators.present(self._call.group)
-        self._request.topics_read = committed = committed_topics(self._call)
         if hosted is None:
             return self.answer()
-        check_again(self._request, self._context, committed)
+        check_commit(self._request, self._context, self._call)
         try:
             grant = hosted.grant(self._call)
         except EngineError as error:
