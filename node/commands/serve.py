@@ -58,7 +58,7 @@ GROUPS = {
     "Connections": "connections_max connections_max_idle_ms header_read_timeout_ms header_bytes_max "
     "query_value_chars_max body_read_timeout_ms body_bytes_per_second_min lingering_close_bytes_max "
     "lingering_close_ms_max request_bytes_in_flight_max connection_bytes_in_flight_max http2_streams_max "
-    "http2_ping_ms shutdown_timeout_ms",
+    "http2_ping_ms shutdown_timeout_ms throttle_ms_max",
     "Logs and metrics": "log_level request_log slow_request_ms metrics_topics_max",
 }
 

@@ -395,7 +395,7 @@ def outcome_from_plain(plain: list[Any]) -> Outcome:
 def check_format(key: str, found: int, known: int) -> None:
     """Raises Corrupt for a newer format than the known one."""
     if found > known:
-        raise Corrupt(f"the coordination store's {key} is of format {found}; this version of penstock knows {known}")
+        raise Corrupt(f"the coordination store's {key} is of format {found}, newer than penstock knows here: {known}")
 
 
 def decode_value(key: str, value: bytes, decode: Callable[[Any], T]) -> T:

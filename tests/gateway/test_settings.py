@@ -82,6 +82,8 @@ def _another_value(rule):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
     if rule.name == "advertised_direct_url":
         return "https://another.example:{port}"
+    if rule.name == "trusted_proxies":
+        return "192.0.2.0/24"
     return "https://another.example" if rule.name in ("cors_origins", "advertised_url") else "another"
 
 

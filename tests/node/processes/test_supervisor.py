@@ -54,7 +54,7 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[tuple[Supervisor, Joining]
     directories: LogDirectories = open_directories(RealDisk(), settings)
     with ThreadPoolExecutor(2) as executor, reserve_ports(settings) as ports:
         member = Joining(executor)
-        made = Supervisor(settings, directories, str(tmp_path / "run"), ports, executor, member)
+        made = Supervisor(settings, directories, str(tmp_path / "run"), ports, executor, member, ())
         try:
             yield made, member
         finally:
