@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from multidict import CIMultiDict, CIMultiDictProxy
+
 from gateway.access.oidc.keys import OidcState
 from gateway.access.rules import InvalidRule, check_principal
 from gateway.access.signed.urls import (
@@ -68,6 +70,10 @@ def take_signature(request: Request) -> None:
         raise Problem("invalid_header", "the request has a signed URL and Authorization: send one of them")
     signature = signature_of(request.head)
     request.head = SignedHead(request.head, signature)
+    # What a connection keeps of its other callers is compared with this header: it must never be equal.
+    headers = CIMultiDict(request.headers)
+    headers["Authorization"] = "Signature"
+    request.headers = CIMultiDictProxy(headers)
     if signature.grant.max_bytes < request.http.request_body_bytes_max:
         request.http = replace(request.http, request_body_bytes_max=signature.grant.max_bytes)
 

@@ -15,6 +15,7 @@ import base64
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -24,6 +25,7 @@ from gateway.wire.messages import RequestHead
 LIFE_MS = 15 * 60_000
 MAX_BYTES = 64 * 1024  # of a produce, unless its signer names another number
 URL_CHARS_MAX = 8192  # of a whole URL; a caller with many groups may need more, and cannot sign
+KEPT_MAX = 256  # signatures that were read and made, at most 16 KiB each: clients use one URL many times
 SECRET_BYTES = 32  # of a master key
 SIGNATURE = "sig"
 _KEY, _SUBJECT, _GROUP, _TENANT, _END, _BYTES = (
@@ -139,13 +141,20 @@ def sign(target: Target, grant: Grant, master: bytes, own_rules: str) -> str:
 
 def has_signature(head: RequestHead) -> bool:
     """Returns whether the query of a request has a signature, or what should be one."""
-    return any(name == SIGNATURE for name, _ in _pairs(head.query))
+    return f"&{SIGNATURE}=" in f"&{head.query}" or f"&{SIGNATURE}&" in f"&{head.query}&"
 
 
 def signature_of(head: RequestHead) -> Signature:
     """Returns the signature in the query of a request. Raises InvalidUrl if it is malformed."""
-    pairs = _pairs(head.query)
-    if not _VISIBLE.fullmatch(head.path + head.query):
+    if len(head.path) + len(head.query) >= URL_CHARS_MAX:
+        raise InvalidUrl(f"the signed URL has more than {URL_CHARS_MAX} characters")
+    return _signature_of("GET" if head.method == "HEAD" else head.method, head.path, head.query)
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _signature_of(method: str, path: str, query: str) -> Signature:
+    pairs = _pairs(query)
+    if not _VISIBLE.fullmatch(path + query):
         raise InvalidUrl("the signed URL has other than visible ASCII characters")
     own: dict[str, list[str]] = {}
     others = []
@@ -166,8 +175,7 @@ def signature_of(head: RequestHead) -> Signature:
     tenant = unquote(values[_TENANT]) if _TENANT in values else None
     key, subject = unquote(values[_KEY]), unquote(values[_SUBJECT])
     grant = Grant(key, subject, groups, tenant, int(end), int(max_bytes or 0))
-    method = "GET" if head.method == "HEAD" else head.method
-    signed = _signed(method, head.path, [pair for pair in pairs if pair[0] != SIGNATURE])
+    signed = _signed(method, path, [pair for pair in pairs if pair[0] != SIGNATURE])
     return Signature(grant, signed, values[SIGNATURE], "&".join(others))
 
 
@@ -188,6 +196,7 @@ def _in_order(pairs: Sequence[tuple[str, str]]) -> Iterable[str]:
     return (piece for _, piece in sorted(pairs, key=lambda pair: pair[0]))  # equal names keep their order
 
 
+@lru_cache(maxsize=KEPT_MAX)
 def _mac(master: bytes, subject: str, own_rules: str, signed: bytes) -> str:
     """Returns the signature by the key of a subject, which HKDF (RFC 5869, SHA-256) derives from the master key."""
     extracted = hmac.digest(_SALT, master, "sha256")

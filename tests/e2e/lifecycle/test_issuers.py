@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.request
@@ -118,6 +119,90 @@ def test_an_event_stream_ends_with_its_token(tmp_path, authority):
             assert time.monotonic() - began < 6
             assert "event: problem" in text
             assert "expired" in text
+
+
+def raw(port: int, *lines: str, path: str = TOPIC) -> tuple[int, str]:
+    """Send a request with these header lines as they are. Return its status and what came back."""
+    head = "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *lines, "", ""])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(head.encode("latin-1"))
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    return int(answer.split()[1]), answer
+
+
+def test_hostile_requests_get_401_and_keys_elsewhere_are_never_asked_for(tmp_path, authority):
+    tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
+    boss = add_token(tokens, "boss", admin=[""])
+    key, own = SigningKey("a"), SigningKey("a")
+    with running_issuer(authority) as issuer, running_issuer(authority) as decoy:
+        issuer.keys, decoy.keys = [key.jwk()], [own.jwk()]
+        write_issuers(issuers, issuer.entry(ca_file=str(authority.ca)))
+        settings = {"tokens_file": tokens, "superusers": "token:boss", "issuers_file": issuers, "log_level": "debug"}
+        with running_process(tmp_path, **settings) as node:
+            direct_urls(node, boss)
+            read_by(node, boss, "oidc:corp:shop")
+            claims = claims_of(issuer.url, now_s())
+            good = key.token(claims)
+            until(lambda: call(node.url + TOPIC, good)[0] == 200, "keys are there")
+            elsewhere = {"jku": f"{decoy.url}/keys", "x5u": f"{decoy.url}/keys", "jwk": own.jwk(), "x5c": ["AAAA"]}
+            sent = {
+                "keys elsewhere": [f"Authorization: Bearer {own.token(claims, elsewhere)}"],
+                "issuer elsewhere": [f"Authorization: Bearer {own.token(claims_of(decoy.url, now_s()))}"],
+                "two headers": [f"Authorization: Bearer {good}"] * 2,
+                "Basic": [f"Authorization: Basic {good}"],
+                "no scheme": [f"Authorization: {good}"],
+                "trailing =": [f"Authorization: Bearer {good}="],
+                "two tokens": [f"Authorization: Bearer {good} {good}"],
+                "8 KiB and more": [f"Authorization: Bearer {key.token({**claims, 'x': 'x' * 7000})}"],
+                "half a character": [f"Authorization: Bearer {good}\xe9"],
+            }
+            for name, lines in sent.items():
+                status, answer = raw(node.port, *lines)
+                assert (name, status) == (name, 401)
+                assert good.rpartition(".")[2] not in answer
+            assert raw(node.port, f"Authorization: Bearer {good}\0")[0] == 400
+            assert call(f"{node.url}{TOPIC}?access_token={good}", "")[0] == 401
+            assert raw(node.port, f"Authorization: bearer   {good}  ")[0] == 200  # the control
+            assert decoy.fetches == []
+            assert good.rpartition(".")[2] not in node.errors
+
+
+def test_a_caller_of_an_issuer_signs_urls_with_its_groups(tmp_path, authority):
+    tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
+    boss = add_token(tokens, "boss", admin=[""])
+    key = SigningKey("a")
+    with running_issuer(authority) as issuer:
+        issuer.keys = [key.jwk()]
+        entry = issuer.entry(ca_file=str(authority.ca), groups="groups")
+        write_issuers(issuers, entry)
+        settings = {"tokens_file": tokens, "superusers": "token:boss", "issuers_file": issuers, "reload_check_ms": 100}
+        with running_process(tmp_path, **settings) as node:
+            direct_urls(node, boss)
+            read_by(node, boss, "group:corp:staff")
+            assert call(f"{node.url}/v1/access/keys", boss, "POST")[0] == 201
+            ends_s = now_s() + 120
+            token = key.token(claims_of(issuer.url, now_s(), groups=["staff", "a/b"], exp=ends_s))
+            until(lambda: call(node.url + TOPIC, token)[0] == 200, "keys are there")
+            wish = json.dumps({"url": f"{TOPIC}/partitions/0/records?from=earliest"}).encode()
+            status, body = call(f"{node.url}/v1/access/signed-urls", token, "POST", wish)
+            assert status == 201, body
+            signed = json.loads(body)
+            assert (signed["subject"], signed["expires_ms"]) == ("oidc:corp:shop", ends_s * 1000)
+
+            def used(url: str) -> int:
+                return raw(node.port, path=url)[0]
+
+            assert used(signed["url"]) == 200
+            assert used(signed["url"].replace("staff", "boss")) == 401
+            assert used(signed["url"].replace("&sig_group=group%3Acorp%3Aa%2Fb", "")) == 401
+            deny = {"id": "d", "effect": "deny", "principals": ["group:corp:a/b"], "operations": ["read"]}
+            rule = json.dumps({**deny, "resource": "topic", "name": "t"}).encode()
+            assert call(f"{node.url}/v1/access/rules", boss, "POST", rule)[0] == 201
+            assert used(signed["url"]) == 403
+            assert call(f"{node.url}/v1/access/rules/d", boss, "DELETE")[0] == 200
+            assert used(signed["url"]) == 200
+            write_issuers(issuers, entry.replace('"corp"', '"other"'))
+            until(lambda: used(signed["url"]) == 401, "the issuer has another alias")
 
 
 @pytest.mark.slow

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from engine.runtime.clock import SystemClock
-from gateway.access.access import Access, Snapshot
+from gateway.access.access import Access, Snapshot, _Known
+from gateway.access.identity import Identity
 from gateway.access.rules import Effect, Pattern, Rule
-from gateway.access.state import AccessState
+from gateway.access.signed.urls import Grant, sign, target_of
+from gateway.access.state import AccessState, UrlKey
 from gateway.access.tokens import Tokens
 from gateway.access.tokens_file import Right, make_token, parse_tokens
 from gateway.http.problems import Problem
+from gateway.http.request import HttpContext
 from gateway.http.rights import (
     AUTHENTICATED,
     OPEN,
@@ -162,3 +165,30 @@ async def test_a_process_says_when_it_decides_by_a_generation():
         access.use_state(AccessState(generation))
     assert await asyncio.wait_for(waiting, 2) == 2
     assert await access.wait_generation(3, 0.01) == 2
+
+
+async def test_a_signed_url_is_never_the_caller_that_its_connection_knows():
+    """Neither the caller of a former header, nor one that has none, as a certificate gives."""
+    access = access_of(READER.entry)
+    key = UrlKey(id="k", secret="ab" * 32, created_ms=0)
+    access.use_state(AccessState(keys=(key,)))
+    named = request_with(READER.text, READ_TOPIC, "t")
+    access.check(named)
+    other = Identity("cert", "boss", access.snapshot.evaluator, 0, is_superuser=True)
+    url = "/v1/topics/t/records"
+    good = sign(target_of("GET", url), Grant("k", "token:reader", (), None, 4_000_000_000), bytes.fromhex(key.secret),
+                f"file:{READER.id}")  # fmt: skip
+    for query, is_good in ((good.partition("?")[2], True), ("sig_key=k&sig_sub=token%3Areader&sig_exp=4&sig=x", False)):
+        for authorization in (["Bearer x"], None):
+            request = request_of(names={"topic": "t"}, need=READ_TOPIC, query=query)
+            request.head.path = url
+            request.route = request.route._replace(operation="fetch")
+            request.http = HttpContext(1, 1, 1, None, None, None)
+            request.connection.known_caller = _Known(authorization, other, access.snapshot)
+            access.take_signature(request)
+            if is_good:
+                access.check(request)
+                assert request.caller.principal == "token:reader"
+            else:
+                with pytest.raises(Problem, match="expired"):
+                    access.check(request)

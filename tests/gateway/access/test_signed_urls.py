@@ -147,6 +147,22 @@ def test_a_query_without_a_signature_has_none():
         assert not has_signature(head_of(url))
 
 
+@given(
+    st.lists(
+        st.sampled_from(["sig", "sig_key", "sig_exp", "sig_sub", "sig_max_bytes", "a"]).flatmap(
+            lambda name: st.text("19%=a\xe9", max_size=4).map(lambda value: f"{name}={value}")
+        )
+    )
+)
+def test_any_query_is_refused_or_a_signature_that_is_wrong(pieces):
+    head = head_of(f"/v1/topics/t/records?{'&'.join(pieces)}&sig=x")
+    try:
+        found = signature_of(head)
+    except InvalidUrl:
+        return
+    assert not found.matches(MASTER, "")
+
+
 NAMES = st.sampled_from(["a", "b", "from", "key", "sig2"])
 PARAMETERS = st.lists(st.tuples(NAMES, st.text("ab%2", max_size=3)), max_size=5)
 

@@ -104,6 +104,47 @@ async def test_an_issuer_that_is_away_and_a_ca_that_is_no_file_are_failures(fetc
         await fetcher.fetch(away)
 
 
+@pytest.fixture
+def turns(monkeypatch):
+    """The CPU time of each callback of the loop, in seconds: other processes do not count."""
+    used, run = [], asyncio.Handle._run
+
+    def measured(handle):
+        began = time.thread_time()
+        run(handle)
+        used.append(time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", measured)
+    return used
+
+
+async def test_no_issuer_holds_up_the_loop(fetcher, issuer, authority, turns):
+    issuer.keys = [SigningKey(str(number), "RS256").jwk() for number in range(8)] * 8
+    for number, key in enumerate(issuer.keys):
+        issuer.keys[number] = {**key, "kid": str(number)}
+    states = []
+
+    async def publish(state):
+        states.append(state)
+
+    (corp,) = parse_issuers(issuer.entry(ca_file=str(authority.ca)))
+    await asyncio.sleep(0)
+    turns.clear()  # the keys of the test were made in a turn
+    for mode in ("good", "failing", "redirecting", "huge", "odd", "slow", "trickling"):
+        issuer.mode = mode
+        keeper = KeyKeeper(fetcher.fetch, publish, SystemClock(), random.Random(1), DAY_MS)
+        before = len(issuer.fetches)
+        await keeper.use([corp])
+        async with asyncio.timeout(20):
+            while len(issuer.fetches) == before or (mode == "good" and not states[-1].keys):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        keeper.stop()
+    assert len(states[1].keys["corp"].keys) == 64
+    assert len(turns) > 100
+    assert max(turns) < 0.02
+
+
 class Clock(SystemClock):
     def __init__(self):
         self.ms = 1_000_000

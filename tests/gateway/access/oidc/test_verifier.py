@@ -5,12 +5,14 @@ import json
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
 from jwt.algorithms import HMACAlgorithm
 from msgspec import structs
 
 from gateway.access.oidc import jws, verifier
 from gateway.access.oidc.issuers import Issuer
-from gateway.access.oidc.keys import KeySet, OidcState, gauges, parse_keys
+from gateway.access.oidc.keys import InvalidKeys, KeySet, OidcState, gauges, parse_keys
 from gateway.access.oidc.outcome import KeysMissing, Refused, UnknownKey, Verified
 from gateway.access.oidc.verifier import Verifier
 from tests.issuers import SigningKey, claims_of, encoded
@@ -307,6 +309,49 @@ def test_a_token_is_verified_once_and_a_refused_one_is_not_kept(monkeypatch, cou
     for number in range(5):
         found.find(KEY.token(claims(sub=str(number))), NOW_S * 1000)
     assert len(found._verified) == 3
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+CLAIMS = st.dictionaries(
+    st.sampled_from([*claims(), "nbf", "nonce", "azp", "groups", "tid", "_claim_names"]), JSON_VALUES
+)
+HEADERS = st.dictionaries(st.sampled_from(["alg", "typ", "kid", "crit", "jwk", "b64"]), JSON_VALUES)
+ANY = verifier_of(KEY, groups="groups.a", tenant="tid", types=("at+jwt", "JWT"))
+
+
+@given(HEADERS, CLAIMS)
+def test_any_header_and_claims_are_refused_or_a_caller(header, more):
+    """Signed by the issuer, so that each check is reached."""
+    for token in (KEY.token({**claims(), **more}), KEY.token({**claims(), **more}, header)):
+        try:
+            found = ANY.find(token, NOW_S * 1000)
+        except Refused:
+            continue
+        assert found.name.startswith("corp:")
+        assert NOW_S * 1000 < found.expires_ms <= (NOW_S + 24 * 3600 + 30) * 1000
+
+
+@given(
+    st.text()
+    | st.text(".eyJ_-").map(lambda text: f"{text}.{text}.{text}")
+    | st.binary().map(lambda b: f"{encoded(b)}." * 3)
+)
+def test_any_text_is_refused(text):
+    with pytest.raises(Refused):
+        ANY.find(text, NOW_S * 1000)
+
+
+@given(st.binary() | JSON_VALUES.map(lambda value: json.dumps({"keys": [value], "issuer": value}).encode()))
+def test_any_key_set_is_refused_or_has_usable_kinds(data):
+    try:
+        keys = parse_keys(data)
+    except InvalidKeys:
+        return
+    assert keys
 
 
 def test_what_a_key_set_holds_for_other_purposes_is_left_out():
