@@ -150,7 +150,8 @@ class Node:
         )
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas, self.failover)
-        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes)
+        recorded = () if self.audit is None else (self.audit.auto_creation,)
+        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes, *recorded)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
         self.reads = ReadContext(
             settings,

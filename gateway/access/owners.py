@@ -38,7 +38,7 @@ class Owners:
     def of(self, request: Request) -> Owner | None:
         """Returns the owner of what a request makes; None: the node asks for no credentials."""
         caller = request.caller
-        author = self._access.author_of(caller, request.client or "")
+        author = self._access.author_of(caller, self._access.client_of(request))
         if author is None or not isinstance(caller, Identity):
             return None
         return Owner(

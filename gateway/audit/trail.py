@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from engine.runtime.clock import Clock
@@ -26,7 +27,7 @@ from gateway.audit.writer import AuditFailed, AuditSink
 from gateway.http.problems import Problem
 from gateway.http.request import Handled, Request, Route, response_of
 from gateway.http.response import Response
-from gateway.http.rights import ANONYMOUS, OPEN, Where
+from gateway.http.rights import ANONYMOUS, OPEN, Caller, Operation, Resource, Where
 from gateway.metrics.metrics import Numbers
 
 log = logging.getLogger("penstock.audit")
@@ -100,6 +101,31 @@ class Trail:
             return response
 
         return route._replace(handler=handle)
+
+    @asynccontextmanager
+    async def auto_creation(self, caller: Caller, name: str) -> AsyncIterator[None]:
+        """Records the creation of a topic by a produce, as `around` does. Raises AuditFailed."""
+        subject = Subject(
+            None if caller is ANONYMOUS else caller.principal,
+            getattr(caller, "token_id", "") or None,
+            getattr(caller, "tenant", None),
+            None,
+            "produce",
+            Operation.AUTO_CREATE.value,
+            Resource.TOPIC.value,
+            name,
+        )
+        rule = caller.decide(Operation.AUTO_CREATE, name).rule
+        await self.write(self.line(Kind.INTENDED, subject, decision="allowed", rule=rule, before=None, after={}))
+        ended: dict[str, object] = {"outcome": "unknown"}
+        try:
+            yield
+            ended = {"outcome": "done"}
+        except Exception as error:
+            ended = {"outcome": "failed", "code": getattr(error, "code", "internal")}
+            raise
+        finally:
+            self.post(self.line(Kind.ENDED, subject, **ended))
 
     def note_failure(self, request: Request, problem: Problem) -> None:
         """Notes the problem of a request if it is a denial."""

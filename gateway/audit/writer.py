@@ -11,7 +11,7 @@ import logging
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
-from engine.errors import EngineError
+from engine.errors import NO_SPACE, EngineError
 from engine.runtime.tasks import BackgroundTasks
 from gateway.audit.audit_file import AuditFile
 
@@ -115,7 +115,13 @@ class AuditWriter:
             elif failure is None:
                 written.set_result(None)
             else:
-                reason = failure.strerror if isinstance(failure, OSError) else "the log of the node has the error"
+                reason = _reason_of(failure)
                 text = f"the audit trail of this node cannot be written: {reason}"
                 hint = "nothing was changed; make room in its directory, or let the operator mend it"
                 written.set_exception(AuditFailed(text, hint=hint))
+
+
+def _reason_of(failure: Exception) -> str:
+    if not isinstance(failure, OSError):
+        return "the log of the node has the error"
+    return "no space is left" if failure.errno in NO_SPACE else str(failure.strerror)

@@ -6,6 +6,7 @@ A topic is known here, looked for in the cluster, or created on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -53,8 +54,18 @@ class TopicChanges(Protocol):
     async def delete_topic(self, name: str) -> None: ...
 
 
+def _unrecorded(_: Caller, __: str) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
+AutoCreation = Callable[[Caller, str], AbstractAsyncContextManager[None]]
+
+
 class Topics:
-    """`finder` looks for topics of other nodes. `live_nodes` counts the nodes of the cluster."""
+    """`finder` looks for topics of other nodes. `live_nodes` counts the nodes of the cluster.
+
+    `auto_creation` is around the creation of a topic by a produce, which the audit trail records.
+    """
 
     def __init__(
         self,
@@ -63,8 +74,10 @@ class Topics:
         changes: TopicChanges,
         finder: Finder,
         live_nodes: Callable[[], int],
+        auto_creation: AutoCreation = _unrecorded,
     ) -> None:
         self._shard = shard
+        self._auto_creation = auto_creation
         self.get: Callable[[str], Topic | None] = shard.topics.get  # without a frame
         self._settings = settings
         self._changes = changes
@@ -127,7 +140,8 @@ class Topics:
             return self._shard.topic(name)
         if not caller.allows(Operation.AUTO_CREATE, name):
             raise forbidden(caller, Operation.CREATE, name)
-        topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
+        async with self._auto_creation(caller, name):
+            topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
 
     async def get_or_create_internal(

@@ -60,6 +60,7 @@ COMMANDS = {
         SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."
     ),
     "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
+    "audit": LazyCommand(SERVER, "Print who changed what, and who was denied, from the audit files of a node."),
     "segment": LazyCommand(SERVER, "Print segment files."),
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
     "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),

@@ -73,6 +73,13 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
         envelope = json.dumps({"records": [{"value": VALUE, "headers": {"h": HEADER}}]}).encode()
         assert send(node, "POST", records, envelope, Content_Type="application/json", Cookie=COOKIE, **good) == 200
         assert send(node, "GET", f"{fetch}?from=earliest&wait_ms=20", **good) == 200
+        for target in (f"/v1/access/tokens/{token}", f"/v1/access/tokens/{weak}/rotate", f"/v1/access/rules/{token}"):
+            method = "POST" if target.endswith("rotate") else "DELETE"
+            assert send(node, method, f"{target}?key={QUERY}", **good) in (400, 403, 404), target
+        fence = json.dumps({"token": PASSWORD}).encode()
+        assert (
+            send(node, "PUT", "/v1/topics/t/partitions/0/fence", fence, Content_Type="application/json", **good) == 200
+        )
         expected = {
             ("GET", f"{fetch}?offset={QUERY}"): 400,
             ("GET", f"{fetch}?{QUERY}=1"): 400,
@@ -95,10 +102,14 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
         path.write_text(f"{weak} = [")
         assert node.stop() == 0
         written = node.errors + "".join(one.read_text() for one in tmp_path.glob("*.out"))
+    trail = "".join(one.read_text() for one in (tmp_path / "data" / "audit").iterdir())
+    assert trail.count("\n") >= 6, "there is something to be searched"
     lines = [json.loads(line) for line in node.errors.splitlines()]
     assert sum(line["logger"] == "penstock.requests" for line in lines) > 20, "there is something to be searched"
     assert {"token:boss", "token:weak"} == {line.get("caller") for line in lines} - {None}, "the log names the caller"
     assert leaks(written, (*PLANTED, token, token[18:-1], weak, weak[18:])) == []
+    planted = [word for word in PLANTED if word != TOPIC]  # a denial names what was asked for
+    assert leaks(trail, (*planted, token, token[18:-1], weak, weak[18:])) == []
 
 
 STORES = (

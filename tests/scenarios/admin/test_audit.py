@@ -16,7 +16,7 @@ from openapi import load_contract, operations
 from tests.e2e.node_process import running_process
 from tests.scenarios.admin.audited import CHANGES, FENCE, SECRET, SETTINGS, events_in, make, state_of
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import in_process, over_http2
+from tests.scenarios.gateways import Topic, in_process, over_http2
 from tests.tokens import add_token, bearer
 
 KINDS = "penstock.audit.v1."
@@ -190,3 +190,20 @@ async def test_the_trail_is_off_without_tokens_and_can_be_switched_off_with_them
     async with in_process(tmp_path / "b", tokens_file=str(path), audit="off") as gateway:
         assert (await gateway.send("PUT", "/v1/topics/t", headers=bearer(boss))).status == 201
     assert not list(tmp_path.glob("*/data/audit"))
+
+
+async def test_a_topic_that_a_produce_creates_is_in_the_trail(tmp_path, monkeypatch):
+    rule = Rule("pwritev", "audit-", first=NEVER, error=errno.EIO)
+    monkeypatch.setattr("node.processes.server.RealDisk", lambda: FaultyDisk(RealDisk(), [rule]))
+    async with in_process(tmp_path, auto_create_topics=True, **SETTINGS) as gateway:
+        topic = Topic(gateway, "new")
+        rule.first = rule.matched + 1
+        assert_problem(await topic.post_records({"value": 1}), "audit_unavailable", retryable=True)
+        assert (await gateway.send("GET", topic.path)).status == 404
+        rule.first = NEVER
+        assert (await topic.post_records({"value": 1})).status == 200
+        assert (await topic.post_records({"value": 2})).status == 200
+    events = [event["data"] for event in events_in(tmp_path / "data/audit")][1:]
+    found = [(event["operation"], event["right"], event["resource"]["name"]) for event in events]
+    assert found == [("produce", "auto_create", "new")] * 2
+    assert events[1]["outcome"] == "done"
