@@ -147,6 +147,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         max_records: int | None = None,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Reads a topic: `async for record in client.consume("flights")`.
@@ -156,13 +157,15 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         Without `follow`, the consumer ends at the log ends of its start. `filters` has conditions, such as
         `header.type=order.paid`; the node sends the records that meet all of them. A long poll waits for `min_bytes` of
         a partition, and brings at most `max_records`. A deserializer is json, string, the name of an installed one, or
-        an object; `record.decoded()` calls it. Further names change options: `fetch_bytes_max`, `fetch_wait_ms`,
-        `out_of_range`, ... Raises ValueError for an unknown deserializer.
+        an object; `record.decoded()` calls it. With encryption, a value that was first sent
+        to another topic is refused; `first_topics` names the topics that are accepted instead. Further names change
+        options: `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ... Raises ValueError for an unknown deserializer,
+        and for `first_topics` without encryption.
         """
         options = self.options.changed("consume", changed)
         given = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
         query: Query = {name: value for name, value in given.items() if value is not None}
-        made = deserializers(key_deserializer, value_deserializer, self._encryption)
+        made = deserializers(key_deserializer, value_deserializer, self._encryption, first_topics)
         if options.verify_crc:
             view, decode = FetchView(api.BATCH_TYPE, query, follow), decode_verified
         else:
@@ -191,6 +194,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         min_bytes: int | None = None,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
@@ -224,7 +228,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             topics_pattern,
             topics_exclude,
             min_bytes=min_bytes,
-            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption),
+            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption, first_topics),
         )
         member = self.group_member(terms, options)
         events = GroupEvents(on_assigned, on_revoked)
@@ -241,6 +245,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         is_extending: bool = False,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
         """Takes single records of a share group: `async with client.queue("mail", topics="jobs") as queue`.
@@ -257,7 +262,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             max_records,
             lock_ms,
             is_extending,
-            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption),
+            deserializers=deserializers(key_deserializer, value_deserializer, self._encryption, first_topics),
         )
         return self.work_queue(terms, self.options.changed("queue", changed))
 
@@ -275,6 +280,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         member_id: str | None = None,
         max_records: int | None = None,
         filters: Sequence[str] = (),
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Processor:
         """Makes a processor that stores the outputs of each record exactly once: `await processor.run()`.
@@ -286,7 +292,13 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         """
         options = self.options.changed("processor", changed)
         consumer = self.consumer(
-            group=group, topics=topics, member_id=member_id, max_records=max_records, filters=filters, **changed
+            group=group,
+            topics=topics,
+            member_id=member_id,
+            max_records=max_records,
+            filters=filters,
+            first_topics=first_topics,
+            **changed,
         )
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         return Processor(consumer, attempts, options, group, process, outputs, self._encryption)

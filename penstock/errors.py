@@ -118,7 +118,7 @@ class EncryptionFailed(ClientError):
     """A value cannot be decrypted, or is not encrypted though it must be. `code` says why; the detail what to change.
 
     Skip the record, or give the key ring its key: `key_unknown`, `key_wrong`, `value_damaged`, `not_encrypted`,
-    `encryption_version`.
+    `encryption_version`, `first_topic_refused`.
     """
 
     def __init__(self, detail: str, *, code: str) -> None:

@@ -57,7 +57,23 @@ class Record(msgspec.Struct, gc=False):
         made = self._deserializers
         if made is None or made.encryption is None:
             return self._stored_value()
-        return made.encryption.open(self._stored_headers(), self.key, self._stored_value(), self)  # type: ignore[no-any-return]
+        accepted = (self.topic,) if made.first_topics is None else made.first_topics
+        return made.encryption.open(  # type: ignore[no-any-return]
+            self._stored_headers(), self.key, self._stored_value(), self, accepted
+        )
+
+    @property
+    def first_topic(self) -> str | None:
+        """With encryption, the topic that the value was first sent to; None for a tombstone and a value in the clear.
+
+        It is authenticated with the value, whether the consumer accepts this topic or not. Raises as `value`.
+        """
+        made = self._deserializers
+        if made is None or made.encryption is None:
+            return None
+        return made.encryption.first_topic(  # type: ignore[no-any-return]
+            self._stored_headers(), self.key, self._stored_value(), self
+        )
 
     def _stored_value(self) -> bytes | None:
         if self._value_base64 is not None:

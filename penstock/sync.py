@@ -153,6 +153,7 @@ class Client(Closing, Admin[Json]):
         max_records: int | None = None,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Reads a topic, as the async client does: `for record in client.consume("flights")`."""
@@ -167,6 +168,7 @@ class Client(Closing, Admin[Json]):
             max_records=max_records,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            first_topics=first_topics,
             **changed,
         )
         return Consumer(consumer, self._thread.run)
@@ -189,6 +191,7 @@ class Client(Closing, Admin[Json]):
         min_bytes: int | None = None,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
@@ -214,6 +217,7 @@ class Client(Closing, Admin[Json]):
             min_bytes=min_bytes,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            first_topics=first_topics,
             on_assigned=calls.queue(on_assigned),
             on_revoked=calls.queue(on_revoked),
             **changed,
@@ -231,6 +235,7 @@ class Client(Closing, Admin[Json]):
         is_extending: bool = False,
         key_deserializer: str | Deserializer | None = None,
         value_deserializer: str | Deserializer | None = None,
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
         """Takes single records of a share group, as the async client does."""
@@ -243,6 +248,7 @@ class Client(Closing, Admin[Json]):
             is_extending=is_extending,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            first_topics=first_topics,
             **changed,
         )
         return WorkQueue(queue, self._thread.run)
@@ -257,6 +263,7 @@ class Client(Closing, Admin[Json]):
         member_id: str | None = None,
         max_records: int | None = None,
         filters: Sequence[str] = (),
+        first_topics: str | Iterable[str] | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Processor:
         """Makes a processor, as the async client does. `process` runs in the thread that calls `run`."""
@@ -268,6 +275,7 @@ class Client(Closing, Admin[Json]):
             member_id=member_id,
             max_records=max_records,
             filters=filters,
+            first_topics=first_topics,
             **changed,
         )
         return Processor(processor, process, self._thread.run)

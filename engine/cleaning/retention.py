@@ -1,4 +1,4 @@
-"""Decides which whole sealed segments of a partition have expired, oldest first (engine.md 1.17).
+"""Decides which whole sealed segments of a partition have expired, oldest first.
 
 Two bounds: records below `log_start` are deleted everywhere; records below `local` are deleted from this disk only, and
 the store keeps them. engine/tiering/shipping/expiry.py expires the store's segments by the same settings. With

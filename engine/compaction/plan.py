@@ -1,6 +1,6 @@
 """Decides which part of a log to compact, and which segments become one file. Pure.
 
-Kafka's rules (engine.md 1.17): a log has a compacted part, a dirty part that may be compacted, and a rest that may not:
+Kafka's rules: a log has a compacted part, a dirty part that may be compacted, and a rest that may not:
 the active segment, what is not committed and durable, and what is younger than `min_compaction_lag_ms`. It is compacted
 when the dirty part is large enough beside the compacted one, when a dirty record is older than `max_compaction_lag_ms`,
 or when tombstones have expired.

@@ -1,6 +1,6 @@
 """Opens a partition's log after any kind of stop: decides which bytes of the files are the log.
 
-The rules (engine.md 1.7, Kafka's LogLoader), in order:
+The rules (those of Kafka's LogLoader), in order:
 - (0) an interrupted swap of compacted segments is completed (engine/log/segment_swap.py);
 - (1) leftovers of interrupted work (.tmp, an index without its segment) are removed, if their names are the engine's;
 - (2) after a clean stop sizes are trusted;

@@ -17,8 +17,6 @@ from engine.errors import FencingTokenMismatch, InvalidBatch
 from engine.format.batch import Buffer, Header
 from engine.format.control_batch import read_fence
 
-TOKEN_LENGTH_MAX = 255
-
 
 class Fence(NamedTuple):
     """A token, and the offset of the control batch that set it; -1 if none ever did."""

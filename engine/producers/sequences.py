@@ -1,8 +1,8 @@
 """The sequences of one partition's producers: the last batches of each, to find duplicates and reject gaps.
 
 Pure: bytes and numbers in, verdicts out. Does not know other reasons for a rejection
-(engine/producers/append_validator.py) nor where its state is saved (engine/producers/snapshots.py). Rules: engine.md
-1.9, Kafka's ProducerStateManager.
+(engine/producers/append_validator.py) nor where its state is saved (engine/producers/snapshots.py). The
+rules are those of Kafka's ProducerStateManager.
 
 A sequence numbers a producer's records of one partition, from 0 in each epoch; after 2^31-1 comes 0. A batch of a known
 producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: accepted if it begins at 0; (3) the next:

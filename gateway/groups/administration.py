@@ -15,6 +15,7 @@ from gateway.groups.model.settings import GroupSettings, group_settings, stored_
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
 from gateway.groups.share.values import ShareView
+from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -41,7 +42,7 @@ async def list_groups(request: Request, context: GroupContext) -> Response:
 async def describe_group(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}"""
     read_query(request, NoQuery)
-    return await _describe(context, group_name(request), 200)
+    return await _describe(request, context, group_name(request), 200)
 
 
 async def configure_group(request: Request, context: GroupContext) -> Response:
@@ -56,7 +57,7 @@ async def configure_group(request: Request, context: GroupContext) -> Response:
     call = ConfigCall(group, body.config)
     await request.intend(before=await _audited(request, context, group), after={"config": body.config})
     is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
-    return await _describe(context, group, 201 if is_new else 200)
+    return await _describe(request, context, group, 201 if is_new else 200)
 
 
 async def alter_group(request: Request, context: GroupContext) -> Response:
@@ -90,20 +91,25 @@ async def _audited(request: Request, context: GroupContext, group: str) -> dict[
     return {"config": view.config, "members": len(view.members)}
 
 
-async def _describe(context: GroupContext, group: str, status: int) -> Response:
-    view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+async def _describe(request: Request, context: GroupContext, group: str, status: int) -> Response:
+    visible = VisibleTopics(request.caller)
+    whole = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    view = visible.view(whole)
     committed = [position for position in view.offsets if position.offset is not None]
     offsets = [(position.topic, position.partition, position.offset or 0) for position in committed]
     measured = await measure_lags(context.router, offsets)
     behind = {(position.topic, position.partition): lag for position, lag in zip(committed, measured, strict=True)}
     settings = stored_settings(view.config)
+    config = {rule.name: getattr(settings, rule.name) for rule in rules(GroupSettings)}
+    if len(view.config) < len(whole.config):  # without a topic that the caller may not know, and not without any
+        del config["dead_letter_topic"]
     shares = {(share.topic, share.partition): share for share in view.shares}
     document = {
         "group": group,
         "kind": settings.kind,
         "state": view.state,
         "epoch": view.epoch,
-        "config": {rule.name: getattr(settings, rule.name) for rule in rules(GroupSettings)},
+        "config": config,
         "members": [_member(member) for member in view.members],
         "partitions": [
             _partition(
@@ -119,7 +125,7 @@ async def _describe(context: GroupContext, group: str, status: int) -> Response:
             {"member_id": holder.member_id or None, "in_flight": holder.in_flight, "lock_left_ms": holder.lock_left_ms}
             for holder in view.holders
         ]
-    return json_response(document, status)
+    return json_response(document | visible.limits, status)
 
 
 def _member(member: MemberView) -> dict[str, object]:

@@ -13,7 +13,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
-from gateway.groups.names import check_commit, check_readable
+from gateway.groups.names import check_commit, check_own
 from gateway.groups.share.values import DeadLetter
 from gateway.http.problems import Problem
 from gateway.http.request import Request
@@ -46,8 +46,7 @@ class Assignments:
     def check_rights(self, grant: Grant) -> Collection[str]:
         """Returns the topics of a grant, which the client may read. Raises Problem."""
         topics = {position.topic for position in grant.assignment}
-        for topic in topics:
-            check_readable(self._request, topic)
+        check_own(self._request, topics)
         return topics
 
     async def copy_dead_letters(self, call: PollCall, grant: Grant) -> Grant:

@@ -12,6 +12,7 @@ from gateway.groups.group_lag import measure_lags
 from gateway.groups.hosting.calls import EXPLAIN
 from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
+from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
@@ -32,13 +33,15 @@ async def explain_group(request: Request, context: GroupContext) -> Response:
         for (topic, partition, _), lag in zip(committed, await measure_lags(context.router, committed), strict=True)
         if lag is not None
     }
-    done = sum(share.done for share in activity.view.shares)
+    visible = VisibleTopics(request.caller)
+    lags = [lag.records for slot, lag in behind.items() if visible.has(slot.topic)]
+    done = sum(share.done for share in activity.view.shares if visible.has(share.topic))
     return json_response(
         {
             "group": group,
             "state": activity.view.state,
-            "lag": max(0, sum(lag.records for lag in behind.values()) - done),
-            "findings": [structs.asdict(finding) for finding in findings(activity, behind)],
+            "lag": max(0, sum(lags) - done),
+            "findings": [structs.asdict(finding) for finding in findings(activity, behind) if visible.finding(finding)],
             "events": [
                 {
                     "at_ms": event.at_ms,
@@ -47,7 +50,8 @@ async def explain_group(request: Request, context: GroupContext) -> Response:
                     "detail": event.detail or None,
                     "count": event.count,
                 }
-                for event in reversed(activity.events)
+                for event in visible.events(reversed(activity.events))
             ],
         }
+        | visible.limits
     )

@@ -18,6 +18,7 @@ from gateway.groups.names import (
     group_name,
     member_name,
 )
+from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -67,16 +68,19 @@ async def group_heartbeat(request: Request, context: GroupContext) -> Response:
         pattern,
     )
     membership = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not body.member_epoch)
-    return json_response(
-        {
-            "group": group,
-            "member_id": membership.member_id,
-            "member_epoch": membership.member_epoch,
-            "assignment": [_assignment_row(position, membership) for position in membership.assignment],
-            "heartbeat_ms": membership.heartbeat_ms,
-            "session_timeout_ms": membership.session_timeout_ms,
-        }
-    )
+    visible = VisibleTopics(request.caller)
+    assignment = [position for position in membership.assignment if visible.has(position.topic)]
+    document = {
+        "group": group,
+        "member_id": membership.member_id,
+        "member_epoch": membership.member_epoch,
+        "assignment": [_assignment_row(position, membership) for position in assignment],
+        "heartbeat_ms": membership.heartbeat_ms,
+        "session_timeout_ms": membership.session_timeout_ms,
+    }
+    if len(assignment) < len(membership.assignment):
+        document |= visible.limits
+    return json_response(document)
 
 
 def _assignment_row(position: Position, membership: Membership) -> dict[str, object]:

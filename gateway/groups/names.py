@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -122,6 +122,19 @@ def check_readable(request: Request, topic: str) -> None:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
     if not caller.allows(Operation.READ, topic):
         raise forbidden(caller, Operation.READ, topic)
+
+
+def check_own(request: Request, topics: Iterable[str], given: Collection[str] = ()) -> None:
+    """Checks that a client may read the topics of a group; `given` are those that it has named itself.
+
+    Another one that it may not describe stays unnamed. Raises Problem forbidden.
+    """
+    caller = request.caller
+    for topic in topics:
+        if topic not in given and not caller.allows(Operation.DESCRIBE, topic):
+            text = f"{caller.principal} lacks the right read to a topic of this group, and the right to know its name"
+            raise Problem("forbidden", text, right="read")
+        check_readable(request, topic)
 
 
 def check_all_readable(request: Request, topics: Iterable[str]) -> None:

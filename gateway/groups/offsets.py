@@ -12,7 +12,8 @@ from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.model.errors import CommitTooHigh
 from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
-from gateway.groups.names import TopicNames, check_again, check_readable, group_name, member_name
+from gateway.groups.names import TopicNames, check_again, check_own, check_readable, group_name, member_name
+from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, read_query
@@ -64,7 +65,7 @@ async def read_group_offsets(request: Request, context: GroupContext) -> Respons
     """GET /v1/groups/{group}/offsets"""
     read_query(request, NoQuery)
     group = group_name(request)
-    return await _answer(context, group)
+    return await _answer(request, context, group)
 
 
 class ForgetQuery(Struct, frozen=True):
@@ -88,7 +89,7 @@ async def delete_group_offsets(request: Request, context: GroupContext) -> Respo
         forgotten = offsets if query.partition is None else {query.partition: offsets.get(query.partition)}
         await request.intend(before={"topic": query.topic, "offsets": forgotten})
     await context.coordinators.call(FORGET, None, group, call)
-    return await _answer(context, group)
+    return await _answer(request, context, group)
 
 
 async def commit_group_offsets(request: Request, context: GroupContext) -> Response:
@@ -109,7 +110,7 @@ async def commit_group_offsets(request: Request, context: GroupContext) -> Respo
         body.force,
     )
     await context.coordinators.call(COMMIT, None, group, call, creates=True)
-    return await _answer(context, group)
+    return await _answer(request, context, group)
 
 
 async def reset_group(request: Request, context: GroupContext) -> Response:
@@ -163,8 +164,7 @@ async def _resolve_positions(
         places = [
             (name, number) for name in body.topics for number in range(context.topics.topic(name).record.partitions)
         ]
-    for topic in {topic for topic, _ in places}:
-        check_readable(request, topic)
+    check_own(request, {topic for topic, _ in places}, given=() if body.topics is UNSET else body.topics)
     timestamp = _timestamp(context, body)
     before = {(position.topic, position.topic_id, position.partition): position.offset for position in view.offsets}
     moved = []
@@ -231,10 +231,11 @@ async def _check_entries(
     )
 
 
-async def _answer(context: GroupContext, group: str) -> Response:
+async def _answer(request: Request, context: GroupContext, group: str) -> Response:
+    visible = VisibleTopics(request.caller)
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    rows = [_row(position) for position in view.offsets if position.offset is not None]
-    return json_response({"group": group, "offsets": rows})
+    rows = [_row(position) for position in visible.view(view).offsets if position.offset is not None]
+    return json_response({"group": group, "offsets": rows} | visible.limits)
 
 
 def _row(position: OffsetView) -> dict[str, object]:

@@ -5,15 +5,13 @@ Their samples have the label shard="worker" and shard="supervisor".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import NoneType
 
 from engine.runtime.tasks import failures
 from gateway.links.link import Handler, handler
 from gateway.links.link_client import LinkClient
 from gateway.metrics.metrics import Numbers, numbers_text
-
-Siblings = Mapping[str, LinkClient]  # by the value of the label `shard`
 
 
 def background_numbers() -> Numbers:

@@ -44,14 +44,6 @@ class KeysInFlight:
         self._held[which] = (of_key, at_first, holders + 1)
         return at_first
 
-    def hold_new(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> bool:
-        """Holds a key until `release` if no request holds it. Returns False, and holds nothing, if one does."""
-        which = (topic_id, key_hash)
-        if which in self._held:
-            return False
-        self._held[which] = (request_hash, partitions, 1)
-        return True
-
     def release(self, topic_id: str, key_hash: bytes) -> None:
         which = (topic_id, key_hash)
         request_hash, partitions, holders = self._held.pop(which)

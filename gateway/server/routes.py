@@ -34,33 +34,36 @@ SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 MEMBER = GROUP + "/members/{member}"
 
 Handler = Callable[[Request, Any], Handled]
+Rows = list[tuple[str, str, Need, Handler]]
 
 _TOPIC, _GROUP, _SUBSCRIPTION, _CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION, Resource.CLUSTER
-WRITE, CREATE, ALTER, DELETE, DESCRIBE = (
-    Need(operation, _TOPIC, Where.PATH)
-    for operation in (Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.DESCRIBE)
+
+
+def _needs(resource: Resource, where: Where, *operations: Operation) -> list[Need]:
+    return [Need(operation, resource, where) for operation in operations]
+
+
+WRITE, CREATE, ALTER, DELETE, DESCRIBE = _needs(
+    _TOPIC, Where.PATH, Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.DESCRIBE
 )
-USE_GROUP, SEE_GROUP, ALTER_GROUP, DELETE_GROUP = (
-    Need(operation, _GROUP, Where.PATH)
-    for operation in (Operation.READ, Operation.DESCRIBE, Operation.ALTER, Operation.DELETE)
+USE_GROUP, SEE_GROUP, ALTER_GROUP, DELETE_GROUP = _needs(
+    _GROUP, Where.PATH, Operation.READ, Operation.DESCRIBE, Operation.ALTER, Operation.DELETE
 )
-SEE_PUSH, CREATE_PUSH, ALTER_PUSH, DELETE_PUSH = (
-    Need(operation, _SUBSCRIPTION, Where.PATH)
-    for operation in (Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE)
+SEE_PUSH, CREATE_PUSH, ALTER_PUSH, DELETE_PUSH = _needs(
+    _SUBSCRIPTION, Where.PATH, Operation.DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.DELETE
 )
-SEE_CLUSTER, OPERATE, METRICS, CHANGE_ACCESS = (
-    Need(operation, _CLUSTER, Where.NONE)
-    for operation in (Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS, Operation.ACCESS)
+SEE_CLUSTER, OPERATE, METRICS, CHANGE_ACCESS = _needs(
+    _CLUSTER, Where.NONE, Operation.DESCRIBE, Operation.OPERATE, Operation.METRICS, Operation.ACCESS
 )
 
 # By the context of the handlers. A handler of groups or subscriptions checks the right read to each topic itself.
-_PRODUCE: list[tuple[str, str, Need, Handler]] = [
+_PRODUCE: Rows = [
     ("POST", "/v1/topics/{topic}/records", WRITE, produce.produce),
     ("POST", PARTITION + "/records", WRITE, produce.produce_to_partition),
     ("POST", "/v1/records", Need(Operation.WRITE, _TOPIC, Where.BODY), produce_many.produce_many),
     ("POST", "/v1/producers", Need(Operation.WRITE, _TOPIC, Where.ANY), producers.create_producer),
 ]
-_FETCH: list[tuple[str, str, Need, Handler]] = [
+_FETCH: Rows = [
     ("GET", PARTITION + "/records", READ_TOPIC, fetch.fetch),
     ("GET", "/v1/topics/{topic}/records", READ_TOPIC, tail.tail_topic),
     ("GET", PARTITION + "/offsets", READ_TOPIC, fetch.find_offsets),
@@ -68,7 +71,7 @@ _FETCH: list[tuple[str, str, Need, Handler]] = [
     ("GET", "/v1/topics/{topic}/table", READ_TOPIC, table_route.read_table),
     ("GET", "/v1/topics/{topic}/table/{key}", READ_TOPIC, key_route.read_table_key),
 ]
-_ADMIN: list[tuple[str, str, Need, Handler]] = [
+_ADMIN: Rows = [
     ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topics.list_topics),
     ("GET", "/v1/topics/{topic}", DESCRIBE, topics.describe_topic),
     ("PUT", "/v1/topics/{topic}", CREATE, topics.create_topic),
@@ -95,7 +98,7 @@ _ADMIN: list[tuple[str, str, Need, Handler]] = [
     ("GET", "/", OPEN, operations.root),
     ("GET", "/v1", OPEN, operations.links),
 ]
-_GROUPS: list[tuple[str, str, Need, Handler]] = [
+_GROUPS: Rows = [
     ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),
     ("GET", MEMBER + "/events", USE_GROUP, events.group_events),
     ("POST", GROUP + "/acquire", USE_GROUP, acquire.acquire_records),
@@ -113,7 +116,7 @@ _GROUPS: list[tuple[str, str, Need, Handler]] = [
     ("DELETE", GROUP, DELETE_GROUP, administration.delete_group),
     ("POST", GROUP + "/reset", ALTER_GROUP, offsets.reset_group),
 ]
-_PUSH: list[tuple[str, str, Need, Handler]] = [
+_PUSH: Rows = [
     ("GET", "/v1/subscriptions", Need(Operation.DESCRIBE, _SUBSCRIPTION, Where.LIST), subscriptions.list_subscriptions),
     ("PUT", SUBSCRIPTION, CREATE_PUSH, subscriptions.put_subscription),
     ("PATCH", SUBSCRIPTION, ALTER_PUSH, subscriptions.alter_subscription),
@@ -125,30 +128,33 @@ _PUSH: list[tuple[str, str, Need, Handler]] = [
 ]
 
 
-_ACCESS: list[tuple[str, str, Need, Handler]] = [
-    ("GET", "/v1/access/rules", CHANGE_ACCESS, access_routes.list_rules),
-    ("POST", "/v1/access/rules", CHANGE_ACCESS, access_routes.add_rule),
-    ("DELETE", "/v1/access/rules/{rule}", CHANGE_ACCESS, access_routes.remove_rule),
-    ("GET", "/v1/access/tokens", CHANGE_ACCESS, access_routes.list_tokens),
-    ("POST", "/v1/access/tokens", CHANGE_ACCESS, access_routes.create_token),
-    ("DELETE", "/v1/access/tokens/{token}", CHANGE_ACCESS, access_routes.revoke_token),
-    ("POST", "/v1/access/tokens/{token}/rotate", CHANGE_ACCESS, access_routes.rotate_token),
-    ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
-    ("GET", "/v1/access/quotas", CHANGE_ACCESS, quota_routes.list_quotas),
-    ("PUT", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.set_quota),
-    ("DELETE", "/v1/access/quotas/{owner}/{name}", CHANGE_ACCESS, quota_routes.remove_quota),
-    ("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url),  # it checks the right to the topic
-    ("GET", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.list_url_keys),
-    ("POST", "/v1/access/keys", CHANGE_ACCESS, signed_url_routes.add_url_key),
-    ("DELETE", "/v1/access/keys/{key}", CHANGE_ACCESS, signed_url_routes.remove_url_key),
+_ACCESS: Rows = [
+    (method, f"/v1/access/{path}", CHANGE_ACCESS, handler)
+    for method, path, handler in (
+        ("GET", "rules", access_routes.list_rules),
+        ("POST", "rules", access_routes.add_rule),
+        ("DELETE", "rules/{rule}", access_routes.remove_rule),
+        ("GET", "tokens", access_routes.list_tokens),
+        ("POST", "tokens", access_routes.create_token),
+        ("DELETE", "tokens/{token}", access_routes.revoke_token),
+        ("POST", "tokens/{token}/rotate", access_routes.rotate_token),
+        ("POST", "check", access_routes.check_access),
+        ("GET", "quotas", quota_routes.list_quotas),
+        ("PUT", "quotas/{owner}/{name}", quota_routes.set_quota),
+        ("DELETE", "quotas/{owner}/{name}", quota_routes.remove_quota),
+        ("GET", "keys", signed_url_routes.list_url_keys),
+        ("POST", "keys", signed_url_routes.add_url_key),
+        ("DELETE", "keys/{key}", signed_url_routes.remove_url_key),
+    )
 ]
+_ACCESS.append(("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url))  # it checks its topic
 
 ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
     """Returns the routes of one process. The audit trail stands around those that change something."""
-    by_context: list[tuple[object, list[tuple[str, str, Need, Handler]]]] = [
+    by_context: list[tuple[object, Rows]] = [
         (context.produce, _PRODUCE),
         (context.fetch, _FETCH),
         (context.admin, _ADMIN),

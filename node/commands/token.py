@@ -1,4 +1,7 @@
-"""`penstock token`: makes and revokes tokens in the tokens file of a node. Never sends anything to a node."""
+"""`penstock token` for the tokens file of a node. Never sends anything to a node.
+
+penstock/cli/commands/token.py has the options, and calls these commands with their values.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +20,15 @@ from gateway.access.tokens_file import (
     remove_token,
 )
 from penstock.cli.failures import Failure
-from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_json, print_table
 
-_file_option = click.option(
-    "--tokens-file",
-    envvar="PENSTOCK_TOKENS_FILE",
-    required=True,
-    metavar="FILE",
-    help="The file that the node is given with --tokens-file.  [env: PENSTOCK_TOKENS_FILE]",
-)
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people."
-)
 
-
-@click.group(cls=AliasGroup)
+@click.group()
 def token() -> None:
-    """Make, list and revoke the tokens of a node."""
+    """Make, list and revoke the tokens of a file."""
 
 
 @token.command()
-@click.argument("name")
-@click.option("--read", multiple=True, metavar="PREFIX", help="Fetch from topics whose names begin so; '' is all.")
-@click.option("--write", multiple=True, metavar="PREFIX", help="Produce to topics whose names begin so; '' is all.")
-@click.option("--admin", multiple=True, metavar="PREFIX", help="Create, alter, roll and delete topics that begin so.")
-@click.option("--group", multiple=True, metavar="PREFIX", help="Use consumer groups whose names begin so; '' is all.")
-@click.option("--metrics", is_flag=True, help="Read /metrics, which has figures of all topics.")
-@_file_option
-@_json_option
 def create(
     name: str,
     read: tuple[str, ...],
@@ -56,13 +39,7 @@ def create(
     tokens_file: str,
     as_json: bool,
 ) -> None:
-    """Make a token, print it once, and add its hash to the file.
-
-    Options may be repeated. A running node reads the changed file by itself. The token is not shown again.
-
-    \f
-    Raises Failure.
-    """
+    """Make a token, print it once, and add its hash to the file. Raises Failure."""
     rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin, Right.GROUP: group}
     try:
         new = make_token(name, rights, datetime.now(UTC), secrets.token_bytes, metrics=metrics)
@@ -78,15 +55,8 @@ def create(
 
 
 @token.command()
-@click.argument("name", metavar="ID_OR_NAME")
-@_file_option
-@_json_option
 def revoke(name: str, tokens_file: str, as_json: bool) -> None:
-    """Remove a token from the file. A running node reads the changed file by itself and rejects the token from then on.
-
-    \f
-    Raises Failure.
-    """
+    """Remove a token from the file. Raises Failure."""
     try:
         token_id = remove_token(tokens_file, name)
     except InvalidTokens as error:
@@ -98,14 +68,8 @@ def revoke(name: str, tokens_file: str, as_json: bool) -> None:
 
 
 @token.command("list")
-@_file_option
-@_json_option
 def list_tokens(tokens_file: str, as_json: bool) -> None:
-    """List the tokens of the file, by name, with their rights.
-
-    \f
-    Raises Failure.
-    """
+    """List the tokens of the file, by name, with their rights. Raises Failure."""
     try:
         tokens = parse_tokens(read_tokens_text(tokens_file)).all
     except InvalidTokens as error:

@@ -90,12 +90,12 @@ def print_note(message: str) -> None:
 
 
 def print_limits(document: Mapping[str, Any]) -> bool:
-    """Prints that a list has only what the token has the right to. Returns False for a list without such a limit."""
+    """Prints that an answer has only what the token has the right to. Returns False without such a limit."""
     limits = document.get("limited_to")
     if limits is None:
         return False
     prefixes = ", ".join(f"{prefix}…" for prefix in limits["prefixes"]) or "none"
-    print_note(f"The list is limited by the token's right {limits['right']}, which has these prefixes: {prefixes}.")
+    print_note(f"The answer is limited by the token's right {limits['right']}, which has these prefixes: {prefixes}.")
     return True
 
 

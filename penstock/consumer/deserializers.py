@@ -6,7 +6,7 @@ behind it. Other packages provide more as entry points of the group `penstock.de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -41,11 +41,15 @@ _OWN: dict[str, Callable[..., Deserializer]] = {"json": JsonDeserializer, "strin
 
 
 class Deserializers(NamedTuple):
-    """Holds those of the keys and of the values of one consumer; None: they stay bytes. Values are decrypted first."""
+    """Holds those of the keys and of the values of one consumer; None: they stay bytes. Values are decrypted first.
+
+    `first_topics`: values that were first sent to others are refused; None: only those of the topic that is read pass.
+    """
 
     key: Deserializer | None
     value: Deserializer | None
     encryption: Encryption | None = None
+    first_topics: tuple[str, ...] | None = None
 
 
 def load_deserializer(name: str, **settings: Any) -> Deserializer:
@@ -64,12 +68,21 @@ def load_deserializer(name: str, **settings: Any) -> Deserializer:
 
 
 def deserializers(
-    key: str | Deserializer | None, value: str | Deserializer | None, encryption: Encryption | None = None
+    key: str | Deserializer | None,
+    value: str | Deserializer | None,
+    encryption: Encryption | None = None,
+    first_topics: str | Iterable[str] | None = None,
 ) -> Deserializers | None:
-    """Returns those of a consumer; None if it has none. Raises ValueError for an unknown name."""
+    """Returns those of a consumer; None if it has none.
+
+    Raises ValueError for an unknown name, and for `first_topics` without encryption, which would check nothing.
+    """
+    if first_topics is not None and encryption is None:
+        raise ValueError("first_topics needs a client with encryption: other records do not say where they were sent")
     if key is None and value is None and encryption is None:
         return None
-    return Deserializers(_load(key), _load(value), encryption)
+    accepted = (first_topics,) if isinstance(first_topics, str) else first_topics
+    return Deserializers(_load(key), _load(value), encryption, None if accepted is None else tuple(accepted))
 
 
 def _load(given: str | Deserializer | None) -> Deserializer | None:

@@ -13,7 +13,7 @@ import threading
 import time
 from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -122,13 +122,39 @@ class Encryption:
         stored = encrypt(data_key.cipher, nonce, value, additional_data(envelope, key))
         return Sealed(stored, headers_of(envelope))
 
-    def open(self, headers: StoredHeaders, key: bytes | None, value: bytes | None, record: object) -> bytes | None:
+    def open(
+        self,
+        headers: StoredHeaders,
+        key: bytes | None,
+        value: bytes | None,
+        record: object,
+        first_topics: Collection[str] | None = None,
+    ) -> bytes | None:
         """Decrypt a value; None stays None. `record` is what an error names.
 
-        Raises EncryptionFailed, and what else the key ring raises.
+        A value that was first sent to none of `first_topics` is refused; None: any topic will do. Raises
+        EncryptionFailed, and what else the key ring raises.
         """
+        return self._open(headers, key, value, record, first_topics)[0]
+
+    def first_topic(self, headers: StoredHeaders, key: bytes | None, value: bytes | None, record: object) -> str | None:
+        """Return the topic that a value was first sent to, after its check; None if it is not encrypted.
+
+        Raises as open().
+        """
+        return self._open(headers, key, value, record, None)[1]
+
+    def _open(
+        self,
+        headers: StoredHeaders,
+        key: bytes | None,
+        value: bytes | None,
+        record: object,
+        first_topics: Collection[str] | None,
+    ) -> tuple[bytes | None, str | None]:
+        """Return the value and its first topic."""
         if value is None:  # a tombstone, which compaction must see
-            return None
+            return None, None
         try:
             envelope = envelope_of(headers)
         except ValueError:
@@ -138,13 +164,18 @@ class Encryption:
         if envelope is None:
             if self._is_required:
                 raise EncryptionFailed(f"{record!r} is not encrypted, and must be", code="not_encrypted")
-            return value
+            return value, None
         if envelope.version != VERSION:
             text = f"{record!r} is encrypted in form {envelope.version!r}; this client knows {VERSION}"
             raise EncryptionFailed(text, code="encryption_version")
+        if first_topics is not None and envelope.topic not in first_topics:
+            accepted = ", ".join(map(repr, first_topics)) or "none"
+            text = f"{record!r} was first sent to topic {envelope.topic!r}; this consumer accepts {accepted}"
+            hint = "if records come here from that topic, name it in first_topics"
+            raise EncryptionFailed(f"{text}: {hint}", code="first_topic_refused")
         cipher = self._cipher(envelope, record)
         try:
-            return decrypt(cipher, value, additional_data(envelope, key))
+            return decrypt(cipher, value, additional_data(envelope, key)), envelope.topic
         except ValueError as error:
             text = f"{record!r}: its value, key, topic or headers are not those that were encrypted: {error}"
             raise EncryptionFailed(text, code="value_damaged") from error

@@ -1,4 +1,4 @@
-/* The form of a value by its record's `content-type` header: the twin of gateway/http/media_types.py. */
+/* The form of a value by its record's `content-type` header: the twin of gateway/http/record_content_type.py. */
 #ifndef PENSTOCK_MEDIA_TYPE_H
 #define PENSTOCK_MEDIA_TYPE_H
 

@@ -1,4 +1,4 @@
-"""Checkers of what clients produced and read, and of the final logs. The numbers are those of engine.md 5.4.
+"""Checkers of what clients produced and read, and of the final logs.
 
 Pure functions that return findings as sentences, which begin with their kind; a good run has none. test_anomalies.py
 plants an anomaly for each.
@@ -33,7 +33,7 @@ class FinalLog:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The guarantees of a run (engine.md 5.5).
+    """The guarantees of a run.
 
     `keeps_sequences`: each client numbers its batches, so that a batch without an answer keeps its place among them.
     """

@@ -1,7 +1,7 @@
 """The requests and answers of clients: the only evidence for the checkers of histories.
 
 An operation is invoked, then ok, fail or info. `fail` is definite: it never happened and never will. `info` is unknown:
-it may have happened, may happen later, or never. The classification is half of the test (engine.md 5.4). All times of a
+it may have happened, may happen later, or never. The classification is half of the test. All times of a
 history are of one clock.
 """
 

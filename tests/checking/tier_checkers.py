@@ -1,4 +1,4 @@
-"""Judges of the object store at the end of a run (C13 of engine.md 5.4). Pure functions, as in checkers.py."""
+"""Judges of the object store at the end of a run (C13). Pure functions, as in checkers.py."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from moto import mock_aws
 
 from penstock import Encryption, EncryptionFailed
 from penstock.encryption.envelope import Envelope, additional_data
+from penstock.sync import Client
 from tests.docs.console import PAGES, blocks, environment_of, printed_by, run_sessions
 from tests.e2e.node_process import running_process
 from tests.penstock.encryption.rings import ring
@@ -89,6 +90,11 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
         printed = printed_by(blocks(PAGE, "python")[0], tmp_path, environment)
         assert printed[0] == "b'p-1' {'name': 'Grace'}"
         assert "key_id='2026-11'" in printed[1]
+        with Client(node.url) as client, client.producer() as producer:  # as a group makes a dead letter
+            client.create_topic("patients.dead")
+            letter = next(iter(client.consume("patients", follow=False)))
+            producer.send("patients.dead", letter.value, key=letter.key, headers=letter.headers)
+        assert printed_by(blocks(PAGE, "python")[1], tmp_path, environment) == ["patients {'name': 'Grace'}"]
         run_sessions(PAGE, tmp_path, environment)
 
 
@@ -96,7 +102,7 @@ def test_the_key_ring_of_kms_wraps_and_refuses_a_wrong_key(monkeypatch: pytest.M
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     names: dict[str, Any] = {}
-    exec(blocks(PAGE, "python")[1], names)
+    exec(blocks(PAGE, "python")[2], names)
     with mock_aws():
         kms = boto3.client("kms", region_name="eu-central-1")
         first = kms.create_key()["KeyMetadata"]["Arn"]

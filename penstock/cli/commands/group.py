@@ -60,6 +60,7 @@ def describe(name: str, node: Node, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
+    print_limits(described)
     partitions = described["partitions"]
     lag = sum(partition["lag"] or 0 for partition in partitions)
     print_facts([("group", name), ("state", described["state"]), ("members", len(described["members"])), ("lag", lag)])
@@ -86,6 +87,7 @@ def explain(name: str, node: Node, as_json: bool) -> None:
     if as_json:
         print_json(explanation)
         return
+    print_limits(explanation)
     _print_findings(explanation)
     if explanation["events"]:
         click.echo()
@@ -183,7 +185,7 @@ def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool)
     Raises Failure without a dead-letter topic, and if the node rejected some: they wait for the next run.
     """
     client = node.once()
-    topic = topic or client.describe_group(name)["config"]["dead_letter_topic"]
+    topic = topic or client.describe_group(name)["config"].get("dead_letter_topic")
     replay(client, Maker(GROUP, name), topic, as_json=as_json)
 
 

@@ -18,7 +18,6 @@ from penstock.transport.exchange import Request
 SAMPLE = re.compile(r"^(?P<name>[a-z_]+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
 LAG_S = 600
 TOPICS_MAX = 1000
-LOOP_LAG_S = 0.1
 
 
 def check_node(node: Node) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The rules of sequences, one by one: engine.md 1.9, Kafka's ProducerStateManager."""
+"""The rules of sequences, one by one: those of Kafka's ProducerStateManager."""
 
 import pytest
 

@@ -98,7 +98,8 @@ async def test_a_dead_letter_opens_there_and_when_it_is_replayed(client: Client,
         record = await anext(queue)
         assert record.json() == {"card": SECRET}
         await record.reject(error="no")
-    dead = await anext(aiter(client.consume("cards.dead")))
+    dead = await anext(aiter(client.consume("cards.dead", first_topics="cards.jobs")))
+    assert dead.first_topic == "cards.jobs"
     assert (dead.topic, dead.key, dead.json()) == ("cards.dead", b"k", {"card": SECRET})
     assert ("dead-letter-topic", b"cards.jobs") in dead.headers
     once = SingleRequestClient(node[0])
@@ -106,6 +107,53 @@ async def test_a_dead_letter_opens_there_and_when_it_is_replayed(client: Client,
     assert (replayed.replayed, replayed.rejected) == (1, 0)
     back = [record async for record in client.consume("cards.jobs", follow=False)]
     assert seen(back) == [*EXPECTED, EXPECTED[0]]
+
+
+async def test_a_record_that_is_copied_into_another_topic_is_refused_unless_it_may_come(
+    client: Client, node: tuple[str, Path], encryption: Encryption
+) -> None:
+    """One who may write to a topic copies a stored record of another one there, as it is."""
+    await send_all(client, "cards.from", SENT[:1])
+    await client.create_topic("cards.to")
+    async with Client(node[0]) as stranger:
+        stolen = await anext(aiter(stranger.consume("cards.from", follow=False)))
+        async with stranger.producer() as producer:
+            await producer.send("cards.to", stolen.value, key=stolen.key, headers=stolen.headers)
+    async with client.producer() as producer:
+        await producer.send("cards.to", "own")
+
+    def outcome(record: Any) -> Any:
+        try:
+            return record.json()
+        except EncryptionFailed as error:
+            return error.code if "cards.to/0@0" in str(error) and record.first_topic == "cards.from" else error
+
+    seen_by = {
+        (): ["first_topic_refused", "own"],
+        ("cards.to",): ["first_topic_refused", "own"],
+        ("cards.to", "cards.from"): [{"card": SECRET}, "own"],
+    }
+    for accepted, expected in seen_by.items():
+        given: Any = {"first_topics": accepted} if accepted else {}
+        async with client.consume("cards.to", follow=False, **given) as read:
+            assert [outcome(record) async for record in read] == expected
+        group = f"copies.{len(accepted)}.{'.'.join(accepted)}"
+        async with client.consumer(group=group, topics="cards.to", **given) as member:
+            polled: list[Any] = []
+            while len(polled) < 2:
+                polled += await member.poll(20_000)
+        assert [outcome(record) for record in polled] == expected
+        await client.configure_group(f"{group}.q", {"kind": "share"})
+        async with client.queue(f"{group}.q", topics="cards.to", **given) as queue:
+            taken = await anext(queue)
+            assert outcome(taken) == expected[0]
+            await taken.accept()
+
+
+async def test_first_topics_without_encryption_are_refused(node: tuple[str, Path]) -> None:
+    async with Client(node[0]) as clear:
+        with pytest.raises(ValueError, match="first_topics needs a client with encryption"):
+            clear.consume("cards", first_topics="cards")
 
 
 async def test_a_processor_encrypts_its_outputs(client: Client, node: tuple[str, Path]) -> None:

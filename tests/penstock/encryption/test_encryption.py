@@ -70,6 +70,30 @@ def test_a_value_is_bound_to_its_topic_its_key_and_its_headers(keys: FileKeyRing
     assert encryption.open(changed(), b"k", sealed.value, "") == b"value"
 
 
+def test_a_value_of_another_first_topic_is_refused_before_its_key_is_asked_for(keys: FileKeyRing) -> None:
+    sealed, reader = Encryption(keys).seal("orders", b"k", b"value"), Encryption(keys)
+    headers = stored_headers(sealed)
+    for accepted in (("payments",), ("order", "orders.eu"), ()):
+        with pytest.raises(EncryptionFailed, match=r"first sent to topic 'orders'.*first_topics") as raised:
+            reader.open(headers, b"k", sealed.value, "record 7", accepted)
+        assert raised.value.code == "first_topic_refused"
+    assert reader.statistics().keys_unwrapped == 0
+    assert reader.open(headers, b"k", sealed.value, "", ("payments", "orders")) == b"value"
+    assert reader.first_topic(headers, b"k", sealed.value, "") == "orders"
+    assert reader.open([], b"k", None, "", ()) is None  # a tombstone is of no topic
+    assert Encryption(keys, is_required=False).open([], b"k", b"clear", "", ()) == b"clear"
+
+
+def test_a_first_topic_is_authenticated_before_it_is_shown(keys: FileKeyRing) -> None:
+    encryption = Encryption(keys)
+    sealed = encryption.seal("orders", b"k", b"value")
+    forged = [(name, b"payments" if name == "encryption-topic" else value) for name, value in stored_headers(sealed)]
+    for ask in (encryption.first_topic, encryption.open):
+        with pytest.raises(EncryptionFailed) as raised:
+            ask(forged, b"k", sealed.value, "record 7")
+        assert raised.value.code == "value_damaged"
+
+
 def test_a_key_and_no_key_are_not_the_same(keys: FileKeyRing) -> None:
     encryption = Encryption(keys)
     sealed = encryption.seal("orders", None, b"value")

@@ -3,7 +3,7 @@
 The functions of replication.cores make the decisions, as in real nodes. This file models only their environment: three
 replicas, a store, a network that may keep one old fetch or lose an answer, processes that crash, sessions that expire
 while the leader goes on, and power losses. It is Kip320.tla and AsyncIsr.tla with the strict minimum, eligible replicas
-and unclean restarts added (engine.md 5.2).
+and unclean restarts added.
 
 There is no time: any step may happen at any moment, so a lag or a timeout is just a step. A step that appends or copies
 moves one record. `Rules` are the functions that tests replace.

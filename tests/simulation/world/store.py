@@ -1,7 +1,7 @@
 """The coordination store of the simulation: the Tree of the embedded one, with sessions as in ZooKeeper.
 
-It has one linear history of commits over versioned keys, in the layout and the bytes of a real cluster (cluster_keys.py
-and cluster_values.py of replication/). A silent session expires, and its registrations are removed. Every commit is
+It has one linear history of commits over versioned keys, in the layout and the bytes of a real cluster (keys.py and
+values.py of replication/cluster/). A silent session expires, and its registrations are removed. Every commit is
 sent to every connection, complete and in order. Messages that a connection had not delivered when it broke never
 arrive, as when ZooKeeper moves a session. A request that had arrived may be executed without an answer.
 """

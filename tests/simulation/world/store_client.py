@@ -1,7 +1,8 @@
 """The store half of a life: session, registration, latch, partition states.
 
-Registers, latches and writes as replication/cluster/membership.py, coordination/latch.py and state_blocks.py do, by
-commits of the same operations on the same keys. The other half is node.py's Life.
+Registers, latches and writes as replication/cluster/membership.py, coordination/latch.py and
+cluster/partition_state_store.py do, by commits of the same operations on the same keys. The other half is node.py's
+Life.
 """
 
 from __future__ import annotations
