@@ -129,25 +129,27 @@ _PUSH: Rows = [
 
 
 _ACCESS: Rows = [
-    (method, f"/v1/access/{path}", CHANGE_ACCESS, handler)
-    for method, path, handler in (
-        ("GET", "rules", access_routes.list_rules),
-        ("POST", "rules", access_routes.add_rule),
-        ("DELETE", "rules/{rule}", access_routes.remove_rule),
-        ("GET", "tokens", access_routes.list_tokens),
-        ("POST", "tokens", access_routes.create_token),
-        ("DELETE", "tokens/{token}", access_routes.revoke_token),
-        ("POST", "tokens/{token}/rotate", access_routes.rotate_token),
-        ("POST", "check", access_routes.check_access),
-        ("GET", "quotas", quota_routes.list_quotas),
-        ("PUT", "quotas/{owner}/{name}", quota_routes.set_quota),
-        ("DELETE", "quotas/{owner}/{name}", quota_routes.remove_quota),
-        ("GET", "keys", signed_url_routes.list_url_keys),
-        ("POST", "keys", signed_url_routes.add_url_key),
-        ("DELETE", "keys/{key}", signed_url_routes.remove_url_key),
-    )
+    ("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url),  # it checks the right to its topic
+    *(
+        (method, f"/v1/access/{path}", CHANGE_ACCESS, handler)
+        for method, path, handler in (
+            ("GET", "rules", access_routes.list_rules),
+            ("POST", "rules", access_routes.add_rule),
+            ("DELETE", "rules/{rule}", access_routes.remove_rule),
+            ("GET", "tokens", access_routes.list_tokens),
+            ("POST", "tokens", access_routes.create_token),
+            ("DELETE", "tokens/{token}", access_routes.revoke_token),
+            ("POST", "tokens/{token}/rotate", access_routes.rotate_token),
+            ("POST", "check", access_routes.check_access),
+            ("GET", "quotas", quota_routes.list_quotas),
+            ("PUT", "quotas/{owner}/{name}", quota_routes.set_quota),
+            ("DELETE", "quotas/{owner}/{name}", quota_routes.remove_quota),
+            ("GET", "keys", signed_url_routes.list_url_keys),
+            ("POST", "keys", signed_url_routes.add_url_key),
+            ("DELETE", "keys/{key}", signed_url_routes.remove_url_key),
+        )
+    ),
 ]
-_ACCESS.append(("POST", "/v1/access/signed-urls", AUTHENTICATED, signed_url_routes.sign_url))  # it checks its topic
 
 ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
 
