@@ -17,7 +17,7 @@ OWNERS = ("tenant", "principal", "client", "topic")
 LIMITS = ("requests", "bytes_in", "bytes_out", "loop_ms", "connections", "long_polls")
 
 
-class _Limit(click.ParamType):
+class _Limit(click.ParamType[int | float]):
     """A number above 0, of bytes also a size such as 10MB."""
 
     name = "number"
