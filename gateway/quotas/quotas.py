@@ -14,7 +14,7 @@ from gateway.quotas.charges import NOTHING, Charges, OwnerUse
 from gateway.quotas.quota import DEFAULT, SEPARATOR, Dimension, Owner, Quota, Scope, id_of
 
 OWNERS_MAX = 10_000  # about 1.5 KiB each
-KEPT_MAX = 4096  # charges; beyond it all are forgotten
+KEPT_MAX = 16_384  # charges, about 500 bytes each; beyond it all are forgotten
 SWEEP_S = 1.0  # at the earliest, between two searches for idle owners: each looks at all of them
 OTHERS = "*others*"  # the name of the owners that share one use
 
