@@ -69,6 +69,7 @@ from gateway.produce.peer_calls import append_handlers
 from gateway.routing.leader_failover import LeaderFailover
 from gateway.routing.partitions import Partitions, TopicChanges, Topics
 from gateway.routing.peers import Peers
+from gateway.routing.quota_lending import QuotaLending
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
 from gateway.routing.topic_finder import Finder
@@ -183,6 +184,7 @@ class Node:
             *share_read_calls(self.reads),
         ]
         self.router = Router(self.partitions, peers, budgets, calls)
+        self.quota_lending = QuotaLending(self.access.quotas, peers)
         self.groups.measure_lags(GroupLags(self.topics, self.router))
         fetch, produce = self._fetch(budgets), self._produce(producer_ids, budgets)
         groups = self._groups(fetch, budgets, random)
@@ -225,6 +227,7 @@ class Node:
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
             **access_handlers(self.access),
+            **self.quota_lending.handlers(),
         }
 
     def start_push(self) -> None:

@@ -8,11 +8,12 @@ anything is debited. Invariant: a request that is refused leaves no trace but th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.quota import COUNTS, RATES, Dimension, Owner, Quota
+from gateway.quotas.shares import Borrower
 
 PARKED_MAX = 64  # delayed requests of one owner; more would only wait for each other
 CONTROL_FACTOR = 10  # heartbeats and commits have a bucket of their own, with this many times the requests
@@ -21,7 +22,7 @@ CONTROL_FACTOR = 10  # heartbeats and commits have a bucket of their own, with t
 class OwnerUse:
     """The use that one owner makes of its quota in this process. `open` are its connections and long polls."""
 
-    __slots__ = ("buckets", "control", "counts", "name", "open", "owner", "parked", "quota", "wanted")
+    __slots__ = ("_borrowers", "buckets", "control", "counts", "name", "open", "owner", "parked", "quota", "wanted")
 
     def __init__(self, quota: Quota, owner: Owner, name: str, part: float = 1.0) -> None:
         """`part`: the share of the limits that this process has, until a lender grants another one."""
@@ -39,6 +40,7 @@ class OwnerUse:
         self.quota = quota
         self.buckets: dict[Dimension, Bucket] = {}
         self.counts: dict[Dimension, float] = {}  # the limits of what is open
+        self._borrowers: dict[Dimension, Borrower] = {}
         self.wanted = dict.fromkeys(COUNTS, 0)  # refused openings since the last report to a lender
         for dimension in RATES:
             if (limit := quota.limit(dimension)) is not None:
@@ -48,6 +50,49 @@ class OwnerUse:
                 self.counts[dimension] = limit * part
         requests = quota.requests
         self.control = None if requests is None else Bucket(requests * part * CONTROL_FACTOR, quota.burst_s)
+
+    def has_news(self) -> bool:
+        """Returns whether there may be a demand to report."""
+        if any(bucket.wanted for bucket in self.buckets.values()):
+            return True
+        is_counted = any(self.open[dimension] or self.wanted[dimension] for dimension in self.counts)
+        return is_counted or any(borrower.has_demand for borrower in self._borrowers.values())
+
+    def demands(self, interval_s: float, now: float) -> Iterator[tuple[Dimension, float]]:
+        """Yields the demands that are to be reported to a lender now."""
+        for dimension in (*self.buckets, *self.counts):
+            borrower = self._borrowers.get(dimension)
+            if borrower is None:
+                borrower = self._borrowers[dimension] = Borrower(interval_s)
+            bucket = self.buckets.get(dimension)
+            wanted = self.open[dimension] + self.wanted[dimension] if bucket is None else bucket.wanted
+            demand = borrower.demand(wanted, now)
+            if demand is None:
+                continue
+            if bucket is None:
+                self.wanted[dimension] = 0
+                yield dimension, wanted
+            else:
+                bucket.wanted = 0.0
+                yield dimension, demand
+
+    def follow_share(self, dimension: Dimension, share: float | None, parts: int, asked_at: float, now: float) -> None:
+        """Follows a share that a lender has granted. None: it has not, and a share that has ended is the even one."""
+        borrower, limit = self._borrowers.get(dimension), self.quota.limit(dimension)
+        if borrower is None or limit is None:  # the quota was changed meanwhile
+            return
+        if share is not None:
+            borrower.grant(asked_at)
+        elif borrower.is_alone(now):
+            share = limit / parts
+        else:
+            return
+        if dimension in self.counts:
+            self.counts[dimension] = share
+        else:
+            self.buckets[dimension].change_rate(share, now)
+            if dimension is Dimension.REQUESTS and self.control is not None:
+                self.control.change_rate(share * CONTROL_FACTOR, now)
 
     def is_idle(self, now: float) -> bool:
         """Returns whether nothing is lost if it is made again."""
@@ -169,7 +214,11 @@ class Charges:
 
     def open_one(self, dimension: Dimension) -> Verdict | None:
         """Counts a connection or a long poll until `close_one`. None: it is within all limits."""
-        full = [use for use in self.uses if dimension in use.counts and use.open[dimension] + 1 > use.counts[dimension]]
+        full = [
+            use
+            for use in self.uses
+            if dimension in use.counts and use.open[dimension] >= max(round(use.counts[dimension]), 1)
+        ]
         for use in self.uses:
             use.wanted[dimension] += 1
         if full:

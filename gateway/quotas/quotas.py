@@ -14,7 +14,7 @@ from gateway.quotas.charges import NOTHING, Charges, OwnerUse
 from gateway.quotas.quota import DEFAULT, SEPARATOR, Dimension, Owner, Quota, Scope, id_of
 
 OWNERS_MAX = 10_000  # about 1.5 KiB each
-KEPT_MAX = 4096  # charges; beyond it all are forgotten
+KEPT_MAX = 16_384  # charges, about 500 bytes each; beyond it all are forgotten
 SWEEP_S = 1.0  # at the earliest, between two searches for idle owners: each looks at all of them
 OTHERS = "*others*"  # the name of the owners that share one use
 
@@ -62,7 +62,7 @@ class Quotas:
         owners = {quota.owner for quota in self._quotas.values()}
         self.has_clients, self.has_topics = Owner.CLIENT in owners, Owner.TOPIC in owners
         for key, use in list(self.uses.items()):
-            quota = self._quota_of(*key)
+            quota = self.quota_of(*key)
             if quota is None:
                 del self.uses[key]
             elif limits_of(quota) != limits_of(use.quota):
@@ -99,10 +99,10 @@ class Quotas:
             prefix = next((prefix for prefix in self._prefixes if topic.startswith(prefix)), topic)
             candidates.append((Owner.TOPIC, prefix))
         for owner, name in candidates:
-            if name and self._quota_of(owner, name) is not None:
+            if name and self.quota_of(owner, name) is not None:
                 yield owner, name
 
-    def _quota_of(self, owner: Owner, name: str) -> Quota | None:
+    def quota_of(self, owner: Owner, name: str) -> Quota | None:
         """Returns the quota of an owner: its own one, or the default of its kind."""
         quota = self._quotas.get(id_of(owner, name))
         if quota is None and owner is Owner.CLIENT:
@@ -114,7 +114,7 @@ class Quotas:
         found = self.uses.get((owner, name))
         if found is not None:
             return found
-        quota = self._quota_of(owner, name)
+        quota = self.quota_of(owner, name)
         assert quota is not None, (owner, name)
         is_named = quota.id == id_of(owner, name)
         if len(self.uses) >= OWNERS_MAX and not is_named:

@@ -36,7 +36,7 @@ from gateway.server.quota_answers import THROTTLE_HEADER, limit_headers, quota_p
 
 CONTROL = frozenset({"group_heartbeat", "leave_group", "commit_group_offsets", "acknowledge_records"})
 WAITING = LONG_POLLS | {"tail_topic", "group_events"}  # those that count as long polls while they wait
-PAUSE_S_MAX = 1.0  # of a stream, before it looks again whether the node stops or its quota has changed
+PAUSE_S_MAX = 1.0  # of a wait, before it looks again whether the node stops
 LEAVE_AFTER_S = 1.0  # of a connection too many: its client reads the answer first (h2 for Python would lose it)
 _CLIENT_ID = istr("Penstock-Client-Id")
 
@@ -161,8 +161,10 @@ class Throttle:
         for policy in verdict.violated:
             self._throttled[policy.dimension.field] += 1
         charges.park()
+        ends_at = time.perf_counter() + verdict.wait_s
         try:
-            await asyncio.sleep(verdict.wait_s)
+            while (left_s := ends_at - time.perf_counter()) > 0 and not self._lifecycle.is_draining:
+                await asyncio.sleep(min(left_s, PAUSE_S_MAX))  # noqa: ASYNC110
         finally:
             charges.unpark()
         if type(request.parsed) is FetchRequest:

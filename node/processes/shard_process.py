@@ -147,6 +147,7 @@ async def run(task: ShardTask) -> None:
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers(shard)})
         await cluster.open(for_peers)
         links.connect()
+        node.quota_lending.start()
         worker.connect()
         counting = AcceptedCounting(store, store_executor, clock, shard, task.identity.cluster_id, new_id())
         counting.start(settings.accepted_counts_ms)
@@ -159,6 +160,7 @@ async def run(task: ShardTask) -> None:
         await cluster.move_clients(listener)
         await listener.drain()
         await counting.stop()
+        node.quota_lending.stop()
         await cluster.close()
         server.close()
         for caller in (worker, supervisor):

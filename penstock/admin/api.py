@@ -101,7 +101,7 @@ def subscription(method: str, name: str, action: str = "", document: Json | None
 def access(
     method: str, what: str, document: Mapping[str, Any] | None = None, *, of: str = "", force: bool = False
 ) -> Request:
-    """Return a request about rules, tokens or decisions. `of` is the rule or the token, with an action behind it."""
+    """Return a request about rules, tokens, quotas or decisions. `of` is one of them, with an action behind it."""
     path = f"/v1/access/{what}" + (f"/{quote(of)}" if of else "")
     query = {"force": "true"} if force else {}
     if document is None:

@@ -8,7 +8,8 @@ from tests.e2e.node_process import running_process
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5), ("tiering.md", 12)]
+    ("page", "steps_min"),
+    [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5), ("tiering.md", 12), ("quotas.md", 4)],
 )
 def test_the_sessions_print_what_the_page_shows(page, steps_min, tmp_path):
     steps = [step for session in blocks(page, "console") for step in steps_of(session)]

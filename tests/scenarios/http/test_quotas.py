@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import JSON, Answer, over_http2
 from tests.scenarios.raw_http1 import exchange, request_head
 from tests.tokens import add_token, bearer
@@ -209,6 +210,17 @@ async def test_long_polls_and_connections_are_counted_while_they_are_open(boss, 
     await asyncio.sleep(0.2)
     async with client() as three:
         assert (await three.produce()).status == 200
+
+
+async def test_an_event_stream_has_the_rate_of_its_owner(boss, client, port, files):
+    async with client("other") as other:
+        first = (await other.produce(orjson.dumps({"records": [{"value": "s" * 4000}] * 20}))).json["results"][0]
+    await limit(boss, "principal", "token:shop", bytes_out=20_000)
+    began = time.monotonic()
+    async with event_source(port, f"{FETCH}?offset={first['base_offset']}", bearer(files[1]["shop"])) as stream:
+        for _ in range(20):
+            assert await stream.next() is not None
+    assert 1.5 < time.monotonic() - began < 8, "80 kB at 20 kB a second, of which the last event may be in debt"
 
 
 def raw_head(token: str, *headers: str, media_type: str = JSON) -> bytes:
