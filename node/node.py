@@ -178,7 +178,7 @@ class Node:
         self._push_means = None
         if self._sender is not None:
             letters = DeadLetters(produce, clock)
-            self._push_means = Means(self.router, self.offload, self._sender, letters, random)
+            self._push_means = Means(self.router, self.offload, self._sender, letters, random, self.access.shown_to)
         self.server = ServerContext(
             settings,
             peers.index,
@@ -188,7 +188,7 @@ class Node:
             self._admin(operate, siblings),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
-            AccessContext(self.access, change_access, secrets.token_bytes, clock),
+            AccessContext(self.access, change_access, secrets.token_bytes, clock, self.topics),
             self.access,
             self.topics,
             self.responses,
@@ -285,7 +285,7 @@ class Node:
         )
 
     async def _copy_dead_letter(self, letter: DeadLetter) -> int:
-        return await copy_dead_letter(self.server.produce, letter)
+        return await copy_dead_letter(self.server.produce, letter, self.access.shown_to)
 
     def _groups(self, fetch: FetchContext, budgets: RetryBudgets, random: Random) -> GroupContext:
         settings = self.settings

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
+from gateway.access.identity import OF_TENANTS, is_of_tenants
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
 from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
 from gateway.access.state import (
@@ -25,6 +26,7 @@ from gateway.access.state import (
     RemoveToken,
     RotateToken,
     StoredToken,
+    What,
 )
 from gateway.access.tokens import digest_of, make_text
 from gateway.http.json_body import read_json
@@ -32,7 +34,8 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import OPERATIONS, Operation, Resource
+from gateway.http.rights import OPERATIONS, Decision, Operation, Resource
+from gateway.routing.partitions import Topics
 
 KEPT_MS = 3_600_000  # a rotation keeps the tokens before it for an hour, to hand out the new one
 LIFE_MS_MAX = 10 * 366 * 24 * 3_600_000
@@ -44,12 +47,13 @@ _Note = Annotated[str, Meta(max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """The dependencies of these routes. `change`: None in a process without a coordination store."""
+    """The dependencies of routes about access. `change`: None in a process without a coordination store."""
 
     access: Access
     change: ChangeAccess | None
     random_bytes: Callable[[int], bytes]
     clock: Clock
+    topics: Topics
 
 
 class ForceQuery(Struct, frozen=True):
@@ -92,8 +96,9 @@ class _Check(Struct, forbid_unknown_fields=True):
 async def list_rules(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/rules"""
     read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "rules": [_shown_rule(rule) for rule in state.rules]})
+    state, tenant = context.access.snapshot.state, _tenant_of(request)
+    rules = [_shown_rule(rule) for rule in state.rules if rule.tenant == tenant]
+    return json_response({"generation": state.generation, "rules": rules})
 
 
 async def add_rule(request: Request, context: AccessContext) -> Response:
@@ -112,23 +117,25 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         note=body.note,
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
+        tenant=_tenant_of(request),
     )
-    generation = await _change(request, context, AddRule(rule), query, rule.principals)
+    generation = await change_access(request, context, AddRule(rule), query, rule.principals)
     return json_response({"generation": generation, "rule": _shown_rule(rule)}, 201)
 
 
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveRule(request.names["rule"]), query)
+    generation = await change_access(request, context, RemoveRule(request.names["rule"], _tenant_of(request)), query)
     return json_response({"generation": generation})
 
 
 async def list_tokens(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/tokens"""
     read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "tokens": [_shown_token(token) for token in state.tokens]})
+    state, tenant = context.access.snapshot.state, _tenant_of(request)
+    tokens = [_shown_token(token) for token in state.tokens if token.tenant == tenant]
+    return json_response({"generation": state.generation, "tokens": tokens})
 
 
 async def create_token(request: Request, context: AccessContext) -> Response:
@@ -136,14 +143,14 @@ async def create_token(request: Request, context: AccessContext) -> Response:
     query = read_query(request, NoQuery)
     body = await read_json(request, _CreateToken)
     token, text = _new_token(request, context, body.name, body)
-    generation = await _change(request, context, AddToken(token), query, (f"token:{token.name}",))
+    generation = await change_access(request, context, AddToken(token), query, (f"token:{token.name}",))
     return json_response({"generation": generation, "token": text} | _shown_token(token), 201)
 
 
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    generation = await _change(request, context, RemoveToken(request.names["token"]), query)
+    generation = await change_access(request, context, RemoveToken(request.names["token"], _tenant_of(request)), query)
     return json_response({"generation": generation})
 
 
@@ -154,7 +161,7 @@ async def rotate_token(request: Request, context: AccessContext) -> Response:
     name = request.names["token"]
     token, text = _new_token(request, context, name, body)
     end_ms = context.clock.now_ms() + body.keep_ms
-    generation = await _change(request, context, RotateToken(token, end_ms), query)
+    generation = await change_access(request, context, RotateToken(token, end_ms), query)
     return json_response({"generation": generation, "token": text, "others_end_ms": end_ms} | _shown_token(token), 201)
 
 
@@ -173,12 +180,16 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     if body.operation not in OPERATIONS[body.resource]:
         known = ", ".join(sorted(OPERATIONS[body.resource]))
         raise Problem("invalid_body", f"operation: a {body.resource} has no {body.operation}; it has {known}")
-    snapshot = context.access.snapshot
-    principals = [body.principal, *body.groups, *snapshot.file_principals(body.principal)]
+    snapshot, tenant = context.access.snapshot, _tenant_of(request)
+    principals = [body.principal, *body.groups]
+    if tenant is None:
+        principals += snapshot.file_principals(body.principal)
     if body.principal != ANONYMOUS_PRINCIPAL:
         principals.append(EVERYBODY)
-    decision = snapshot.evaluator.answers(principals, body.operation, body.resource, address).decide(body.name)
-    is_superuser = snapshot.is_superuser(body.principal)
+    answers = snapshot.evaluator_of(tenant).answers(principals, body.operation, body.resource, address)
+    decision, is_superuser = answers.decide(body.name), tenant is None and snapshot.is_superuser(body.principal)
+    if tenant is None and is_of_tenants(body.operation, body.name, body.resource, snapshot.spaces):
+        decision, is_superuser = Decision(False, OF_TENANTS), False
     return json_response(
         {
             "generation": snapshot.state.generation,
@@ -188,13 +199,14 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     )
 
 
-async def _change(
+async def change_access(
     request: Request,
     context: AccessContext,
-    what: AddRule | RemoveRule | AddToken | RemoveToken | RotateToken,
+    what: What,
     query: object,
     principals: tuple[str, ...] = (),
 ) -> int:
+    """Makes a change for the caller of a request, and returns its generation. Raises Problem, EngineError."""
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
@@ -204,9 +216,16 @@ async def _change(
             author=access.author_of(request.caller, request.client or ""),
             now_ms=context.clock.now_ms(),
             is_forced=isinstance(query, ForceQuery) and query.force == "true",
-            file_principals=tuple(one for one in principals if access.snapshot.file_principals(one)),
+            file_principals=tuple(
+                one for one in principals if request.space is None and access.snapshot.file_principals(one)
+            ),
         )
     )
+
+
+def _tenant_of(request: Request) -> str | None:
+    """Returns the tenant whose rules and tokens a request is about."""
+    return None if request.space is None else request.space.tenant
 
 
 def _new_token(
@@ -222,12 +241,19 @@ def _new_token(
         expires_ms=0 if body.life_ms is None else now_ms + body.life_ms,
         author=request.caller.principal,
         note=body.note,
+        tenant=_tenant_of(request),
     )
     return token, text
 
 
 def _shown_rule(rule: Rule) -> dict[str, object]:
     shown: dict[str, object] = to_builtins(rule)
+    return _without_no_tenant(shown)
+
+
+def _without_no_tenant(shown: dict[str, object]) -> dict[str, object]:
+    if shown["tenant"] is None:
+        del shown["tenant"]
     return shown
 
 
@@ -235,4 +261,4 @@ def _shown_token(token: StoredToken) -> dict[str, object]:
     """Returns what may be known of a token. Its hash is left out: no client needs it."""
     shown: dict[str, object] = to_builtins(token)
     del shown["sha256"]
-    return shown
+    return _without_no_tenant(shown)

@@ -25,7 +25,7 @@ from gateway.http.content_encoding import IDENTITY, check_encoding, decode_body
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
-from gateway.http.rights import ANONYMOUS, Caller, Need
+from gateway.http.rights import ANONYMOUS, Caller, Names, Need
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
 
@@ -75,7 +75,8 @@ class Request:
     head, if that is known. `body`: all of it, as it was sent, if it came with the head; None: `content` is read.
     `began`: when it came, by `time.perf_counter`. `held_bytes` are those of its body, of these `connection_bytes` count
     by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
-    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser.
+    records it waits for or whose positions it commits. `origin_headers` are those of any answer to a browser. `space`:
+    the names of its tenant; None: it is of none.
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class Request:
         "parsed",
         "reserved_bytes",
         "route",
+        "space",
         "topics_read",
     )  # fmt: skip
 
@@ -123,6 +125,7 @@ class Request:
         self._stream_starter: Callable[[dict[str, str]], Stream] | None = None
         self.id = ""
         self.caller: Caller = ANONYMOUS
+        self.space: Names | None = None
         self.topics_read: Collection[str] = ()
         self.origin_headers: dict[str, str] | None = None
         self.began = 0.0

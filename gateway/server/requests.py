@@ -18,6 +18,7 @@ import time
 from multidict import CIMultiDictProxy, istr
 
 from engine.errors import EngineError
+from gateway.access.access import TENANT
 from gateway.access.hosts import Hosts
 from gateway.access.origins import Origins
 from gateway.connections.response_buffers import COUNTED_BYTES
@@ -112,6 +113,8 @@ class Requests:
     def finish(self, request: Request, outcome: Response | Exception) -> Response:
         """Returns the response of a request, or of its failure, once it is counted and logged."""
         response = outcome if isinstance(outcome, Response) else self.failure(request, outcome)
+        if request.space is not None:
+            response = request.space.leave(request, response)
         if len(response.body) >= COUNTED_BYTES or response.more or self.responses.connections:
             size_bytes = response.size_bytes
             may_refuse = request.method == "GET" and request.route.operation != "metrics"
@@ -171,7 +174,7 @@ class Requests:
             request.origin_headers = self.origins.answer_headers(request)
         if request.method == "OPTIONS":  # browsers ask without a token
             return
-        self.access.check(request)
+        self.access.check(request, request.headers.get(TENANT))
         self.check_headers(request)
 
     def check_host(self, request: Request) -> None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.admin import access_routes, cluster_operations, fencing, operations, producers, sources, topics
+from gateway.admin import (
+    access_routes,
+    cluster_operations,
+    fencing,
+    operations,
+    producers,
+    sources,
+    tenant_routes,
+    topics,
+)
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
@@ -21,6 +30,7 @@ from gateway.tables import key_route, table_route
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 GROUP = "/v1/groups/{group}"
 SUBSCRIPTION = "/v1/subscriptions/{subscription}"
+TENANT = "/v1/tenants/{tenant}"
 MEMBER = GROUP + "/members/{member}"
 
 Handler = Callable[[Request, Any], Handled]
@@ -126,7 +136,14 @@ _ACCESS: list[tuple[str, str, Need, Handler]] = [
     ("POST", "/v1/access/check", CHANGE_ACCESS, access_routes.check_access),
 ]
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
+_TENANTS: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/tenants", Need(Operation.DESCRIBE, Resource.TENANT, Where.LIST), tenant_routes.list_tenants),
+    ("GET", TENANT, Need(Operation.DESCRIBE, Resource.TENANT, Where.PATH), tenant_routes.describe_tenant),
+    ("PUT", TENANT, CHANGE_ACCESS, tenant_routes.create_tenant),
+    ("DELETE", TENANT, CHANGE_ACCESS, tenant_routes.remove_tenant),
+]
+
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
@@ -138,6 +155,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.groups, _GROUPS),
         (context.push, _PUSH),
         (context.access_changes, _ACCESS),
+        (context.access_changes, _TENANTS),
     ]
     return [
         Route(method, path, handler.__name__, need, handler, given)

@@ -50,6 +50,10 @@ COMMANDS = {
         "penstock.cli.commands.token",
         "Make, list, rotate and revoke tokens, in a file or in a cluster.",
     ),
+    "tenant": LazyCommand(
+        "penstock.cli.commands.tenant",
+        "Create, list and remove tenants: teams with names, tokens and rules of their own.",
+    ),
     "acl": LazyCommand("penstock.cli.commands.acl", "Add, remove and list access rules, and ask what they decide."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "coordination": LazyCommand(
