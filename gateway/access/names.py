@@ -31,8 +31,8 @@ KEPT_MAX = 4096  # names that were checked before; beyond it all are forgotten
 _NAMED = (Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION)
 # Fields with a client's own text, or with a name of another kind.
 _OWN_TEXT = frozenset(
-    {"author", "client_address", "client_id", "filter", "leader_url", "member_id", "metadata", "note", "owner", "principal",
-     "rack", "request_id", "secret", "source", "token", "topic_id", "url"}
+    {"author", "client_address", "client_id", "filter", "leader_url", "member_id", "metadata", "note", "owner",
+     "principal", "rack", "request_id", "secret", "source", "token", "topic_id", "url"}
 )  # fmt: skip
 _JSON_TYPES = ("application/json", "application/problem+json")
 _HEADERS = ("penstock-", "location", "link")

@@ -390,6 +390,9 @@ def test_no_byte_that_a_tenant_receives_names_another_one_or_its_own_prefix(node
             use_groups(ask, ids[2])
             use_subscriptions(ask, ids[2], node.hook, version)
             use_rest(ask, own, ids[2])
+        boss = node.caller(node.boss, version)
+        boss("GET", "/v1/topics")
+        assert len(boss.faults(*ids)) == 3, "the search finds what is there"
         assert callers[0].faults(ids[1], f"{ids[0]}.", f"{ids[0]}\\.") == []
         assert callers[1].faults(ids[0], f"{ids[1]}.", f"{ids[1]}\\.") == []
         for ask in callers:
@@ -398,3 +401,65 @@ def test_no_byte_that_a_tenant_receives_names_another_one_or_its_own_prefix(node
         never = {"list_tenants", "describe_tenant", "create_tenant", "remove_tenant"}
         missing = {one.operation_id for one in operations(load_contract())} - callers[0].asked - never
         assert missing == set(), "an operation that the story leaves out"
+
+
+def test_an_operator_inside_of_a_tenant_reaches_nothing_outside_also_on_one_connection(node: Node) -> None:
+    tenant = f"q{secrets.token_hex(8)}"
+    token, boss = node.tenant(tenant), node.caller(node.boss)
+    inside = {"Penstock-Tenant": tenant}
+    boss("PUT", "/v1/topics/outer", {"partitions": 1})
+    assert boss("PUT", f"/v1/topics/{tenant}.t").json()["rule"] == "names-of-tenants"
+    assert boss("PUT", "/v1/topics/outer", {"partitions": 1}, inside).status_code == 201
+    boss("POST", "/v1/topics/outer/records", {"records": [{"value": "out"}]})
+    boss("POST", "/v1/topics/outer/records", {"records": [{"value": "in"}]}, inside)
+    place = "/v1/topics/outer/partitions/0/records"
+    for _ in range(3):  # equal heads but for the header and the token, on one connection
+        for headers, value in ((inside, "in"), ({}, "out"), (bearer(token), "in")):
+            answer = boss("GET", place, None, headers, offset=0).json()
+            assert (answer["topic"], [one["value"] for one in answer["records"]]) == ("outer", [value])
+    assert {row["topic"] for row in boss("GET", "/v1/topics", None, inside).json()["topics"]} == {"outer"}
+    assert boss("GET", "/v1/topics/state", None, inside).status_code == 404
+    assert boss("GET", f"/v1/topics/{tenant}.outer").json()["topic"] == f"{tenant}.outer"
+    assert boss("GET", "/v1/topics", None, {"Penstock-Tenant": "none"}).json()["code"] == "invalid_header"
+    assert boss("GET", "/metrics", None, inside).status_code == 403
+    problem = boss("DELETE", f"/v1/tenants/{tenant}").json()
+    assert (problem["code"], problem["topics"]) == ("tenant_not_empty", [f"{tenant}.outer"])
+    assert boss("DELETE", "/v1/topics/outer", None, inside).status_code == 204
+    assert node.caller(token)("GET", "/v1/topics").status_code == 200
+    assert boss("DELETE", f"/v1/tenants/{tenant}").status_code == 200
+    assert node.caller(token)("GET", "/v1/topics").status_code == 401, "its tokens go with it"
+
+
+def test_a_tenant_learns_nothing_by_guessing(node: Node) -> None:
+    """What exists outside gets the answer of what does not: status, document and headers but for ids and times."""
+    ours, theirs = f"q{secrets.token_hex(8)}", f"q{secrets.token_hex(8)}"
+    ask, other = node.caller(node.tenant(ours)), node.caller(node.tenant(theirs))
+    rule = {"principals": ["*"], "operations": ["read"], "resource": "topic", "name": "secret", "id": "r"}
+    assert other("PUT", "/v1/topics/secret").status_code == 201
+    assert other("POST", "/v1/access/rules", rule).status_code == 201
+    assert other("PUT", "/v1/groups/g", {"config": {}}).status_code == 201
+    absent = "q" + "0" * 16
+
+    def answer(method: str, path: str, body: Any = None) -> str:
+        given = ask(method, path, body)
+        text = re.sub(r'"request_id":"[^"]*"|"generation":[0-9]+', "", given.text)
+        return f"{given.status_code} {text}"
+
+    for method, path, body in (
+        ("GET", "/v1/topics/{}.secret", None),
+        ("GET", "/v1/topics/{}.secret/partitions/0/records?offset=0", None),
+        ("DELETE", "/v1/topics/{}.secret", None),
+        ("GET", "/v1/groups/{}.g", None),
+        ("DELETE", "/v1/groups/{}.g", None),
+        ("GET", "/v1/tenants/{}", None),
+        ("DELETE", "/v1/tenants/{}", None),
+        ("PUT", "/v1/tenants/{}", {}),
+        ("POST", "/v1/groups/x/members/m/poll", {"topics": ["{}.secret"]}),
+    ):
+        answers = set()
+        for name in (theirs, absent):
+            text = None if body is None else orjson.dumps(body).replace(b"{}.", f"{name}.".encode())
+            answers.add(answer(method, path.replace("{}", name), text).replace(name, ""))
+        assert len(answers) == 1, answers
+    assert ask("POST", "/v1/access/rules", rule).status_code == 201, "ids of rules are the tenant's own"
+    assert ask("PUT", "/v1/topics/secret").status_code == 201, "no 409 of another tenant"
