@@ -28,7 +28,7 @@ from gateway.http.rights import OPERATIONS, Operation, Resource
 from gateway.subscriptions.bodies import GivenDelivery, PatchSubscription, PutSubscription
 
 ACME = TenantNames("acme")
-# Fields of bodies that have these names, and are no names of topics. The value says why.
+# Fields of bodies that have these names, but do not name topics. The value says why.
 OTHERS = {("EventsQuery", "topics"): "names joined by commas, which its handler gives to Subscribing"}
 texts = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=220)
 
