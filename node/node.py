@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from engine.directory.ceilings import Ceiling
 from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
@@ -139,7 +140,7 @@ class Node:
         )
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas, self.failover)
-        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes)
+        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes, self._ceiling_of)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
         self.reads = ReadContext(
             settings,
@@ -283,6 +284,9 @@ class Node:
             self.offload,
             self.metrics,
         )
+
+    def _ceiling_of(self, name: str) -> Ceiling | None:
+        return self.access.ceiling_of(name)
 
     async def _copy_dead_letter(self, letter: DeadLetter) -> int:
         return await copy_dead_letter(self.server.produce, letter, self.access.shown_to)

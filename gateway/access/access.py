@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from multidict import istr
 
+from engine.directory.ceilings import Ceiling, owner_of
 from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
 from gateway.access.evaluator import DENIED
@@ -105,6 +106,11 @@ class Access:
         tenant, dot, _ = owner.partition(".")
         space = self.snapshot.spaces.get(tenant) if dot and self.tokens is not None else None
         return name if space is None else space.visible(name)
+
+    def ceiling_of(self, name: str) -> Ceiling | None:
+        """Returns the ceiling of the tenant that a topic with this name is of; None: it is of no tenant."""
+        tenant = self.snapshot.tenants.get(owner_of(name) or "")
+        return None if tenant is None else Ceiling(tenant.id, tenant.limits.topics, tenant.limits.partitions)
 
     def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
         """Checks every request against these tokens of the file from now on."""

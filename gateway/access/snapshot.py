@@ -22,7 +22,17 @@ IDENTITIES_MAX = 10_000  # of a process; beyond it all are forgotten, and made a
 class Snapshot:
     """The rules and tokens of one generation, and of one tokens file."""
 
-    __slots__ = ("_evaluators", "_identities", "_rules", "evaluator", "spaces", "state", "superusers", "tokens")
+    __slots__ = (
+        "_evaluators",
+        "_identities",
+        "_rules",
+        "evaluator",
+        "spaces",
+        "state",
+        "superusers",
+        "tenants",
+        "tokens",
+    )
 
     def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
         stored = [Token(one.id, one.name, one.sha256, one.expires_ms, tenant=one.tenant) for one in state.tokens]
@@ -33,6 +43,7 @@ class Snapshot:
         for rule in state.rules:
             self._rules.setdefault(rule.tenant, []).append(rule)
         self.evaluator = Evaluator(self._rules[None])
+        self.tenants = {tenant.id: tenant for tenant in state.tenants}
         self.spaces = {tenant.id: TenantNames(tenant.id) for tenant in state.tenants}
         self._evaluators: dict[str | None, Evaluator] = {None: self.evaluator}
         self._identities: dict[tuple[str, Address | None], Identity] = {}

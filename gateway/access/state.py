@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gateway.access.evaluator import Evaluator
@@ -51,6 +51,13 @@ class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     tenant: str | None = None
 
 
+class TenantLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a tenant may have. None: as much as there is room for."""
+
+    topics: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    partitions: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tenant: it owns all topics, groups and subscriptions whose names begin with its id and a dot."""
 
@@ -58,6 +65,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     created_ms: int
     author: str = ""
     note: str = ""
+    limits: TenantLimits = TenantLimits()
 
 
 class AccessState(Struct, frozen=True):
@@ -119,7 +127,12 @@ class RemoveTenant(Struct, frozen=True, tag="remove_tenant"):
     id: str
 
 
-What = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | AddTenant | RemoveTenant
+class LimitTenant(Struct, frozen=True, tag="limit_tenant"):
+    id: str
+    limits: TenantLimits
+
+
+What = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | AddTenant | LimitTenant | RemoveTenant
 
 
 class Author(Struct, frozen=True, kw_only=True):
@@ -196,6 +209,10 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             if any(tenant.id == other.id for other in state.tenants):
                 raise Problem("access_exists", f"there is a tenant {tenant.id!r}")
             return replace(state, tenants=_by_id((*state.tenants, tenant)))
+        case LimitTenant(tenant_id, limits):
+            _check_tenant(state, tenant_id)
+            limited = (replace(one, limits=limits) if one.id == tenant_id else one for one in state.tenants)
+            return replace(state, tenants=tuple(limited))
         case RemoveTenant(tenant_id):
             _check_tenant(state, tenant_id)
             return replace(

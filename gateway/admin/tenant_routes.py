@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict, replace
 
+from engine.directory.ceilings import count_of
 from gateway.access.names import TENANT_ID
-from gateway.access.state import AddTenant, RemoveTenant, Tenant, unknown_tenant
+from gateway.access.state import AddTenant, LimitTenant, RemoveTenant, Tenant, TenantLimits, unknown_tenant
 from gateway.admin.access_routes import AccessContext, ForceQuery, change_access
-from gateway.http.json_body import read_json
+from gateway.http.json_body import invalid, read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -26,6 +28,13 @@ TOPICS_SHOWN = 10  # of those that keep a tenant from being removed
 
 class _CreateTenant(Struct, forbid_unknown_fields=True):
     note: Annotated[str, Meta(max_length=200)] = ""
+    limits: TenantLimits = TenantLimits()
+
+
+class _AlterTenant(Struct, forbid_unknown_fields=True):
+    """The body of a PATCH: limits that are given replace those before; null removes one."""
+
+    limits: dict[str, int | None]
 
 
 async def list_tenants(request: Request, context: AccessContext) -> Response:
@@ -52,9 +61,24 @@ async def create_tenant(request: Request, context: AccessContext) -> Response:
         text = "the id of a tenant is 1 to 31 of a-z 0-9 -, and begins with a letter: a dot would end it"
         raise Problem("invalid_body", f"{name[:64]!r} cannot name a tenant: {text}")
     wish = await read_json(request, _CreateTenant, _CreateTenant())
-    tenant = Tenant(id=name, created_ms=context.clock.now_ms(), author=request.caller.principal, note=wish.note)
+    tenant = Tenant(
+        id=name, created_ms=context.clock.now_ms(), author=request.caller.principal, note=wish.note, limits=wish.limits
+    )
     generation = await change_access(request, context, AddTenant(tenant), query)
     return json_response({"generation": generation} | _described(context, tenant), 201)
+
+
+async def alter_tenant(request: Request, context: AccessContext) -> Response:
+    """PATCH /v1/tenants/{tenant}. Raises Problem, EngineError."""
+    query = read_query(request, NoQuery)
+    wish = await read_json(request, _AlterTenant)
+    tenant = _find(context, request.names["tenant"])
+    try:
+        limits = convert(asdict(tenant.limits) | wish.limits, TenantLimits)
+    except ValidationError as error:
+        raise invalid(error, TenantLimits, within="limits") from None
+    generation = await change_access(request, context, LimitTenant(tenant.id, limits), query)
+    return json_response({"generation": generation} | _described(context, replace(tenant, limits=limits)))
 
 
 async def remove_tenant(request: Request, context: AccessContext) -> Response:
@@ -83,7 +107,8 @@ def _topics_of(context: AccessContext, tenant: str) -> list[str]:
 
 
 def _described(context: AccessContext, tenant: Tenant) -> dict[str, object]:
-    return _shown(tenant) | {"topics": len(_topics_of(context, tenant.id))}
+    sizes = ((topic.record.name, topic.record.partitions) for topic in context.topics.all())
+    return _shown(tenant) | {"limits": asdict(tenant.limits), **count_of(tenant.id, sizes)._asdict()}
 
 
 def _shown(tenant: Tenant) -> dict[str, object]:

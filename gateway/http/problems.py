@@ -52,6 +52,7 @@ KINDS: dict[str, Kind] = {
     "invalid_config": Kind(400, "A setting is not known or out of bounds"),
     "unauthorized": Kind(401, "A token is needed"),
     "forbidden": Kind(403, "The token or the page's origin does not allow this"),
+    "quota_exhausted": Kind(403, "The tenant has as much as it may have"),
     "push_disabled": Kind(403, "The operator has not allowed push"),
     "producer_fenced": Kind(403, "A newer epoch of the producer has taken over"),
     "unknown_topic": Kind(404, "There is no such topic"),

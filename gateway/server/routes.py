@@ -140,6 +140,7 @@ _TENANTS: list[tuple[str, str, Need, Handler]] = [
     ("GET", "/v1/tenants", Need(Operation.DESCRIBE, Resource.TENANT, Where.LIST), tenant_routes.list_tenants),
     ("GET", TENANT, Need(Operation.DESCRIBE, Resource.TENANT, Where.PATH), tenant_routes.describe_tenant),
     ("PUT", TENANT, CHANGE_ACCESS, tenant_routes.create_tenant),
+    ("PATCH", TENANT, CHANGE_ACCESS, tenant_routes.alter_tenant),
     ("DELETE", TENANT, CHANGE_ACCESS, tenant_routes.remove_tenant),
 ]
 

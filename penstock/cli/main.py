@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "tenant": LazyCommand(
         "penstock.cli.commands.tenant",
-        "Create, list and remove tenants: teams with names, tokens and rules of their own.",
+        "Create, limit, list and remove tenants: teams with names, tokens and rules of their own.",
     ),
     "acl": LazyCommand("penstock.cli.commands.acl", "Add, remove and list access rules, and ask what they decide."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),

@@ -1,4 +1,4 @@
-"""`penstock tenant`: creates, lists and removes the tenants of a cluster."""
+"""`penstock tenant`: creates, limits, lists and removes the tenants of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.cli.output import Column, format_time, print_json, print_note, pri
 @click.group(cls=AliasGroup)
 @shared_options
 def tenant(**_: object) -> None:
-    """Create, list and remove tenants: teams with names, tokens and rules of their own."""
+    """Create, limit, list and remove tenants: teams with names, tokens and rules of their own."""
 
 
 @tenant.command()
@@ -30,6 +30,35 @@ def create(tenant_id: str, note: str, node: Node, as_json: bool) -> None:
     click.echo(f"Created tenant {tenant_id}. Make its tokens with: penstock token create NAME --tenant {tenant_id}")
     if made["topics"]:
         print_note(f"{made['topics']} topics whose names begin with {tenant_id}. are the tenant's from now on.")
+
+
+@tenant.command()
+@click.argument("tenant_id", metavar="ID")
+@click.option("--topics", metavar="N", help="The most topics that it may have, or none for no limit.")
+@click.option("--partitions", metavar="N", help="The most partitions that these may have, or none for no limit.")
+@node_options
+def limits(tenant_id: str, topics: str | None, partitions: str | None, node: Node, as_json: bool) -> None:
+    """Show how much a tenant has and may have, or set the limits that are given.
+
+    \f
+    Raises UsageError.
+    """
+    given = {name: _limit(name, text) for name, text in (("topics", topics), ("partitions", partitions)) if text}
+    body = {"limits": given} if given else None
+    document = node.once().send(api.tenants("PATCH" if given else "GET", tenant_id, body)).json()
+    if as_json:
+        print_json(document)
+        return
+    rows = [(name, document[name], "none" if most is None else most) for name, most in document["limits"].items()]
+    print_table([Column("of", is_text=True), Column("used"), Column("limit")], rows)
+
+
+def _limit(name: str, text: str) -> int | None:
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise click.UsageError(f"--{name} is {text!r}: give a whole number, or none")
+    return int(text)
 
 
 @tenant.command("list")

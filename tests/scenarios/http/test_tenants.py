@@ -463,3 +463,34 @@ def test_a_tenant_learns_nothing_by_guessing(node: Node) -> None:
         assert len(answers) == 1, answers
     assert ask("POST", "/v1/access/rules", rule).status_code == 201, "ids of rules are the tenant's own"
     assert ask("PUT", "/v1/topics/secret").status_code == 201, "no 409 of another tenant"
+
+
+def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node) -> None:
+    tenant = f"q{secrets.token_hex(8)}"
+    ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
+    path = f"/v1/tenants/{tenant}"
+    assert boss("PATCH", path, {"limits": {"topics": 2, "partitions": 4}}).json()["limits"] == {
+        "topics": 2,
+        "partitions": 4,
+    }
+    assert ask("PUT", "/v1/topics/a", {"partitions": 3}).status_code == 201
+    refused = ask("PUT", "/v1/topics/b", {"partitions": 2})
+    problem = refused.json()
+    assert (refused.status_code, problem["code"], problem["retryable"]) == (403, "quota_exhausted", False)
+    assert (problem["quota"], problem["limit"], problem["used"]) == ("partitions", 4, 3)
+    assert ask("PATCH", "/v1/topics/a", {"partitions": 5}).json()["code"] == "quota_exhausted"
+    assert ask("POST", "/v1/topics/b/records", {"records": [{"value": 1}]}).status_code == 200, "made by the produce"
+    assert ask("POST", "/v1/topics/c/records", {"records": [{"value": 1}]}).json()["quota"] == "topics"
+    many = {"records": [{"topic": name, "value": 1} for name in ("b", "d")]}
+    results = ask("POST", "/v1/records", many).json()["results"]
+    assert [one.get("problem", {}).get("code") for one in results] == [None, "quota_exhausted"]
+    assert boss("PUT", f"/v1/topics/{tenant}s", {"partitions": 1}).status_code == 201, (
+        "the names of others have no ceiling"
+    )
+    described = boss("GET", path).json()
+    assert (described["topics"], described["partitions"]) == (2, 4)
+    assert boss("PATCH", path, {"limits": {"topics": None}}).json()["limits"] == {"topics": None, "partitions": 4}
+    for limits in ({"topics": -1}, {"topics": "many"}, {"records": 1}):
+        assert boss("PATCH", path, {"limits": limits}).status_code == 400
+    assert ask("PATCH", path, {"limits": {"partitions": None}}).status_code == 403, "it is the operator's to give"
+    assert ask("GET", path).json()["limits"] == {"topics": None, "partitions": 4}
