@@ -145,7 +145,7 @@ def node(tmp_path_factory) -> Iterator[Node]:
     boss = add_token(path, "boss", **every, metrics=True)
     settings = {
         "tokens_file": path, "superusers": "token:boss", "auto_create_topics": True, "push_targets": "127.0.0.0/8",
-        "push_http": True, "push_unconfirmed": True,
+        "push_http": True, "push_unconfirmed": True, "shards": 2,
     }  # fmt: skip
     hook = Hook()
     with running_process(directory, **settings) as process:
@@ -374,6 +374,11 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     assert ask("DELETE", "/v1/access/tokens/boss").status_code == 200
     for header in (other, own, "nowhere"):
         assert ask("GET", "/v1/topics", None, {"Penstock-Tenant": header}).status_code == 403
+    assert [one["tenant"] for one in ask("GET", "/v1/tenants").json()["tenants"]] == [own]
+    for tenant, status in ((own, 200), (other, 403), ("absent", 403)):
+        assert ask("GET", f"/v1/tenants/{tenant}").status_code == status
+        for method, body in (("PUT", {}), ("PATCH", {"limits": {}}), ("DELETE", None)):
+            assert ask(method, f"/v1/tenants/{tenant}", body).status_code == 403
     for path in ("/v1/nothing", "/v1/v1/topics", "/v1/topics/orders/"):
         ask("GET", path)
 
@@ -398,8 +403,7 @@ def test_no_byte_that_a_tenant_receives_names_another_one_or_its_own_prefix(node
         for ask in callers:
             for path in ("/v1/topics/dead", "/v1/topics/orders"):
                 assert ask("DELETE", path).status_code == 204
-        never = {"list_tenants", "describe_tenant", "create_tenant", "remove_tenant"}
-        missing = {one.operation_id for one in operations(load_contract())} - callers[0].asked - never
+        missing = {one.operation_id for one in operations(load_contract())} - callers[0].asked
         assert missing == set(), "an operation that the story leaves out"
 
 
@@ -494,3 +498,26 @@ def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node
         assert boss("PATCH", path, {"limits": limits}).status_code == 400
     assert ask("PATCH", path, {"limits": {"partitions": None}}).status_code == 403, "it is the operator's to give"
     assert ask("GET", path).json()["limits"] == {"topics": None, "partitions": 4}
+
+
+def test_what_is_open_ends_when_its_tenant_goes(node: Node) -> None:
+    tenant = f"q{secrets.token_hex(8)}"
+    ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
+    assert ask("PUT", "/v1/topics/t", {"partitions": 1}).status_code == 201
+    answers: list[httpx.Response] = []
+    poll = threading.Thread(
+        target=lambda: answers.append(ask("GET", "/v1/topics/t/partitions/0/records", offset=0, wait_ms=25_000))
+    )
+    poll.start()
+    with ask.streams.stream("GET", "/v1/topics/t/records", headers=EVENTS, timeout=25) as stream:
+        pieces = stream.iter_raw()
+        assert b"id:" in next(pieces)
+        assert boss("DELETE", f"/v1/topics/{tenant}.t").status_code in (204, 404)
+        assert boss("DELETE", f"/v1/tenants/{tenant}").status_code == 200
+        rest = b"".join(pieces)
+    poll.join(timeout=20)
+    assert not poll.is_alive()
+    assert answers[0].status_code in (401, 403, 404), answers[0].content
+    assert b"event: problem" in rest
+    ask._keep("GET", "/v1/topics/t/records", stream, rest)
+    assert ask.faults(f"{tenant}.") == []
