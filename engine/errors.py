@@ -116,6 +116,15 @@ class TopicExists(EngineError):
     code = "topic_exists"
 
 
+class QuotaExhausted(EngineError):
+    """A tenant has as much as its ceiling allows. Retrying does not help: it has to give something up, or ask for more.
+
+    The members are `quota`, `limit` and `used`.
+    """
+
+    code = "quota_exhausted"
+
+
 class TopicProtected(EngineError):
     """The topic has deletion_protection on. Turn it off first."""
 

@@ -68,6 +68,11 @@ class NodeSettings(ClientLimits, ClusterSettings, AccessSettings, ServerSettings
         return bool(self.tls_cert)
 
     @property
+    def is_authenticated(self) -> bool:
+        """Whether callers are known, so that one URL may have different answers for them."""
+        return bool(self.tokens_file)
+
+    @property
     def is_loopback(self) -> bool:
         try:
             return ip_address(self.host).is_loopback

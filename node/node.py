@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from engine.directory.ceilings import Ceiling
 from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
@@ -152,7 +153,9 @@ class Node:
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas, self.failover)
         recorded = () if self.audit is None else (self.audit.auto_creation,)
-        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes, *recorded)
+        self.topics = Topics(
+            shard, settings, changes, topic_finder, peers.count_live_nodes, self._ceiling_of, *recorded
+        )
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
         self.reads = ReadContext(
             settings,
@@ -192,7 +195,7 @@ class Node:
         self._push_means = None
         if self._sender is not None:
             letters = DeadLetters(produce, clock)
-            self._push_means = Means(self.router, self.offload, self._sender, letters, random)
+            self._push_means = Means(self.router, self.offload, self._sender, letters, random, self.access.shown_to)
         self.server = ServerContext(
             settings,
             peers.index,
@@ -203,7 +206,13 @@ class Node:
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
-                self.access, change_access, peers.links, secrets.token_bytes, clock, settings.signed_url_life_max_ms
+                self.access,
+                change_access,
+                peers.links,
+                secrets.token_bytes,
+                clock,
+                self.topics,
+                settings.signed_url_life_max_ms,
             ),
             self.access,
             self.audit,
@@ -311,8 +320,11 @@ class Node:
             self.metrics,
         )
 
+    def _ceiling_of(self, name: str) -> Ceiling | None:
+        return self.access.ceiling_of(name)
+
     async def _copy_dead_letter(self, letter: DeadLetter) -> int:
-        return await copy_dead_letter(self.server.produce, letter)
+        return await copy_dead_letter(self.server.produce, letter, self.access.shown_to)
 
     def _groups(self, fetch: FetchContext, budgets: RetryBudgets, random: Random) -> GroupContext:
         settings = self.settings

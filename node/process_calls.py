@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from engine.directory.ceilings import Ceiling
 from engine.log.damaged_ranges import Damage
 
 
@@ -22,12 +23,14 @@ class CreateTopic(Struct, frozen=True, array_like=True):
     partitions: int
     replication_factor: int
     overrides: dict[str, object]
+    ceiling: Ceiling | None = None
 
 
 class AlterTopic(Struct, frozen=True, array_like=True):
     name: str
     overrides: dict[str, object]
     partitions: int | None
+    ceiling: Ceiling | None = None
 
 
 class ClosePartitions(Struct, frozen=True, array_like=True):

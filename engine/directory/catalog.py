@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from engine.directory.ceilings import Ceiling, Count, count_of
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories
 from engine.directory.safe_delete import RemovalSteps
@@ -151,9 +152,16 @@ class Catalog:
         return record
 
     async def create(
-        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, object],
+        ceiling: Ceiling | None = None,
     ) -> tuple[TopicRecord, bool]:
-        """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
+        """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid,
+        QuotaExhausted.
+        """
         check_new_topic(name, partitions, replication_factor, overrides)
         existing = self.records.get(name)
         if existing is not None:
@@ -161,6 +169,7 @@ class Catalog:
             return existing, False
         if name in self.without_metadata.values():
             raise self.unknown_topic_error(name)
+        self._check_room(ceiling, Count(1, partitions))
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
@@ -198,13 +207,21 @@ class Catalog:
         await self._in_thread(create_partitions, self._disk, self._directories, record, added)
         return record
 
-    async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-        """Changes the given settings and grows to `partitions`. Raises UnknownTopic, InvalidConfig."""
+    def _check_room(self, ceiling: Ceiling | None, added: Count) -> None:
+        if ceiling is not None:
+            sizes = ((record.name, record.partitions) for record in self.records.values())
+            ceiling.check(count_of(ceiling.owner, sizes), added)
+
+    async def alter(
+        self, name: str, overrides: Mapping[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> TopicRecord:
+        """Changes the given settings and grows to `partitions`. Raises UnknownTopic, InvalidConfig, QuotaExhausted."""
         if name in self.partially_deleted:
             raise self.unknown_topic_error(name)
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
+            self._check_room(ceiling, Count(0, record.partitions - old.partitions))
             record = await self._grow(record, range(old.partitions, record.partitions))
         else:
             await self._change_files("changing", save_settings, record)

@@ -22,6 +22,7 @@ from engine.cleaning.sealing import Sealer
 from engine.cleaning.segment_check import Finding, SealedFile
 from engine.compaction.swapping import SegmentSwapper, own_compacted_end
 from engine.directory.catalog import Catalog
+from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories, log_offline
 from engine.directory.log_directory_manager import LogDirectoryManager
@@ -204,20 +205,31 @@ class Shard:
         return partition
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, object],
+        ceiling: Ceiling | None = None,
     ) -> tuple[Topic, bool]:
         """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
             await self._delete_topic.finish(name)
-            record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
+            record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides, ceiling)
             if name not in self.topics:
                 await self.open_topic(record)
             return self.topics[name], is_new
 
-    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None = None) -> Topic:
+    async def alter_topic(
+        self,
+        name: str,
+        overrides: Mapping[str, object],
+        partitions: int | None = None,
+        ceiling: Ceiling | None = None,
+    ) -> Topic:
         """Changes the given settings. With `partitions` the topic grows to that count. Raises InvalidConfig."""
         async with self.catalog.changing:
-            record = await self.catalog.alter(name, overrides, partitions)
+            record = await self.catalog.alter(name, overrides, partitions, ceiling)
             await self.open_added(record)
             return self.apply_record(record)
 

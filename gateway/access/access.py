@@ -12,27 +12,29 @@ the time it takes reveals nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from multidict import istr
 
+from engine.directory.ceilings import Ceiling, owner_of
 from engine.format.paths import INTERNAL_TOPICS
 from engine.runtime.clock import Clock
 from gateway.access.attempts import Attempts
-from gateway.access.evaluator import Evaluator
+from gateway.access.evaluator import DENIED
 from gateway.access.expiries import Expiries
 from gateway.access.identity import Identity
 from gateway.access.oidc.keys import gauges as oidc_gauges
 from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.proxies import Proxies
-from gateway.access.rules import ANONYMOUS, Address, address_of
+from gateway.access.rules import ANONYMOUS
 from gateway.access.signed.callers import check_use, signer_of, take_signature
 from gateway.access.signed.urls import InvalidUrl, Signature, SignedHead
+from gateway.access.snapshot import Snapshot
 from gateway.access.state import AccessState, Author
-from gateway.access.tokens import Token, Tokens, unknown_because
+from gateway.access.tokens import Tokens, unknown_because
 from gateway.access.tokens_file import OPERATIONS_OF, FileToken, Right
 from gateway.access.waits import Waits
 from gateway.http.problems import Problem
@@ -52,7 +54,13 @@ _HOW = (
 _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
 # A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
 LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
-IDENTITIES_MAX = 10_000  # of a process; beyond it all are forgotten, and made again
+EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
+TENANT = "Penstock-Tenant"  # the one header that names a tenant, of an operator
+# The operations on rules and tokens that a tenant's own administrators have.
+IN_TENANTS = frozenset(
+    {"list_rules", "add_rule", "remove_rule", "list_tokens", "create_token", "revoke_token", "rotate_token",
+     "check_access"}
+)  # fmt: skip
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.
 _RIGHTS: dict[tuple[Resource, Operation], Right] = {
@@ -77,96 +85,6 @@ class _Known(NamedTuple):
     authorization: list[str]
     identity: Identity
     snapshot: Snapshot
-
-
-class Snapshot:
-    """The rules and tokens that a process decides by, at one time. Replaced as a whole."""
-
-    __slots__ = ("_by_name", "_identities", "evaluator", "state", "superusers", "tokens")
-
-    def __init__(self, file: Tokens[FileToken], state: AccessState, superusers: frozenset[str] = frozenset()) -> None:
-        stored = [Token(token.id, token.name, token.sha256, token.expires_ms) for token in state.tokens]
-        self.tokens: Tokens[Token] = Tokens([*stored, *file.all])  # of equal ids that of the file, which is later
-        self.state = state
-        self.superusers = superusers
-        self.evaluator = Evaluator([*state.rules, *(rule for token in file.all for rule in token.rules())])
-        self._identities: dict[tuple[str, Address | None], Identity] = {}
-        self._by_name: dict[str, list[Token]] = {}
-
-    def __repr__(self) -> str:
-        return f"Snapshot({self.state.generation}, {self.tokens}, {self.evaluator})"
-
-    def identity(
-        self,
-        key: str,
-        kind: str,
-        name: str,
-        client: str | None,
-        *,
-        groups: Sequence[str] = (),
-        tenant: str | None = None,
-        expires_ms: int = 0,
-        token_id: str = "",
-        own_rules: str = "",
-        is_superuser: bool = False,
-    ) -> Identity:
-        """Returns the identity that a checked credential gives; `key` is the credential's alone, and not its text.
-
-        Connections share it. If a rule asks for addresses, those of one address do.
-        """
-        address = address_of(client) if self.evaluator.has_sources else None
-        found = self._identities.get((key, address))
-        if found is None:
-            if len(self._identities) >= IDENTITIES_MAX:
-                self._identities.clear()
-            found = self._identities[key, address] = Identity(
-                kind,
-                name,
-                self.evaluator,
-                self.state.generation,
-                groups=groups,
-                tenant=tenant,
-                expires_ms=expires_ms,
-                token_id=token_id,
-                own_rules=own_rules,
-                is_superuser=is_superuser,
-                address=address,
-            )
-        return found
-
-    def identity_of(self, token: Token, client: str | None, ends_ms: int = 0) -> Identity:
-        """Returns the identity of a token; with `ends_ms`, one that ends then."""
-        return self.identity(
-            f"token:{token.id}:{ends_ms}",
-            "token",
-            token.name,
-            client,
-            expires_ms=ends_ms or token.expires_ms,
-            token_id=token.id,
-            own_rules=token.own_rules,
-            # A token of the file alone: a name that was made in the store gives no power.
-            is_superuser=bool(token.own_rules) and f"token:{token.name}" in self.superusers,
-        )
-
-    def live_tokens(self, name: str, now_ms: int) -> list[Token]:
-        """Returns the tokens with a name that have not ended."""
-        if not self._by_name:
-            for token in self.tokens.all:
-                self._by_name.setdefault(token.name, []).append(token)
-        return [token for token in self._by_name.get(name, ()) if not token.expires_ms or now_ms < token.expires_ms]
-
-    def file_principals(self, principal: str) -> list[str]:
-        """Returns the principals of the rules that come with the tokens of the file that have this name."""
-        return [token.own_rules for token in self.tokens.all if token.own_rules and principal == f"token:{token.name}"]
-
-    def is_superuser(self, principal: str) -> bool:
-        return principal in self.superusers and bool(self.file_principals(principal))
-
-    def anonymous(self, client: str | None) -> Identity | None:
-        """Returns the identity of a caller without a credential; None: no rule names it."""
-        if ANONYMOUS not in self.evaluator.principals:
-            return None
-        return self.identity(ANONYMOUS, ANONYMOUS, ANONYMOUS, client)
 
 
 class Access:
@@ -215,6 +133,17 @@ class Access:
     def has_state(self) -> bool:
         """Whether the rules and tokens of the store are read."""
         return self._state is not None
+
+    def shown_to(self, owner: str, name: str) -> str:
+        """Returns the name of a topic as the owner of a group or a subscription with the name `owner` says it."""
+        tenant, dot, _ = owner.partition(".")
+        space = self.snapshot.spaces.get(tenant) if dot and self.tokens is not None else None
+        return name if space is None else space.visible(name)
+
+    def ceiling_of(self, name: str) -> Ceiling | None:
+        """Returns the ceiling of the tenant that a topic with this name is of; None: it is of no tenant."""
+        tenant = self.snapshot.tenants.get(owner_of(name) or "")
+        return None if tenant is None else Ceiling(tenant.id, tenant.limits.topics, tenant.limits.partitions)
 
     def use_tokens(self, tokens: Tokens[FileToken] | None) -> None:
         """Checks every request against these tokens of the file from now on."""
@@ -281,12 +210,14 @@ class Access:
             token_id=caller.token_id,
             expires_ms=caller.expires_ms,
             client=client,
+            tenant=caller.tenant,
         )
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, tenant: str | None = None) -> None:
         """Checks the caller of a request, and that no internal topic is read. Notes the caller in the request.
 
-        Raises Problem unauthorized, forbidden, invalid_topic_name.
+        `tenant`: the one that an operator asks to act in. Raises Problem unauthorized, forbidden, invalid_header,
+        invalid_topic_name, invalid_group_name.
         """
         need = request.route.need
         if self.tokens is not None and need is not OPEN:
@@ -300,6 +231,8 @@ class Access:
                 identity = known.identity
             else:
                 identity = self._identify(request) if self._attempts is None else self._attempt(request, self._attempts)
+            if tenant is not None or identity.space is not None or request.space is not None:
+                identity = self._enter(request, identity, tenant)
             request.caller = identity
             operation, resource, where = need
             if where is _PATH:
@@ -310,7 +243,7 @@ class Access:
                 if not decision.is_allowed:
                     raise forbidden(identity, operation, name, resource, decision)
             else:
-                _check_unnamed(identity, need)
+                _check_unnamed(request, identity, need)
         if need is READ_TOPIC and request.names["topic"] in INTERNAL_TOPICS:
             raise unreadable(request.names["topic"])
 
@@ -334,6 +267,28 @@ class Access:
     def client_of(self, request: Request) -> str:
         """Returns the client's address, as `host:port`, also behind a trusted proxy. Raises Problem invalid_header."""
         return self._proxies.client_of(request)
+
+    def _enter(self, request: Request, identity: Identity, tenant: str | None) -> Identity:
+        """Brings a request into the tenant of its caller, or into that which an operator names. Returns its caller."""
+        known = request.space
+        if known is not None:  # it was checked before
+            tenant = request.headers.get(TENANT)
+        if tenant is not None:
+            may = identity.tenant is None and any(
+                identity.allows(operation, "", Resource.CLUSTER) for operation in (Operation.OPERATE, Operation.ACCESS)
+            )
+            if not may:
+                lacks = f"{identity.principal} lacks the right operate or access to the cluster"
+                raise Problem("forbidden", f"{TENANT} is for operators: {lacks}")
+            space = self.snapshot.spaces.get(tenant)
+            if space is None:
+                raise Problem("invalid_header", f"{TENANT} is {tenant[:64]!r}, and there is no such tenant")
+            identity = self.snapshot.inside(identity, space)
+        if known is None and identity.space is not None:
+            identity.space.enter(request)
+        elif known is not None and (identity.space is None or identity.space.tenant != known.tenant):
+            raise Problem("forbidden", "the credential is not of this tenant any more")
+        return identity
 
     def _identify(self, request: Request) -> Identity:
         """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
@@ -387,7 +342,8 @@ class Access:
         try:
             check_use(request, grant)
             issuers = None if self.verifier is None else self.verifier.state
-            token = signer_of(signature, snapshot.state.keys, snapshot.live_tokens(name, now_ms), issuers, now_ms)
+            tokens = snapshot.live_tokens(name, grant.tenant, now_ms)
+            token = signer_of(signature, snapshot.state.keys, tokens, issuers, now_ms)
         except InvalidUrl as error:
             raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
         if token is not None:
@@ -420,9 +376,12 @@ class Access:
         )
 
 
-def _check_unnamed(identity: Identity, need: Need) -> None:
+def _check_unnamed(request: Request, identity: Identity, need: Need) -> None:
     """Checks a need whose resource is not in the path. Raises Problem unauthorized, forbidden."""
     operation, resource, where = need
+    if identity.space is not None and resource is Resource.CLUSTER and where is Where.NONE:
+        _check_in_tenant(request.route.operation, identity, operation)
+        return
     if where is Where.ANY:
         decision = identity.decide_any(operation, resource)
     elif where is Where.NONE:
@@ -433,10 +392,26 @@ def _check_unnamed(identity: Identity, need: Need) -> None:
         raise forbidden(identity, operation, "", resource, decision)
 
 
+def _check_in_tenant(route: str, identity: Identity, operation: Operation) -> None:
+    """Checks a route of the cluster inside a tenant: only its own rules and tokens, and the addresses of nodes.
+
+    Raises Problem forbidden.
+    """
+    assert identity.space is not None
+    if route == "describe_cluster":
+        return
+    if route not in IN_TENANTS:
+        raise forbidden(identity, operation, "", Resource.CLUSTER, DENIED)
+    tenant = identity.space.tenant
+    decision = identity.decide(Operation.ACCESS, tenant, Resource.TENANT)
+    if not decision.is_allowed:
+        raise forbidden(identity, Operation.ACCESS, tenant, Resource.TENANT, decision)
+
+
 def limits_of(caller: Caller, operation: Operation, resource: Resource = Resource.TOPIC) -> dict[str, object]:
     """Returns the field of a list that a caller does not see whole: the right and the prefixes that it has of it."""
     prefixes = caller.prefixes(operation, resource)
-    if prefixes is None:
+    if prefixes is None or (caller.space is not None and prefixes == (caller.space.prefix,)):
         return {}
     right = _RIGHTS[resource, operation]
     return {"limited_to": {"right": right.value, "prefixes": list(prefixes)}}

@@ -8,14 +8,24 @@ the rules of the store, it says neither that an owner has lost a right nor that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from engine.runtime.clock import Clock
-from gateway.access.access import Access, Snapshot, forbidden
+from gateway.access.access import Access, forbidden
 from gateway.access.identity import Identity
 from gateway.access.owner import Needed, Owner
 from gateway.access.rules import address_of
+from gateway.access.snapshot import Snapshot
 from gateway.access.tokens import Token
 from gateway.http.request import Request
+
+
+class _Principal(NamedTuple):
+    """The principal of tokens: their name, whether they are of the file, and their tenant."""
+
+    name: str
+    is_of_file: bool
+    tenant: str | None
 
 
 class Owners:
@@ -25,7 +35,7 @@ class Owners:
         self._access = access
         self._clock = clock
         self._snapshot: Snapshot | None = None
-        self._tokens: dict[tuple[str, bool], list[Token]] = {}  # of that snapshot, by name and whether of the file
+        self._tokens: dict[_Principal, list[Token]] = {}  # of that snapshot
 
     def __repr__(self) -> str:
         return f"Owners({self._access})"
@@ -72,18 +82,21 @@ class Owners:
         kind, _, name = owner.principal.partition(":")
         if not name:
             return snapshot.anonymous(client)
+        if owner.tenant is not None and owner.tenant not in snapshot.spaces:
+            return None
         if kind != "token":
             key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
             return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
-        token = self._token(snapshot, name, is_of_file=owner.is_of_file)
+        token = self._token(snapshot, _Principal(name, owner.is_of_file, owner.tenant))
         return None if token is None else snapshot.identity_of(token, client)
 
-    def _token(self, snapshot: Snapshot, name: str, *, is_of_file: bool) -> Token | None:
-        """Returns a token with this name that has not expired: all of them are one principal."""
+    def _token(self, snapshot: Snapshot, principal: _Principal) -> Token | None:
+        """Returns a token of this principal that has not expired."""
         if snapshot is not self._snapshot:
             self._snapshot, self._tokens = snapshot, {}
             for token in snapshot.tokens.all:
-                self._tokens.setdefault((token.name, bool(token.own_rules)), []).append(token)
+                of_token = _Principal(token.name, bool(token.own_rules), token.tenant)
+                self._tokens.setdefault(of_token, []).append(token)
         now_ms = self._clock.now_ms()
-        found = self._tokens.get((name, is_of_file), ())
+        found = self._tokens.get(principal, ())
         return next((token for token in found if not token.expires_ms or token.expires_ms > now_ms), None)

@@ -50,7 +50,8 @@ class Pattern(StrEnum):
 class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One rule. `name` is that of the resource, or its beginning; empty for the pattern `all`.
 
-    `sources`: networks of callers; empty: all. `author` and `created_ms` say who made it, and when.
+    `sources`: networks of callers; empty: all. `author` and `created_ms` say who made it, and when. `tenant`: the rule
+    is for the callers of this tenant, and its names are visible ones; None: for all others.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     note: str = ""
     author: str = ""
     created_ms: int = 0
+    tenant: str | None = None
 
     def granted(self) -> frozenset[Operation]:
         """Returns the operations that the rule decides, with those that it implies."""
@@ -140,6 +142,8 @@ def _check_operations(rule: Rule) -> None:
 
 
 def _check_name(rule: Rule) -> None:
+    if rule.tenant is not None and rule.resource is Resource.CLUSTER:
+        raise InvalidRule("resource: the callers of a tenant have no right to the cluster; name the tenant")
     if rule.pattern is Pattern.ALL:
         if rule.name:
             raise InvalidRule("name: the pattern all takes no name")

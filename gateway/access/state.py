@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gateway.access.evaluator import Evaluator
@@ -20,6 +20,7 @@ from gateway.http.rights import Operation, Resource
 from gateway.quotas.quota import InvalidQuota, Quota, check_quota, principal_of
 
 BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
+OF_TENANT_MAX = 500  # rules, and tokens, of one tenant
 _OF_TOKENS = "token:"
 _Item = TypeVar("_Item", Rule, "StoredToken", "UrlKey")
 
@@ -38,7 +39,7 @@ class Kind(NamedTuple):
 class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A token: a hash of its text, and never the text. Tokens with one name are one principal, during a rotation.
 
-    `expires_ms`: when it ends, in milliseconds since 1970; 0: it does not end.
+    `expires_ms`: when it ends, in milliseconds since 1970; 0: it does not end. `tenant`: the one whose names it says.
     """
 
     id: str
@@ -48,6 +49,24 @@ class StoredToken(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     expires_ms: int = 0
     author: str = ""
     note: str = ""
+    tenant: str | None = None
+
+
+class TenantLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a tenant may have. None: as much as there is room for."""
+
+    topics: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    partitions: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+
+class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A tenant: it owns all topics, groups and subscriptions whose names begin with its id and a dot."""
+
+    id: str
+    created_ms: int
+    author: str = ""
+    note: str = ""
+    limits: TenantLimits = TenantLimits()
 
 
 class UrlKey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,6 +89,7 @@ class AccessState(Struct, frozen=True):
     tokens: Annotated[tuple[StoredToken, ...], Kind(count_max=5000)] = ()
     quotas: Annotated[tuple[Quota, ...], Kind(count_max=5000)] = ()
     keys: Annotated[tuple[UrlKey, ...], Kind(count_max=2, blocks=1)] = ()
+    tenants: Annotated[tuple[Tenant, ...], Kind(count_max=1000)] = ()
 
 
 def _kinds() -> dict[str, Kind]:
@@ -91,6 +111,7 @@ class AddRule(Struct, frozen=True, tag="add_rule"):
 
 class RemoveRule(Struct, frozen=True, tag="remove_rule"):
     id: str
+    tenant: str | None = None
 
 
 class AddToken(Struct, frozen=True, tag="add_token"):
@@ -101,6 +122,7 @@ class RemoveToken(Struct, frozen=True, tag="remove_token"):
     """Removes the token with this id, or all with this name."""
 
     name: str
+    tenant: str | None = None
 
 
 class RotateToken(Struct, frozen=True, tag="rotate_token"):
@@ -128,6 +150,21 @@ class RemoveKey(Struct, frozen=True, tag="remove_key"):
     id: str
 
 
+class AddTenant(Struct, frozen=True, tag="add_tenant"):
+    tenant: Tenant
+
+
+class RemoveTenant(Struct, frozen=True, tag="remove_tenant"):
+    """Removes a tenant with its rules and tokens. Topics with its prefix are other callers' from then on."""
+
+    id: str
+
+
+class LimitTenant(Struct, frozen=True, tag="limit_tenant"):
+    id: str
+    limits: TenantLimits
+
+
 class Author(Struct, frozen=True, kw_only=True):
     """The caller of a change: its principals and the rules that come with its credential. `client` is `host:port`."""
 
@@ -138,9 +175,23 @@ class Author(Struct, frozen=True, kw_only=True):
     token_id: str = ""
     expires_ms: int = 0
     client: str = ""
+    tenant: str | None = None
 
 
-AccessChange = AddRule | RemoveRule | AddToken | RemoveToken | RotateToken | SetQuota | RemoveQuota | AddKey | RemoveKey
+AccessChange = (
+    AddRule
+    | RemoveRule
+    | AddToken
+    | RemoveToken
+    | RotateToken
+    | SetQuota
+    | RemoveQuota
+    | AddKey
+    | RemoveKey
+    | AddTenant
+    | LimitTenant
+    | RemoveTenant
+)
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -168,6 +219,7 @@ def changed(state: AccessState, change: Change) -> AccessState:
         count = len(getattr(after, name))
         if kind.count_max < count > len(getattr(state, name)):
             raise Problem("too_many_rules", f"there are {kind.count_max} {name} at most")
+    _check_room_of_tenant(after, change.what)
     if change.author is not None and not change.is_forced and not _may_change(after, change.author, change.now_ms):
         text = f"{change.author.principal} could not change rules and tokens after this; force it if that is meant"
         raise Problem("access_locks_out", text)
@@ -179,20 +231,21 @@ def _changed(state: AccessState, change: Change) -> AccessState:
         case AddRule(rule):
             _check_new_rule(state, rule, change.file_principals)
             return replace(state, rules=_by_id((*state.rules, rule)))
-        case RemoveRule(rule_id):
-            rules = tuple(rule for rule in state.rules if rule.id != rule_id)
+        case RemoveRule(rule_id, tenant):
+            rules = tuple(rule for rule in state.rules if (rule.id, rule.tenant) != (rule_id, tenant))
             if len(rules) == len(state.rules):
                 raise Problem("unknown_access", f"there is no rule {rule_id[:64]!r}")
             return replace(state, rules=rules)
         case AddToken(token):
+            _check_tenant(state, token.tenant)
             if _OF_TOKENS + token.name in change.file_principals:
                 raise Problem("access_exists", f"the tokens file has a token {token.name!r}: use another name")
-            if any(token.name == other.name for other in state.tokens):
+            if any((token.name, token.tenant) == (other.name, other.tenant) for other in state.tokens):
                 text = f"there is a token {token.name!r}: rotate it, or use another name"
                 raise Problem("access_exists", text)
             return replace(state, tokens=_by_id((*state.tokens, token)))
-        case RemoveToken(name):
-            tokens = tuple(token for token in state.tokens if name not in (token.id, token.name))
+        case RemoveToken(name, tenant):
+            tokens = tuple(one for one in state.tokens if one.tenant != tenant or name not in (one.id, one.name))
             if len(tokens) == len(state.tokens):
                 raise Problem("unknown_access", f"there is no token {name[:100]!r}")
             return replace(state, tokens=tokens)
@@ -204,7 +257,7 @@ def _changed(state: AccessState, change: Change) -> AccessState:
                 raise Problem("unknown_access", f"there is no key {key_id[:64]!r}")
             return replace(state, keys=keys)
         case RotateToken(token, others_end_ms):
-            return replace(state, tokens=_by_id((*_ending(state, token.name, others_end_ms), token)))
+            return replace(state, tokens=_by_id((*_ending(state, token, others_end_ms), token)))
         case SetQuota(quota):
             _check_new_quota(state, quota, change.file_principals)
             others = [other for other in state.quotas if other.id != quota.id]
@@ -214,13 +267,51 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             if len(quotas) == len(state.quotas):
                 raise Problem("unknown_access", f"there is no quota {quota_id[:100]!r}")
             return replace(state, quotas=quotas)
+        case AddTenant(tenant):
+            if any(tenant.id == other.id for other in state.tenants):
+                raise Problem("access_exists", f"there is a tenant {tenant.id!r}")
+            return replace(state, tenants=_by_id((*state.tenants, tenant)))
+        case LimitTenant(tenant_id, limits):
+            _check_tenant(state, tenant_id)
+            limited = (replace(one, limits=limits) if one.id == tenant_id else one for one in state.tenants)
+            return replace(state, tenants=tuple(limited))
+        case RemoveTenant(tenant_id):
+            _check_tenant(state, tenant_id)
+            return replace(
+                state,
+                tenants=tuple(one for one in state.tenants if one.id != tenant_id),
+                tokens=tuple(one for one in state.tokens if one.tenant != tenant_id),
+                rules=tuple(one for one in state.rules if one.tenant != tenant_id),
+            )
 
 
-def _ending(state: AccessState, name: str, end_ms: int) -> list[StoredToken]:
-    if not any(token.name == name for token in state.tokens):
-        raise Problem("unknown_access", f"there is no token {name[:100]!r}")
+def _check_tenant(state: AccessState, tenant: str | None) -> None:
+    if tenant is not None and not any(tenant == one.id for one in state.tenants):
+        raise unknown_tenant(tenant)
+
+
+def unknown_tenant(tenant: str) -> Problem:
+    return Problem("unknown_tenant", f"there is no tenant {tenant[:64]!r}")
+
+
+def _check_room_of_tenant(after: AccessState, what: AccessChange) -> None:
+    """Raises Problem too_many_rules: one tenant must not take the room of all."""
+    added = what.rule if isinstance(what, AddRule) else what.token if isinstance(what, AddToken | RotateToken) else None
+    if added is None or added.tenant is None:
+        return
+    for name in ("rules", "tokens"):
+        if sum(one.tenant == added.tenant for one in getattr(after, name)) > OF_TENANT_MAX:
+            raise Problem("too_many_rules", f"a tenant may have {OF_TENANT_MAX} {name}")
+
+
+def _ending(state: AccessState, new: StoredToken, end_ms: int) -> list[StoredToken]:
+    principal = (new.name, new.tenant)
+    if not any((token.name, token.tenant) == principal for token in state.tokens):
+        raise Problem("unknown_access", f"there is no token {new.name[:100]!r}")
     return [
-        replace(token, expires_ms=min(token.expires_ms or end_ms, end_ms)) if token.name == name else token
+        replace(token, expires_ms=min(token.expires_ms or end_ms, end_ms))
+        if (token.name, token.tenant) == principal
+        else token
         for token in state.tokens
     ]
 
@@ -230,10 +321,13 @@ def _check_new_rule(state: AccessState, rule: Rule, file_principals: tuple[str, 
         check_rule(rule)
     except InvalidRule as error:
         raise Problem("invalid_rule", str(error)) from None
-    if any(rule.id == other.id for other in state.rules):
+    _check_tenant(state, rule.tenant)
+    if rule.tenant is not None and rule.resource is Resource.TENANT and rule.name not in ("", rule.tenant):
+        raise Problem("invalid_rule", f"name: a rule inside of the tenant {rule.tenant} is about no other tenant")
+    if any((rule.id, rule.tenant) == (other.id, other.tenant) for other in state.rules):
         raise Problem("access_exists", f"there is a rule {rule.id!r}: remove it, or use another id")
     for principal in rule.principals:
-        if _is_unknown(state, principal, file_principals):
+        if _is_unknown(state, principal, file_principals, rule.tenant):
             text = f"principals: there is no token {principal.removeprefix(_OF_TOKENS)!r}: create it before its rules"
             raise Problem("invalid_rule", text)
 
@@ -249,9 +343,11 @@ def _check_new_quota(state: AccessState, quota: Quota, file_principals: tuple[st
         raise Problem("invalid_quota", text)
 
 
-def _is_unknown(state: AccessState, principal: str, file_principals: tuple[str, ...]) -> bool:
+def _is_unknown(
+    state: AccessState, principal: str, file_principals: tuple[str, ...], tenant: str | None = None
+) -> bool:
     """Returns whether a principal is a token that does not exist. Principals of other kinds cannot be looked up."""
-    known = {_OF_TOKENS + token.name for token in state.tokens} | set(file_principals)
+    known = {_OF_TOKENS + token.name for token in state.tokens if token.tenant == tenant} | set(file_principals)
     return principal.startswith(_OF_TOKENS) and principal not in known
 
 
@@ -265,8 +361,11 @@ def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
         own = next((token for token in state.tokens if token.id == author.token_id), None)
         if own is None or (own.expires_ms and own.expires_ms <= now_ms):
             return False
-    evaluator = Evaluator((*author.own_rules, *state.rules))
+    evaluator = Evaluator((*author.own_rules, *(rule for rule in state.rules if rule.tenant == author.tenant)))
     address = address_of(author.client)
+    if author.tenant is not None:
+        answers = evaluator.answers(author.principals, Operation.ACCESS, Resource.TENANT, address)
+        return answers.decide(author.tenant).is_allowed
     return evaluator.answers(author.principals, Operation.ACCESS, Resource.CLUSTER, address).decide("").is_allowed
 
 

@@ -22,15 +22,24 @@ _TOKEN_LENGTH = len(PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes withou
 
 
 class Token:
-    """A known token. `expires_ms`: when it ends; 0: it does not. `own_rules`: see Identity."""
+    """A known token. `expires_ms`: when it ends; 0: it does not. `own_rules`, `tenant`: see Identity."""
 
-    __slots__ = ("_digest", "expires_ms", "id", "name", "own_rules")
+    __slots__ = ("_digest", "expires_ms", "id", "name", "own_rules", "tenant")
 
-    def __init__(self, token_id: str, name: str, sha256: str, expires_ms: int = 0, own_rules: str = "") -> None:
+    def __init__(
+        self,
+        token_id: str,
+        name: str,
+        sha256: str,
+        expires_ms: int = 0,
+        own_rules: str = "",
+        tenant: str | None = None,
+    ) -> None:
         self.id = token_id
         self.name = name
         self.expires_ms = expires_ms
         self.own_rules = own_rules
+        self.tenant = tenant
         self._digest = bytes.fromhex(sha256)
 
     def __repr__(self) -> str:

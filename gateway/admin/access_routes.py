@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
+from gateway.access.identity import OF_TENANTS, is_of_tenants
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
 from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
 from gateway.access.state import (
@@ -21,12 +22,15 @@ from gateway.access.state import (
     AccessState,
     AddKey,
     AddRule,
+    AddTenant,
     AddToken,
     Change,
     ChangeAccess,
+    LimitTenant,
     RemoveKey,
     RemoveQuota,
     RemoveRule,
+    RemoveTenant,
     RemoveToken,
     RotateToken,
     SetQuota,
@@ -39,8 +43,9 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import OPERATIONS, Operation, Resource
+from gateway.http.rights import OPERATIONS, Decision, Operation, Resource
 from gateway.links.process_links import ProcessLinks
+from gateway.routing.partitions import Topics
 
 KEPT_MS = 3_600_000  # a rotation keeps the tokens before it for an hour, to hand out the new one
 LIFE_MS_MAX = 10 * 366 * 24 * 3_600_000
@@ -62,6 +67,7 @@ class AccessContext:
     links: ProcessLinks
     random_bytes: Callable[[int], bytes]
     clock: Clock
+    topics: Topics
     signed_life_max_ms: int
 
 
@@ -105,8 +111,9 @@ class _Check(Struct, forbid_unknown_fields=True):
 async def list_rules(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/rules"""
     read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "rules": [_shown_rule(rule) for rule in state.rules]})
+    state, tenant = context.access.snapshot.state, _tenant_of(request)
+    rules = [_shown_rule(rule) for rule in state.rules if rule.tenant == tenant]
+    return json_response({"generation": state.generation, "rules": rules})
 
 
 async def add_rule(request: Request, context: AccessContext) -> Response:
@@ -125,6 +132,7 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
         note=body.note,
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
+        tenant=_tenant_of(request),
     )
     made = await change_access(request, context, AddRule(rule), query, rule.principals)
     return json_response(made | {"rule": _shown_rule(rule)}, 201)
@@ -133,15 +141,16 @@ async def add_rule(request: Request, context: AccessContext) -> Response:
 async def remove_rule(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/rules/{rule}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    made = await change_access(request, context, RemoveRule(request.names["rule"]), query)
+    made = await change_access(request, context, RemoveRule(request.names["rule"], _tenant_of(request)), query)
     return json_response(made)
 
 
 async def list_tokens(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/tokens"""
     read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "tokens": [_shown_token(token) for token in state.tokens]})
+    state, tenant = context.access.snapshot.state, _tenant_of(request)
+    tokens = [_shown_token(token) for token in state.tokens if token.tenant == tenant]
+    return json_response({"generation": state.generation, "tokens": tokens})
 
 
 async def create_token(request: Request, context: AccessContext) -> Response:
@@ -156,7 +165,7 @@ async def create_token(request: Request, context: AccessContext) -> Response:
 async def revoke_token(request: Request, context: AccessContext) -> Response:
     """DELETE /v1/access/tokens/{token}. Raises Problem, EngineError."""
     query = read_query(request, ForceQuery)
-    made = await change_access(request, context, RemoveToken(request.names["token"]), query)
+    made = await change_access(request, context, RemoveToken(request.names["token"], _tenant_of(request)), query)
     return json_response(made)
 
 
@@ -186,12 +195,16 @@ async def check_access(request: Request, context: AccessContext) -> Response:
     if body.operation not in OPERATIONS[body.resource]:
         known = ", ".join(sorted(OPERATIONS[body.resource]))
         raise Problem("invalid_body", f"operation: a {body.resource} has no {body.operation}; it has {known}")
-    snapshot = context.access.snapshot
-    principals = [body.principal, *body.groups, *snapshot.file_principals(body.principal)]
+    snapshot, tenant = context.access.snapshot, _tenant_of(request)
+    principals = [body.principal, *body.groups]
+    if tenant is None:
+        principals += snapshot.file_principals(body.principal)
     if body.principal != ANONYMOUS_PRINCIPAL:
         principals.append(EVERYBODY)
-    decision = snapshot.evaluator.answers(principals, body.operation, body.resource, address).decide(body.name)
-    is_superuser = snapshot.is_superuser(body.principal)
+    answers = snapshot.evaluator_of(tenant).answers(principals, body.operation, body.resource, address)
+    decision, is_superuser = answers.decide(body.name), tenant is None and snapshot.is_superuser(body.principal)
+    if tenant is None and is_of_tenants(body.operation, body.name, body.resource, snapshot.spaces):
+        decision, is_superuser = Decision(False, OF_TENANTS), False
     return json_response(
         {
             "generation": snapshot.state.generation,
@@ -208,9 +221,10 @@ async def change_access(
     query: object = None,
     principals: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """Makes a change, and waits for the other nodes. Returns its generation, and the nodes that do not serve it yet.
+    """Makes a change for the caller of a request, and waits for the other nodes.
 
-    `principals` are those that it names. Raises Problem, EngineError.
+    Returns its generation, and the nodes that do not serve it yet. `principals` are those that it names. Raises
+    Problem, EngineError.
     """
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
@@ -222,7 +236,9 @@ async def change_access(
             author=access.author_of(request.caller, access.client_of(request)),
             now_ms=context.clock.now_ms(),
             is_forced=isinstance(query, ForceQuery) and query.force == "true",
-            file_principals=tuple(one for one in principals if access.snapshot.file_principals(one)),
+            file_principals=tuple(
+                one for one in principals if request.space is None and access.snapshot.file_principals(one)
+            ),
         )
     )
     return {"generation": generation, "behind": await nodes_behind(context.links, generation)}
@@ -251,6 +267,18 @@ def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
             return {"before": [{"id": key.id} for key in state.keys if key.id == key_id]}
         case RemoveQuota(quota_id):
             return {"before": [to_builtins(quota) for quota in state.quotas if quota.id == quota_id]}
+        case AddTenant(tenant):
+            return {"after": to_builtins(tenant), "name": tenant.id}
+        case LimitTenant(tenant_id, limits):
+            before = [to_builtins(other) for other in state.tenants if other.id == tenant_id]
+            return {"before": before, "after": to_builtins(limits)}
+        case RemoveTenant(tenant_id):
+            return {"before": [to_builtins(tenant) for tenant in state.tenants if tenant.id == tenant_id]}
+
+
+def _tenant_of(request: Request) -> str | None:
+    """Returns the tenant whose rules and tokens a request is about."""
+    return None if request.space is None else request.space.tenant
 
 
 def _new_token(
@@ -266,12 +294,19 @@ def _new_token(
         expires_ms=0 if body.life_ms is None else now_ms + body.life_ms,
         author=request.caller.principal,
         note=body.note,
+        tenant=_tenant_of(request),
     )
     return token, text
 
 
 def _shown_rule(rule: Rule) -> dict[str, object]:
     shown: dict[str, object] = to_builtins(rule)
+    return _without_no_tenant(shown)
+
+
+def _without_no_tenant(shown: dict[str, object]) -> dict[str, object]:
+    if shown["tenant"] is None:
+        del shown["tenant"]
     return shown
 
 
@@ -279,4 +314,4 @@ def _shown_token(token: StoredToken) -> dict[str, object]:
     """Returns what may be known of a token. Its hash is left out: no client needs it."""
     shown: dict[str, object] = to_builtins(token)
     del shown["sha256"]
-    return shown
+    return _without_no_tenant(shown)

@@ -37,7 +37,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     view, caller = context.peers.cluster, request.caller
     if not view.has_elections:
-        return json_response(_single_node(context) | {"cluster_id": cluster_id, "shards": shards})
+        return _cluster_as_seen(request, _single_node(context) | {"cluster_id": cluster_id, "shards": shards})
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Operation.READ, name))
     replicas = context.replicas
     is_silent, age_s = not replicas.has_contact, replicas.store_age_s
@@ -45,7 +45,14 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     nodes = {"nodes": rows, "controller": None if is_silent else view.controller}
     age_ms = None if age_s is None or age_s == inf else round(age_s * 1000)
     coordination = {} if age_s is None else {"coordination": {"age_ms": age_ms, "silent": is_silent}}
-    return json_response({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
+    return _cluster_as_seen(request, {"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
+
+
+def _cluster_as_seen(request: Request, document: dict[str, Any]) -> Response:
+    """Returns the description of the cluster; inside of a tenant it is the addresses of the nodes, and nothing else."""
+    if request.space is not None:
+        document = {"nodes": [{"url": row["url"]} for row in document["nodes"] if row["url"] is not None]}
+    return json_response(document)
 
 
 def _single_node(context: AdminContext) -> dict[str, Any]:

@@ -54,8 +54,9 @@ async def sign_url(request: Request, context: AccessContext) -> Response:
         target = target_of(body.method, body.url)
     except InvalidUrl as error:
         raise Problem("invalid_body", str(error)) from None
-    if not caller.allows(target.operation, target.topic):
-        raise forbidden(caller, target.operation, target.topic)
+    topic = target.topic if caller.space is None else caller.space.stored(target.topic)
+    if not caller.allows(target.operation, topic):
+        raise forbidden(caller, target.operation, topic)
     is_write = target.operation is Operation.WRITE
     if body.max_bytes is not None and not is_write:
         raise Problem("invalid_body", "max_bytes is for POST: a read takes max_bytes in its query")

@@ -61,7 +61,7 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
 async def list_topics(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics"""
     read_query(request, NoQuery)
-    caller = request.caller
+    caller, prefix = request.caller, "" if request.space is None else request.space.prefix
     topics = [
         {
             "topic": name,
@@ -70,7 +70,7 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
             "replication_factor": topic.record.replication_factor,
         }
         for name, topic in sorted((topic.record.name, topic) for topic in context.topics.all())
-        if caller.allows(Operation.READ, name) and name not in INTERNAL_TOPICS
+        if name.startswith(prefix) and caller.allows(Operation.READ, name) and name not in INTERNAL_TOPICS
     ]
     return json_response({"topics": topics} | limits_of(caller, Operation.READ))
 
@@ -136,7 +136,8 @@ async def tier_status(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     topic = context.topics.topic(request.names["topic"])
     partitions = await context.router.call_all(TIER_STATUS, topic)
-    return json_response({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
+    store = context.store_url if request.space is None else None  # the operator's bucket, with all tenants' records
+    return json_response({"topic": topic.record.name, "store": store, "partitions": partitions})
 
 
 async def _describe(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:

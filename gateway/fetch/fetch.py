@@ -25,7 +25,7 @@ from engine.format.batch import MEDIA_TYPE
 from engine.partition.partition import Partition
 from engine.runtime.loop_waits import loop_waits
 from gateway.connections.response_buffers import sendable_bytes
-from gateway.fetch.cloud_events import BINARY
+from gateway.fetch.cloud_events import BINARY, EVENT_FORMS
 from gateway.fetch.context import FetchContext
 from gateway.fetch.fetch_elsewhere import fetch_elsewhere
 from gateway.fetch.partition_reads import (
@@ -72,6 +72,8 @@ def fetch(request: Request, context: FetchContext) -> Handled:
             return tail_partition(request, context)
         parsed = parse(request)
     topic, number = request.names["topic"], partition_number(request.names["partition"])
+    if request.space is not None and parsed.media_type in EVENT_FORMS:
+        parsed = structs.replace(parsed, hidden=request.space.prefix)
     if _FORWARD in request.headers or parsed.topic_id is not UNSET:
         return _check_and_fetch(request, context, parsed, topic, number)
     partition = context.partitions.local_partition(topic, number)
@@ -204,6 +206,8 @@ class PendingFetch(RecordWait[Handled]):
 def _respond(request: Request, parsed: FetchRequest, found: RenderedFetch) -> Response | Coroutine[Any, Any, Response]:
     """Returns the response with what was found, or a coroutine that compresses it."""
     headers, body, rest, form = found
+    if request.space is not None and parsed.media_type == JSON:
+        body = request.space.shown_records(body)
     if parsed.timestamp is not None:
         headers = headers | hint_of_time(parsed.timestamp)
     elif form is not None and len(body) < request.http.compress_bytes_min and request.head.method == "GET":

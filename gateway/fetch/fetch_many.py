@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.errors import EngineError
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.access.access import forbidden, unreadable
+from gateway.access.names import NAME
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
@@ -31,7 +32,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
-from gateway.http.rights import Caller, Operation
+from gateway.http.rights import Caller, Names, Operation
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -45,7 +46,7 @@ class Entry(Struct, forbid_unknown_fields=True, gc=False):
     With `topic_id` no other topic of that name answers.
     """
 
-    topic: str
+    topic: Annotated[str, NAME]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     leader_epoch: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
@@ -89,7 +90,8 @@ async def fetch_many(request: Request, context: FetchContext) -> Response:
     found = [_find_entry(context, caller, entry) for entry in options.partitions]
     entries = [one for one in found if isinstance(one, PartitionRead)]
     parts = await _read(request, context, entries, options, must_wait=len(entries) == len(found)) if entries else []
-    return await compress_response(request, _answer(options.partitions, _merge_answers(found, parts)))
+    response = _answer(options.partitions, _merge_answers(found, parts), request.space)
+    return await compress_response(request, response)
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
@@ -167,7 +169,7 @@ def _merge_answers(found: Sequence[PartitionRead | Problem], parts: Sequence[Par
     return answered
 
 
-def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> Response:
+def _answer(entries: Sequence[Entry], answered: Sequence[_Answered], space: Names | None) -> Response:
     """Returns 200; 207 with a problem each if some entries failed; the first problem, with all in it, if all failed."""
     failed = [one.problem for one in answered if one.problem is not None]
     if len(failed) == len(answered):
@@ -175,12 +177,19 @@ def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> Response
         problem = failed[0]
         problem.members = {**problem.members, "partitions": documents}
         raise problem
-    bodies = [
-        one.body if one.problem is None else orjson.dumps(_problem_of(entry, one.problem))
+    bodies: list[bytes | bytearray] = [
+        one.body if one.problem is None else shown_problem(_problem_of(entry, one.problem), space)
         for entry, one in zip(entries, answered, strict=True)
     ]
+    if space is not None:
+        bodies = [space.shown_records(body) for body in bodies]
     body = b'{"partitions":[' + b",".join(bodies) + b"]}"
     return Response(body, {"Content-Type": JSON}, 207 if failed else 200)
+
+
+def shown_problem(document: dict[str, object], space: Names | None) -> bytes:
+    """Returns the problem of one partition among the records of others."""
+    return orjson.dumps(document if space is None else space.shown(document))
 
 
 def _problem_of(entry: Entry, problem: Problem) -> dict[str, object]:

@@ -195,6 +195,7 @@ def _poll_key(context: ReadContext, partition: Partition, request: FetchRequest,
         request.max_records,
         request.max_bytes,
         request.if_none_match,
+        request.hidden,
     )
     place = (partition.number, offset, request.offset is None, log.log_start, log.leader_epoch)
     return topic.record.topic_id, place, partition.watermark.position, form, (request.filters or ())
@@ -374,10 +375,13 @@ def _sealed_headers(
     if first is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
-    form = (request.media_type, request.max_records, request.value, request.ndjson, request.filters or ())
+    form = (request.media_type, request.max_records, request.value, request.ndjson, request.filters or ()) + (
+        (request.hidden,) if request.hidden else ()
+    )
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
     place = (topic_id, partition.number, first, next_offset)
-    return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
+    settings, tag = context.settings, tag_of(place, form, bounds, is_exact=is_exact)
+    return cacheable_headers(tag, settings.cache_max_age_ms, is_private=settings.is_authenticated)
 
 
 # The place of records in a file, for another process of this node

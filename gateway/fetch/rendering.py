@@ -52,13 +52,14 @@ _ENCODER = msgspec.json.Encoder()
 class Form(NamedTuple):
     """The form of records in an answer; `SSE`: lines with the offset that follows each. `value`: the form of values.
 
-    `is_cleaned`: stored batches are given without what only nodes read.
+    `is_cleaned`: stored batches are given without what only nodes read. `hidden`: see FetchRequest.
     """
 
     media_type: str
     value: str | None = None
     style: Style = Style.ARRAY
     is_cleaned: bool = False
+    hidden: str = ""
 
 
 AS_STORED = Form(record_batch.MEDIA_TYPE)
@@ -66,7 +67,7 @@ AS_STORED = Form(record_batch.MEDIA_TYPE)
 
 def form_of(request: FetchRequest) -> Form:
     if request.media_type != NDJSON:
-        return Form(request.media_type, request.value)
+        return Form(request.media_type, request.value, hidden=request.hidden or "")
     return Form(NDJSON, request.value, Style.VALUES if request.ndjson == "values" else Style.LINES)
 
 
@@ -75,7 +76,7 @@ def render_part(partition: Partition, read: Read, form: Form, bounds: Bounds) ->
     if form.media_type == record_batch.MEDIA_TYPE:
         return _render_batches(read, is_cleaned=form.is_cleaned), 0
     if form.media_type in EVENT_FORMS:
-        return _render_events(partition, read, form.media_type, bounds)
+        return _render_events(partition, read, form, bounds)
     if form.media_type == SSE:
         return _render_lines(read, bounds, form.value)
     rendered = render_records(read, bounds, form.value, form.style)
@@ -97,10 +98,10 @@ def _render_batches(read: Read, *, is_cleaned: bool) -> Part:
     return Part(next_offset, 0, [], None, cast(bytes, data), headers=headers)
 
 
-def _render_events(partition: Partition, read: Read, media_type: str, bounds: Bounds) -> tuple[Part, int]:
-    source = f"/v1/topics/{partition.topic}/partitions/{partition.number}"
+def _render_events(partition: Partition, read: Read, form: Form, bounds: Bounds) -> tuple[Part, int]:
+    source = f"/v1/topics/{partition.topic.removeprefix(form.hidden)}/partitions/{partition.number}"
     events, end, size_bytes = decoded(read, bounds, partial(events_out, source=source))
-    headers, body = render_events(events, media_type, source)
+    headers, body = render_events(events, form.media_type, source)
     has_gap = any(isinstance(event, Undecodable) for event in events)
     return Part(end, len(events), [], None, body, has_gap, headers), size_bytes
 

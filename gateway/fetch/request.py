@@ -56,8 +56,9 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
 
     `leader_epoch` is the newest one that the reader knows, 0 if it knows none. `from_follower`: an in-sync follower may
     answer, below its own high watermark. With `topic_id` no other topic of that name answers. `filters`: only records
-    that pass them are in the answer. `may_be_placed`: the owner may answer with the place of the records in a file. A
-    link carries all but `topic_id` as a map by the names of the fields, without those that are unset.
+    that pass them are in the answer. `may_be_placed`: the owner may answer with the place of the records in a file.
+    `hidden`: the beginning of the topic's name that the reader does not see. A link carries all but `topic_id` as a map
+    by the names of the fields, without those that are unset.
 
     Requests whose queries differ in the offset alone share one: the `offset` of each is that of its query.
     """
@@ -79,6 +80,7 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     topic_id: str | UnsetType = UNSET
     filters: tuple[str, ...] | UnsetType = UNSET
     may_be_placed: bool | UnsetType = UNSET
+    hidden: str | UnsetType = UNSET
 
 
 def parse(request: Request) -> FetchRequest:

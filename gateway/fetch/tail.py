@@ -181,7 +181,7 @@ class Tail:
     async def _from_opening(self, request: Request, answer: Stream) -> None:
         opening = event_stream.opening(self._topic_id, self._positions)
         if self._is_other:
-            opening += event_stream.recreated(self._topic, self._topic_id)
+            opening += event_stream.recreated(visible_topic(request, self._topic), self._topic_id)
         await self._write(answer, opening)
         await self.run(request, answer)
 
@@ -376,7 +376,13 @@ def _closing_event(error: Exception, request: Request) -> bytes:
     if not isinstance(error, Problem):
         log.error("an event stream failed", exc_info=error)
         error = Problem("internal", "the server failed; its log has the error")
-    return event_stream.problem_event(error.document(request.id))
+    document = error.document(request.id)
+    return event_stream.problem_event(document if request.space is None else request.space.shown(document))
+
+
+def visible_topic(request: Request, topic: str) -> str:
+    """Returns the name of a topic as the caller says it."""
+    return topic if request.space is None else request.space.visible(topic)
 
 
 def _is_waited_out(problem: Problem, request: Request) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import SETTLE
 from gateway.groups.names import group_name
@@ -30,7 +31,7 @@ _Error = Annotated[str, Meta(max_length=1000)]
 class RecordOutcome(Struct, forbid_unknown_fields=True):
     """Records `offset` to `last_offset`, and their outcome, if it is another one than that of the request."""
 
-    topic: str
+    topic: Annotated[str, NAME]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: _Offset
     last_offset: _Offset | UnsetType = UNSET

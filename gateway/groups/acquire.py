@@ -64,6 +64,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
+from gateway.http.rights import Names
 from gateway.routing.leader_failover import is_transient
 
 BOUNDS_S = 5.0  # for a process to report its partitions; those of a silent one are left out
@@ -105,7 +106,9 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
     request.topics_read = topics
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
-        response = await _Acquire(context, group, member_id, topics, body, waiter, sendable, missing).answer()
+        response = await _Acquire(
+            context, group, member_id, topics, body, waiter, sendable, missing, request.space
+        ).answer()
     return await compress_response(request, response)
 
 
@@ -149,9 +152,11 @@ class _Acquire:
         waiter: SingleWaiter,
         sendable: Callable[[int], int],
         missing: Sequence[str],
+        space: Names | None,
     ) -> None:
         self._context = context
         self._missing = missing
+        self._space = space
         self._group = group
         self._member_id = member_id
         self._topics = topics
@@ -259,7 +264,7 @@ class _Acquire:
             settlements += [Settlement(*slot, first, last, Outcome.ABSENT) for first, last in ranges.absent]
             settlements += [Settlement(*slot, first, last, Outcome.RETURN) for first, last in ranges.unread]
             if ranges.record_count:
-                texts.append(text)
+                texts.append(text if self._space is None else _visible(text, slot, self._space))
         if settlements:
             call = SettleCall(self._group, lock, tuple(settlements))
             try:
@@ -324,5 +329,17 @@ class _Acquire:
             "lock_ms": acquired.lock_ms,
             "lock_until": self._context.clock.now_ms() + acquired.lock_ms,
         } | ({"missing_topics": self._missing} if self._missing else {})
+        if self._space is not None:
+            head = self._space.shown(head)
         body = b"".join((orjson.dumps(head)[:-1], b',"records":[', b",".join(texts), b"]}"))
         return Response(body, {"Content-Type": "application/json"})
+
+
+def _visible(text: bytes, slot: tuple[str, int], space: Names) -> bytes:
+    """Returns the records of a partition with the visible name of its topic, which its owner has put into each."""
+    topic, partition = slot
+    stored, visible = (
+        orjson.dumps({"topic": name, "partition": partition})[:-1] + b',"delivery_count":'
+        for name in (topic, space.visible(topic))
+    )
+    return text.replace(stored, visible)

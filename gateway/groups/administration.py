@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.settings import rules
 from gateway.access.access import limits_of
+from gateway.access.names import NamesIn
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
@@ -24,7 +27,7 @@ from gateway.http.rights import Caller, Operation, Resource
 
 
 class _Configure(Struct, forbid_unknown_fields=True):
-    config: dict[str, Setting] = {}
+    config: Annotated[dict[str, Setting], NamesIn(("dead_letter_topic", "topics_priority"))] = {}
 
 
 async def list_groups(request: Request, context: GroupContext) -> Response:

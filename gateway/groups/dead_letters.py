@@ -8,7 +8,9 @@ within the topic's `idempotency_window_ms`. Partition N of the record's topic go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
 
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
@@ -31,8 +33,14 @@ PREFIX = "dead-letter-"  # of the names of the headers that a copy has beside th
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
-async def copy_dead_letter(context: ProduceContext, letter: DeadLetter) -> int:
-    """Copies the records of one run. Returns how many there were. Raises EngineError, Problem."""
+async def copy_dead_letter(context: ProduceContext, letter: DeadLetter, shown_to: Callable[[str, str], str]) -> int:
+    """Copies the records of one run. Returns how many there were. Raises EngineError, Problem.
+
+    `shown_to`: takes the name of the group and a name; returns it as the owner of the group says it.
+    """
+    shown = structs.replace(
+        letter, group=shown_to(letter.group, letter.group), topic=shown_to(letter.group, letter.topic)
+    )
     rows: list[tuple[int, Row]] = []
     next_offset = letter.first
     while next_offset <= letter.last:
@@ -40,7 +48,7 @@ async def copy_dead_letter(context: ProduceContext, letter: DeadLetter) -> int:
         end, data = await context.router.call(SHARE_STORED, letter.topic, letter.partition, call)
         if end <= next_offset:
             break
-        rows += [row for row in _rows(letter, data) if next_offset <= row[0] <= letter.last]
+        rows += [row for row in _rows(shown, data) if next_offset <= row[0] <= letter.last]
         next_offset = end
     await asyncio.gather(*(_copy(context, letter, offset, row) for offset, row in rows))
     return len(rows)

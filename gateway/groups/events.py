@@ -25,13 +25,22 @@ from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
 from gateway.fetch.request import Filter, ValueForm, check_filter
-from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
+from gateway.fetch.tail import (
+    HEADERS,
+    NO_ROOM_PAUSE_S,
+    PAUSE_S,
+    PIECE_BYTES,
+    TRANSIENT,
+    WRITE_BYTES,
+    stream,
+    visible_topic,
+    write,
+)
 from gateway.groups.assignments import Assignments
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
-from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Grant, PollCall, Position, Slot, Token
 from gateway.groups.names import (
     Subscribing,
@@ -41,6 +50,8 @@ from gateway.groups.names import (
     find_topics,
     group_name,
     member_name,
+    text_of_token,
+    token_of,
 )
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import Problem, from_fields
@@ -76,10 +87,12 @@ async def group_events(request: Request, context: GroupContext) -> Response:
     if SSE not in by_preference(request.headers.get("Accept", "")):
         raise Problem("not_acceptable", f"this is read as {SSE}: request it in Accept, or poll")
     text = request.headers.get("Last-Event-ID")
-    token = decode_token(text) if text else None
+    token = token_of(request, text) if text else None
     subscribing = Subscribing(
         query.topics.split(",") if query.topics else UNSET, query.topics_pattern or UNSET, query.topics_exclude or ""
     )
+    if request.space is not None:
+        subscribing = request.space.stored_in(subscribing)
     await find_topics(request, context, subscribing.topics or (), must_exist=token is None)
     topics, pattern = check_subscription(request, context, subscribing, must_exist=token is None)
     if request.method == "HEAD":
@@ -213,7 +226,8 @@ class _Events:
         if part.problem is not None:
             return b""
         position = self._reading[index]
-        head = b"data: {" + orjson.dumps({"topic": position.topic, "partition": position.partition})[1:-1] + b","
+        topic = visible_topic(self._request, position.topic)
+        head = b"data: {" + orjson.dumps({"topic": topic, "partition": position.partition})[1:-1] + b","
         events = []
         for row, end in zip(part.body.split(b"\n"), part.line_ends, strict=False):
             self._positions[position.slot] = Position(position.topic, position.topic_id, position.partition, end)
@@ -231,7 +245,7 @@ class _Events:
     def _id(self, grant: Grant) -> bytes:
         positions = tuple(self._positions.values())
         token = Token(self._call.member_id, grant.member_epoch, grant.resets, positions, grant.delivery)
-        return encode_token(token).encode()
+        return text_of_token(self._request, token).encode()
 
     def _is_due(self) -> bool:
         return asyncio.get_running_loop().time() >= min(self._delayed_until, self._confirm_at)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import HEARTBEAT, LEAVE
 from gateway.groups.model.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
@@ -29,7 +30,7 @@ from gateway.http.response import Response, json_response
 class Owned(Struct, forbid_unknown_fields=True):
     """A partition that a member reads."""
 
-    topic: str
+    topic: Annotated[str, NAME]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 

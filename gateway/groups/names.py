@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Annotated
+from typing import Annotated, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import forbidden
+from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.core.expressions import CHARACTERS_MAX, compile_expression
-from gateway.groups.model.values import Client, PollCall, TopicPattern
+from gateway.groups.model.token import decode_token, encode_token
+from gateway.groups.model.values import Client, PollCall, Token, TopicPattern
 from gateway.http.problems import Problem
 from gateway.http.request import Request
 from gateway.http.rights import ANONYMOUS, Operation
@@ -23,7 +25,7 @@ NAME_CHARS_MAX = 200  # of a group and of a member
 PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
-TopicNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(min_length=1, max_length=TOPICS_MAX)]
+TopicNames = Annotated[list[Annotated[str, Meta(max_length=200), NAME]], Meta(min_length=1, max_length=TOPICS_MAX)]
 
 _Expression = Annotated[str, Meta(min_length=1, max_length=CHARACTERS_MAX)]
 
@@ -105,14 +107,39 @@ def check_subscription(
         if subscribing.topics_exclude:
             raise Problem("invalid_body", "topics_exclude needs topics_pattern: it leaves out topics that match that")
         return topics, None
-    compile_expression(subscribing.topics_pattern)
-    if subscribing.topics_exclude:
-        compile_expression(subscribing.topics_exclude, "topics_exclude")
+    include, exclude = (
+        _stored_expression(request, text, field)
+        for text, field in (
+            (subscribing.topics_pattern, "topics_pattern"),
+            (subscribing.topics_exclude, "topics_exclude"),
+        )
+    )
     caller = request.caller
     readable = caller.prefixes(Operation.READ)
     if readable == ():
         raise forbidden(caller, Operation.READ, subscribing.topics_pattern)
-    return topics or (), TopicPattern(subscribing.topics_pattern, subscribing.topics_exclude, readable)
+    return topics or (), TopicPattern(include, exclude, readable)
+
+
+def _stored_expression(request: Request, text: str, field: str) -> str:
+    """Returns an expression over stored names. Raises InvalidPattern, PatternsUnavailable."""
+    if text:
+        compile_expression(text, field)
+    if not text or request.space is None:
+        return text
+    stored = request.space.expression(text)
+    compile_expression(stored, field)  # as `\\Q` without an end, which would take in what is around it
+    return stored
+
+
+def token_of(request: Request, text: str) -> Token:
+    """Returns the delivery that a token is of. Raises Problem, InvalidToken."""
+    token = decode_token(text)
+    return token if request.space is None else cast(Token, request.space.stored_in(token))
+
+
+def text_of_token(request: Request, token: Token) -> str:
+    return encode_token(token if request.space is None else request.space.visible_in(token))
 
 
 def check_readable(request: Request, topic: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
@@ -30,7 +31,7 @@ _Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 class OffsetEntry(Struct, forbid_unknown_fields=True):
     """A position to commit or to reset to. With `topic_id` it is of no other topic of that name."""
 
-    topic: str
+    topic: Annotated[str, NAME]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: _Offset
     metadata: Annotated[str, Meta(max_length=4096)] = ""
@@ -71,7 +72,7 @@ async def read_group_offsets(request: Request, context: GroupContext) -> Respons
 class ForgetQuery(Struct, frozen=True):
     """The query of a deletion of positions."""
 
-    topic: Annotated[str | None, Text(200)] = None
+    topic: Annotated[str | None, Text(200), NAME] = None
     partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
 
 

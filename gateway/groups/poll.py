@@ -39,7 +39,6 @@ from gateway.groups.hosting.calls import RESET
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.membership import Owned
-from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Failure, Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import (
     Subscribing,
@@ -51,6 +50,8 @@ from gateway.groups.names import (
     find_topics,
     group_name,
     member_name,
+    text_of_token,
+    token_of,
     unknown_topics,
 )
 from gateway.groups.poll_wait import Outcome, PollWait, Waits
@@ -110,6 +111,8 @@ def parse_target(request: Request) -> PollTarget:
 def group_poll(request: Request, context: GroupContext) -> Handled:
     """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
     target = request.parsed or parse_target(request)
+    if request.space is not None:  # the value of equal heads has the visible name
+        target = target._replace(group=request.names["group"])
     context.lifecycle.check_accepting()
     http = request.http
     if request.body is None or "Content-Encoding" in request.headers:
@@ -129,7 +132,7 @@ def _poll(request: Request, context: GroupContext, target: PollTarget, wish: Pol
         record_filter(wish.filter)
     except InvalidCondition as error:
         raise Problem("invalid_body", f"filter: {error}") from None
-    token = decode_token(wish.token) if wish.token else None
+    token = token_of(request, wish.token) if wish.token else None
     if wish.topics and unknown_topics(request, context, wish.topics, must_exist=token is None):
         return _find_and_poll(request, context, target, wish, token)
     return _begin(request, context, target, wish, token)
@@ -479,7 +482,11 @@ class _Poll(Pending[Handled]):
             problem.members = {**problem.members, "partitions": documents}
             raise problem
         bodies = [part.body for part in parts if part.problem is None and part.record_count]
-        head = _head(self._call, grant, self._delivered(grant, parts))
+        head = _head(self._request, self._call, grant, self._delivered(grant, parts))
+        space = self._request.space
+        if space is not None:
+            bodies = [bytes(space.shown_records(body)) for body in bodies]
+            documents = space.shown(documents)
         bodies += map(orjson.dumps, documents)
         texts = [head[:-1], b',"partitions":[']
         for number, one in enumerate(bodies):
@@ -493,7 +500,7 @@ class _Poll(Pending[Handled]):
         grant, reading = self._grant, self._reading
         assert grant is not None
         delivered = () if grant.auto_commit else (*_unread(grant, reading), *reading)
-        return _head(self._call, grant, delivered)[:-1] + b',"partitions":[]}'
+        return _head(self._request, self._call, grant, delivered)[:-1] + b',"partitions":[]}'
 
     def _delivered(self, grant: Grant, parts: Sequence[Part]) -> list[Position]:
         """Returns the positions that this delivery moves; all of them if tokens do not commit."""
@@ -533,7 +540,7 @@ def _refusal(storing: asyncio.Task[None] | None) -> BaseException | None:
     return None if error is None or _may_begin_again(error) else error
 
 
-def _head(call: PollCall, grant: Grant, delivered: Sequence[Position]) -> bytes:
+def _head(request: Request, call: PollCall, grant: Grant, delivered: Sequence[Position]) -> bytes:
     """Returns the document of an answer without its partitions. Its token is of this delivery."""
     token = Token(call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
     head = {
@@ -542,9 +549,9 @@ def _head(call: PollCall, grant: Grant, delivered: Sequence[Position]) -> bytes:
         "member_epoch": grant.member_epoch,
         "assigned": len(grant.assignment),
         "topic_ids": {one.topic: one.topic_id for one in grant.assignment},
-        "token": encode_token(token),
+        "token": text_of_token(request, token),
     }
-    return orjson.dumps(head)
+    return orjson.dumps(head if request.space is None else request.space.shown(head))
 
 
 def _large_apart(texts: Sequence[bytes]) -> list[bytes]:

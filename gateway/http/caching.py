@@ -14,11 +14,23 @@ NO_STORE = {"Cache-Control": "no-store"}
 STATUS = ":status"  # among the headers of a read, for a status other than 200; no real header can have this name
 
 
-def cacheable_headers(tag: str, max_age_ms: int) -> dict[str, str]:
-    """Returns the headers of an answer that caches may keep."""
+def cacheable_headers(tag: str, max_age_ms: int, *, is_private: bool) -> dict[str, str]:
+    """Returns the headers of an answer that caches may keep; with `is_private` only those of one client.
+
+    Where callers are known, one URL is another topic for each tenant.
+    """
     seconds = max_age_ms // 1000
     freshness = f"max-age={seconds}" if seconds else "no-cache"
+    if is_private:
+        return {"ETag": tag, "Cache-Control": f"private, {freshness}", "Vary": "Accept, Accept-Encoding, Authorization"}
     return {"ETag": tag, "Cache-Control": freshness, "Vary": "Accept, Accept-Encoding"}
+
+
+def revalidated(*, is_private: bool) -> dict[str, str]:
+    """Returns the headers of an answer that caches may keep and ask about each time."""
+    return (
+        {"Cache-Control": "private, no-cache", "Vary": "Authorization"} if is_private else {"Cache-Control": "no-cache"}
+    )
 
 
 def tag_of(*what: object, is_exact: bool) -> str:

@@ -34,11 +34,12 @@ def parse_json(request: Request, body: bytes, shape: type[Any], default: Any = N
         raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give application/json")
     check_utf8(body)
     try:
-        return msgspec.json.decode(body, type=shape)
+        decoded = msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
         raise invalid(error, shape) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
+    return decoded if request.space is None else request.space.stored_in(decoded)
 
 
 def invalid(error: msgspec.ValidationError, shape: type[Any], *, within: str = "") -> Problem:

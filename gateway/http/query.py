@@ -108,7 +108,8 @@ def read_query(request: Request, shape: type[Q]) -> Q:
             raise Problem("invalid_query", f"{name} is given twice", parameter=name)
         else:
             values[field] = rule.parse(name, text)
-    return shape(**values)
+    query = shape(**values)
+    return query if request.space is None else request.space.stored_in(query)
 
 
 def _check_utf8(query_string: str) -> None:

@@ -25,7 +25,7 @@ from gateway.http.content_encoding import IDENTITY, check_encoding, decode_body
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
-from gateway.http.rights import ANONYMOUS, Caller, Need
+from gateway.http.rights import ANONYMOUS, Caller, Names, Need
 from gateway.quotas.charges import Charges
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
@@ -85,7 +85,7 @@ class Request:
     records it waits for or whose positions it commits. `extra_headers` are those of any answer to it: those for a
     browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
     debits a body without a length. `is_counted_poll`: it counts as a long poll of its owners. `change`: of the audit
-    trail.
+    trail. `space`: the names of its tenant; None: it is of none.
     """
 
     __slots__ = (
@@ -111,6 +111,7 @@ class Request:
         "parsed",
         "reserved_bytes",
         "route",
+        "space",
         "topics_read",
     )  # fmt: skip
 
@@ -140,6 +141,7 @@ class Request:
         self._stream_starter: Callable[[dict[str, str]], Stream] | None = None
         self.id = ""
         self.caller: Caller = ANONYMOUS
+        self.space: Names | None = None
         self.topics_read: Collection[str] = ()
         self.extra_headers: dict[str, str] | None = None
         self.began = 0.0

@@ -88,7 +88,7 @@ def produce(request: Request, context: ProduceContext) -> Handled:
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
     body, sequenced, connection = request.body, parsed.sequenced, request.connection
-    topic = context.topics.get(parsed.topic)
+    topic = context.topics.get(request.names["topic"])
     if (
         topic is None
         or body is None
@@ -99,7 +99,7 @@ def produce(request: Request, context: ProduceContext) -> Handled:
     ):
         return _wait_and_store(request, context, parsed)
     if parsed.partition is not None:
-        _check_partition(parsed, parsed.partition, topic)
+        _check_partition(parsed.partition, topic)
     body = context.bodies.read_now(request, request.http.request_body_bytes_max)
     context.stages.body.observe(0.0)
     context.metrics.produce_bytes.value += len(body)
@@ -112,9 +112,9 @@ def produce_to_partition(request: Request, context: ProduceContext) -> Handled:
     return produce(request, context)
 
 
-def _check_partition(parsed: ProduceRequest, partition: int, topic: Topic) -> None:
+def _check_partition(partition: int, topic: Topic) -> None:
     if partition >= topic.record.partitions:
-        raise unknown_partition(parsed.topic, partition, topic.record.partitions)
+        raise unknown_partition(topic.record.name, partition, topic.record.partitions)
 
 
 def _store(pending: TopicProduce) -> Handled:
@@ -172,9 +172,10 @@ async def _wait_and_store(
             await _wait_queued(pending, slot)
         except Problem as problem:  # of a partition that a record names: no record is stored yet
             is_unknown = problem.code == "unknown_partition"
-            if not (is_unknown and await context.topics.has_grown(parsed.topic, partitions)):
+            name = request.names["topic"]
+            if not (is_unknown and await context.topics.has_grown(name, partitions)):
                 raise
-            pending.topic, pending.held = context.topics.topic(parsed.topic), None
+            pending.topic, pending.held = context.topics.topic(name), None
             await _wait_queued(pending, slot)
     finally:
         if slot is not None:
@@ -188,9 +189,9 @@ async def _wait_received(
     """Waits for the topic, and then for the body. Raises Problem, UnknownTopic."""
     if parsed.sequenced is not None:
         await check_producer_id(context, parsed.sequenced.producer_id)
-    topic = await context.topics.get_or_create(parsed.topic, request.caller)
+    topic = await context.topics.get_or_create(request.names["topic"], request.caller)
     if parsed.partition is not None:
-        _check_partition(parsed, parsed.partition, topic)
+        _check_partition(parsed.partition, topic)
     body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
     return TopicProduce(request, context, parsed, topic, body, keyed)
 

@@ -24,7 +24,7 @@ from gateway.http.query import read_query
 from gateway.http.record_content_type import JSON, LINES, NDJSON
 from gateway.http.request import Request
 from gateway.http.response import Response
-from gateway.http.rights import Caller, Operation
+from gateway.http.rights import Caller, Names, Operation
 from gateway.produce.answer import answer
 from gateway.produce.batching import Destination, IncomingRow, Part, check_count, count_of, encode, group_by_partition
 from gateway.produce.context import ProduceContext
@@ -94,7 +94,7 @@ async def _produce_many(
     parsed = parsed._replace(caller=request.caller)  # it was checked again
     began, now_ms = time.perf_counter(), context.clock.now_ms()
     with ExitStack() as keys:
-        parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys)
+        parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys, request.space)
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [part for part in parts if part.problem is None]
         for part in ready:
@@ -191,12 +191,15 @@ async def _group_by_topic(
     now_ms: int,
     keyed: KeyedRequest | None,
     keys: ExitStack,
+    space: Names | None,
 ) -> list[Part]:
     """Returns the parts of a body in the order of topics and partitions. `keys` releases the keys in flight.
 
     Raises Problem for a body that cannot be read, no_records, body_too_large.
     """
     by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*parsed.decode(body)))
+    if space is not None:
+        by_topic = {space.stored(name): rows for name, rows in by_topic.items()}
     check_count(sum(len(rows.rows) for rows in by_topic.values()), context.settings.records_per_request_max)
     if len(by_topic) > context.settings.produce_partitions_max:
         raise _too_many_partitions(len(by_topic), context)

@@ -58,14 +58,13 @@ class TopicQuery(PartitionQuery, frozen=True):
 
 
 class ProduceRequest(NamedTuple):
-    """A produce to one topic. `decode` is None for a stored batch.
+    """A produce to one topic, but for its name: equal heads share this. `decode` is None for a stored batch.
 
     Records that name no partition go to `partition`. With `is_only` no record may name another one.
     `is_forwarding_forbidden`: the request must not be passed on to another process. `must_wait`: for that, for a body
     that is to be unpacked, or because the records of a stored batch may be.
     """
 
-    topic: str
     partition: int | None
     is_only: bool
     acks: Acks
@@ -108,7 +107,6 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
     decode = _decoder(request, content_type, query, headers)
     check_not_internal(request.names["topic"])
     return ProduceRequest(
-        request.names["topic"],
         partition,
         is_only or any((headers.conditions, headers.sequenced, headers.source)),
         ACKS_BY_WORD[query.acks],

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Protocol
 
+from engine.directory.ceilings import Ceiling
 from engine.errors import InvalidTopicName, OtherTopic, UnknownPartition, UnknownTopic
 from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
@@ -48,9 +49,16 @@ class TopicChanges(Protocol):
     """Creates, alters and deletes topics: the shard of a single process, else the supervisor."""
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, object],
+        ceiling: Ceiling | None = None,
     ) -> tuple[Topic, bool]: ...
-    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic: ...
+    async def alter_topic(
+        self, name: str, overrides: Mapping[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> Topic: ...
     async def delete_topic(self, name: str) -> None: ...
 
 
@@ -64,7 +72,8 @@ AutoCreation = Callable[[Caller, str], AbstractAsyncContextManager[None]]
 class Topics:
     """`finder` looks for topics of other nodes. `live_nodes` counts the nodes of the cluster.
 
-    `auto_creation` is around the creation of a topic by a produce, which the audit trail records.
+    `ceiling_of` returns the ceiling of the tenant that a topic with this name is of. `auto_creation` is around the
+    creation of a topic by a produce, which the audit trail records.
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class Topics:
         changes: TopicChanges,
         finder: Finder,
         live_nodes: Callable[[], int],
+        ceiling_of: Callable[[str], Ceiling | None],
         auto_creation: AutoCreation = _unrecorded,
     ) -> None:
         self._shard = shard
@@ -83,6 +93,7 @@ class Topics:
         self._changes = changes
         self._finder = finder
         self._live_nodes = live_nodes
+        self._ceiling_of = ceiling_of
 
     @property
     def partition_count(self) -> int:
@@ -169,7 +180,8 @@ class Topics:
             self._check_room_for_partitions(partitions, partitions)
             if len(topics) >= topics_max:
                 raise Problem("too_many_topics", f"the node has {len(topics)} topics", limit=topics_max)
-        return await self._changes.create_topic(name, partitions, replication_factor, dict(overrides))
+        ceiling = self._ceiling_of(name)
+        return await self._changes.create_topic(name, partitions, replication_factor, dict(overrides), ceiling)
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
         """Changes settings and adds partitions. Raises UnknownTopic, Invalid, Problem too_many_topics."""
@@ -177,7 +189,7 @@ class Topics:
         existing = self._shard.topic(name).record.partitions
         if partitions is not None and partitions > existing:
             self._check_room_for_partitions(partitions, partitions - existing)
-        return await self._changes.alter_topic(name, dict(overrides), partitions)
+        return await self._changes.alter_topic(name, dict(overrides), partitions, self._ceiling_of(name))
 
     async def delete(self, name: str) -> None:
         """Deletes a topic. Raises UnknownTopic, InvalidTopicName."""

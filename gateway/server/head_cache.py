@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.access import TENANT
 from gateway.access.hosts import is_host
 from gateway.fetch import request as fetch_request
 from gateway.fetch.request import OFFSET
@@ -42,6 +43,7 @@ _READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept
                    "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
 _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
 _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
+_TENANT = TENANT.lower()
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
@@ -230,6 +232,8 @@ class HeadCache:
                     own = {}
                 is_kept &= lower not in own
                 own[lower] = value
+            elif lower == _TENANT:  # it decides what the names of the head mean
+                return None
             elif lower.startswith(_VARYING_PREFIXES):
                 pairs.append((lower, value))
                 is_kept = False

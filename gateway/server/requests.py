@@ -20,6 +20,7 @@ import time
 from multidict import CIMultiDictProxy, istr
 
 from engine.errors import EngineError
+from gateway.access.access import TENANT
 from gateway.access.hosts import Hosts
 from gateway.access.origins import Origins
 from gateway.access.signed.urls import SIGNATURE
@@ -135,6 +136,8 @@ class Requests:
     def finish(self, request: Request, outcome: Response | Exception) -> Response:
         """Returns the response of a request, or of its failure, once it is counted and logged."""
         response = outcome if isinstance(outcome, Response) else self.failure(request, outcome)
+        if request.space is not None:
+            response = request.space.leave(request, response)
         if len(response.body) >= COUNTED_BYTES or response.more or self.responses.connections:
             size_bytes = response.size_bytes
             may_refuse = request.method == "GET" and request.route.operation != "metrics"
@@ -202,7 +205,7 @@ class Requests:
             return
         if _SIGNED in request.head.query:
             self.access.take_signature(request)
-        self.access.check(request)
+        self.access.check(request, request.headers.get(TENANT))
         self.check_headers(request)
 
     def check_host(self, request: Request) -> None:

@@ -17,6 +17,7 @@ from gateway.admin import (
     quota_routes,
     signed_url_routes,
     sources,
+    tenant_routes,
     topics,
 )
 from gateway.fetch import fetch, fetch_many, tail
@@ -31,6 +32,7 @@ from gateway.tables import key_route, table_route
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 GROUP = "/v1/groups/{group}"
 SUBSCRIPTION = "/v1/subscriptions/{subscription}"
+TENANT = "/v1/tenants/{tenant}"
 MEMBER = GROUP + "/members/{member}"
 
 Handler = Callable[[Request, Any], Handled]
@@ -151,7 +153,15 @@ _ACCESS: Rows = [
     ),
 ]
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS]
+_TENANTS: list[tuple[str, str, Need, Handler]] = [
+    ("GET", "/v1/tenants", Need(Operation.DESCRIBE, Resource.TENANT, Where.LIST), tenant_routes.list_tenants),
+    ("GET", TENANT, Need(Operation.DESCRIBE, Resource.TENANT, Where.PATH), tenant_routes.describe_tenant),
+    ("PUT", TENANT, CHANGE_ACCESS, tenant_routes.create_tenant),
+    ("PATCH", TENANT, CHANGE_ACCESS, tenant_routes.alter_tenant),
+    ("DELETE", TENANT, CHANGE_ACCESS, tenant_routes.remove_tenant),
+]
+
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
@@ -163,6 +173,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.groups, _GROUPS),
         (context.push, _PUSH),
         (context.access_changes, _ACCESS),
+        (context.access_changes, _TENANTS),
     ]
     routes = [
         Route(method, path, handler.__name__, need, handler, given)

@@ -122,7 +122,9 @@ class Throttle:
         caller, operation, client_id, topic = request.caller, *key[1:]
         requester = None
         if request.route.need.resource is not Resource.CLUSTER:  # that of a route without a caller too
-            requester = Requester(getattr(caller, "tenant", None) or "", caller.principal, client_id, topic)
+            tenant = "" if caller.space is None else caller.space.tenant
+            principal = f"{tenant}/{caller.principal}" if tenant else caller.principal  # tenants have names in common
+            requester = Requester(tenant, principal, client_id, topic)
         return self.quotas.keep(key, requester, request.began, is_control=operation in CONTROL)
 
     def _announced_bytes(self, request: Request) -> int:
@@ -163,8 +165,8 @@ class Throttle:
         charges.park()
         ends_at = time.perf_counter() + verdict.wait_s
         try:
-            while (left_s := ends_at - time.perf_counter()) > 0 and not self._lifecycle.is_draining:
-                await asyncio.sleep(min(left_s, PAUSE_S_MAX))  # noqa: ASYNC110
+            while (left_s := ends_at - time.perf_counter()) > 0 and not self._lifecycle.is_draining:  # noqa: ASYNC110
+                await asyncio.sleep(min(left_s, PAUSE_S_MAX))
         finally:
             charges.unpark()
         if type(request.parsed) is FetchRequest:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import asdict, replace
 
+from gateway.access.names import NAME, NamesIn
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.http.json_body import invalid
@@ -24,6 +25,8 @@ Secrets = Annotated[tuple[Secret, ...], Meta(min_length=1, max_length=2)]
 class GivenDelivery(Delivery, frozen=True, forbid_unknown_fields=True):
     """A delivery in a body. A stored one may have settings of a newer version; a body may not."""
 
+    dead_letter_topic: Annotated[str | None, NAME] = None
+
     def to_delivery(self) -> Delivery:
         """Returns it as definitions have it."""
         return Delivery(**asdict(self))
@@ -33,7 +36,7 @@ class PutSubscription(Struct, forbid_unknown_fields=True):
     """The body of a PUT. Secrets that are not given stay; without any, the node makes one and shows it once."""
 
     url: str
-    topics: Annotated[list[str], Meta(min_length=1, max_length=16)]
+    topics: Annotated[list[Annotated[str, NAME]], Meta(min_length=1, max_length=16)]
     delivery: GivenDelivery = GivenDelivery()
     filter: tuple[str, ...] = ()
     start: Start = "latest"
@@ -44,7 +47,7 @@ class PatchSubscription(Struct, forbid_unknown_fields=True):
     """The body of a PATCH. Fields, and settings of the delivery, that are not given stay."""
 
     url: str | UnsetType = UNSET
-    delivery: dict[str, Any] | UnsetType = UNSET
+    delivery: Annotated[dict[str, Any], NamesIn(("dead_letter_topic",))] | UnsetType = UNSET
     filter: tuple[str, ...] | UnsetType = UNSET
     secrets: Secrets | UnsetType = UNSET
 
@@ -52,7 +55,7 @@ class PatchSubscription(Struct, forbid_unknown_fields=True):
 class ReplayOffset(Struct, forbid_unknown_fields=True):
     """The position of one partition."""
 
-    topic: str
+    topic: Annotated[str, NAME]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -98,6 +99,7 @@ class Means(NamedTuple):
     sender: Sender
     dead_letters: DeadLetters
     random: Random
+    shown_to: Callable[[str, str], str]  # the name of a topic, as the owner of a subscription with this name says it
 
 
 class Runner:
@@ -217,7 +219,13 @@ class _Lane:
         self.window: Window[Pushed] = Window(order, self.committed, WINDOW_RECORDS, WINDOW_BYTES)
         self._runner = runner
         self._changed = asyncio.Event()
-        self._source = f"/v1/topics/{slot.topic}/partitions/{slot.partition}"
+
+    @property
+    def _subscription(self) -> str:
+        return self._runner.group.partition(":")[2]
+
+    def _shown(self, name: str) -> str:
+        return self._runner.means.shown_to(self._subscription, name)
 
     async def read(self) -> None:
         """Fills the window."""
@@ -290,7 +298,8 @@ class _Lane:
         runner.counts.in_flight += 1
         try:
             records = [item.record for item in batch.items]
-            headers, body = render_delivery(records, definition.delivery.form, self._source)
+            source = f"/v1/topics/{self._shown(self.slot.topic)}/partitions/{self.slot.partition}"
+            headers, body = render_delivery(records, definition.delivery.form, source)
             name = message_id(self.topic_id, self.slot.partition, records)
             now_ms = runner.hosted.now().wall_ms
             signed = signed_headers(definition.secrets, name, now_ms // 1000, body)
@@ -320,7 +329,9 @@ class _Lane:
         if outcome.status == GONE:
             runner.pause(f"{outcome.error} (Gone), which pauses its subscription until it is resumed")
         elif is_last(delivery, batch.attempts + 1) and delivery.dead_letter_topic is not None:
-            reason = Reason(runner.group.partition(":")[2], batch.attempts + 1, outcome.error, self.slot, self.topic_id)
+            origin = Slot(self._shown(self.slot.topic), self.slot.partition)
+            subscription = self._shown(self._subscription)
+            reason = Reason(subscription, batch.attempts + 1, outcome.error, origin, self.topic_id)
             records = [item.record for item in batch.items]
             error = await runner.means.dead_letters.store(delivery.dead_letter_topic, records, reason)
             if not error:

@@ -19,7 +19,7 @@ from gateway.fetch.context import FetchContext
 from gateway.fetch.positions import is_of_topic
 from gateway.fetch.reader import PartitionRead
 from gateway.fetch.request import JSON, ValueForm
-from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, write
+from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, visible_topic, write
 from gateway.http.negotiation import choose_media_type, prefers_events
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
@@ -134,7 +134,8 @@ async def _send_page(request: Request, context: FetchContext, read: _TableRead) 
         rows += [extra + line[1:] for line in lines.split(b"\n")[:-1]]
         if read.positions != before:
             left -= max(len(lines), PIECE_BYTES // 4)  # a part of the log without rows takes time too
-    head = orjson.dumps({"topic": read.topic, "positions": read.text, "complete": read.is_complete})
+    topic = visible_topic(request, read.topic)
+    head = orjson.dumps({"topic": topic, "positions": read.text, "complete": read.is_complete})
     body = b"".join((head[:-1], b',"rows":[', b",".join(rows), b"]}"))
     headers = {"Content-Type": JSON, "Cache-Control": "no-store"}
     return await compress_response(request, Response(body, headers))
@@ -153,7 +154,7 @@ async def _send_events(request: Request, context: FetchContext, read: _TableRead
             nonlocal number, rows
             await write(context, answer, event_stream.FAREWELL)
             if is_other:
-                await write(context, answer, event_stream.recreated(read.topic, read.topic_id))
+                await write(context, answer, event_stream.recreated(visible_topic(request, read.topic), read.topic_id))
             while True:
                 with context.stream_budget.hold(2 * len(rows)):
                     events, rows = _events(number, rows, read.text), b""
@@ -163,7 +164,7 @@ async def _send_events(request: Request, context: FetchContext, read: _TableRead
                 if context.lifecycle.is_draining:
                     return
                 number, rows = await read.next(PIECE_BYTES)
-            document = {"topic": read.topic, "positions": read.text}
+            document = {"topic": visible_topic(request, read.topic), "positions": read.text}
             await write(context, answer, b"event: table\ndata: %b\n\n" % orjson.dumps(document))
             if read.query.follow == "true":
                 await _tail(context, read).run(request, answer)

@@ -30,7 +30,7 @@ from gateway.fetch.partition_reads import Answer
 from gateway.fetch.reader import confirm_offset, count_bytes, read_chunk
 from gateway.fetch.record_json import Bounds, Decoded, RecordOut, decode_stored, encode_lines, records_out
 from gateway.fetch.request import JSON
-from gateway.http.caching import STATUS, is_not_modified
+from gateway.http.caching import STATUS, is_not_modified, revalidated
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
 from gateway.routing.router import Answering, PartitionCall
@@ -225,7 +225,7 @@ class Tables:
         topic_id = self._context.topics.topic(partition.topic).record.topic_id
         headers = {
             "ETag": f'W/"{partition.number}-{record.offset}-{topic_id[:8]}"',
-            "Cache-Control": "no-cache",
+            **revalidated(is_private=self._context.settings.is_authenticated),
             "Penstock-High-Watermark": str(partition.high_watermark),
             "Penstock-Leader-Epoch": str(partition.log.leader_epoch),
         }

@@ -20,6 +20,7 @@ from types import NoneType
 from typing import Any, cast
 
 from engine.directory.catalog import Catalog
+from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory, known_cluster_id
 from engine.directory.log_directories import LogDirectories
 from engine.errors import EngineError, StartRefused
@@ -251,16 +252,22 @@ class ClusterMember:
         await self._sessions.close()
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: dict[str, object],
+        ceiling: Ceiling | None = None,
     ) -> bool:
-        topic, is_new = await with_store_timeout(
-            self._agent.session, lambda: self._agent.create_topic(name, partitions, replication_factor, overrides)
-        )
+        create = partial(self._agent.create_topic, name, partitions, replication_factor, overrides, ceiling)
+        topic, is_new = await with_store_timeout(self._agent.session, create)
         await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
         return is_new
 
-    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
-        alter = partial(self._agent.alter_topic, name, overrides, partitions)
+    async def alter_topic(
+        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> None:
+        alter = partial(self._agent.alter_topic, name, overrides, partitions, ceiling)
         topic = await with_store_timeout(self._agent.session, alter)
         await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
 

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from engine.directory.catalog import Catalog
+from engine.directory.ceilings import Ceiling
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, StartRefused
@@ -55,9 +56,16 @@ class Membership(Protocol):
 
     async def close(self) -> None: ...
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: dict[str, object],
+        ceiling: Ceiling | None = None,
     ) -> bool: ...
-    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None: ...
+    async def alter_topic(
+        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> None: ...
     async def delete_topic(self, name: str) -> None: ...
     async def take_producer_ids(self, floor: int) -> range: ...
     async def end_of_producer_ids(self, floor: int) -> int: ...
@@ -112,13 +120,18 @@ class Standalone:
         return await self._blocks.end()
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: dict[str, object],
+        ceiling: Ceiling | None = None,
     ) -> bool:
         """Creates a topic. Returns whether it is new. Raises TopicExists, Invalid."""
         async with self._catalog.changing:
             if name in self._catalog.partially_deleted:
                 await self._delete(self._catalog.partially_deleted[name])
-            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
+            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides, ceiling)
             if is_new or name in self._unsent:  # the worker last: it calls the shards
                 self._unsent.add(name)
                 await self._processes.call_shards("open_topic", record_to(record))
@@ -126,9 +139,11 @@ class Standalone:
                 self._unsent.discard(name)
             return is_new
 
-    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
+    async def alter_topic(
+        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> None:
         async with self._catalog.changing:
-            record = await self._catalog.alter(name, overrides, partitions)
+            record = await self._catalog.alter(name, overrides, partitions, ceiling)
             if partitions is not None:  # at every owner before a request can append there
                 await self._processes.call_shards("open_added", record_to(record))
             await self._processes.call_shards("altered", record_to(record))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT
 from engine.directory.topics import TopicRecord, changed_topic, check_new_topic
@@ -231,18 +232,25 @@ class SupervisedChanges:
         self._replication_factor_max = replication_factor_max
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, object],
+        ceiling: Ceiling | None = None,
     ) -> tuple[Topic, bool]:
         # checked before the call: a link cannot carry integers of any size
         most = self._replication_factor_max
         check_new_topic(name, partitions, replication_factor, overrides, replication_factor_max=most)
-        arguments = CreateTopic(name, partitions, replication_factor, dict(overrides))
+        arguments = CreateTopic(name, partitions, replication_factor, dict(overrides), ceiling)
         is_new, _ = await self._supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
 
-    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
+    async def alter_topic(
+        self, name: str, overrides: Mapping[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> Topic:
         changed_topic(self._shard.topic(name).record, overrides, partitions)
-        arguments = AlterTopic(name, dict(overrides), partitions)
+        arguments = AlterTopic(name, dict(overrides), partitions, ceiling)
         await self._supervisor.link().call("alter_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name)
 

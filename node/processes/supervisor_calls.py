@@ -86,10 +86,10 @@ class SupervisorConnection:
 
     async def _create_topic(self, topic: CreateTopic, _: bytes) -> tuple[bool, bytes]:
         create = self._supervisor.member.create_topic
-        return await create(topic.name, topic.partitions, topic.replication_factor, topic.overrides), b""
+        return await create(topic.name, topic.partitions, topic.replication_factor, topic.overrides, topic.ceiling), b""
 
     async def _alter_topic(self, topic: AlterTopic, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.member.alter_topic(topic.name, topic.overrides, topic.partitions)
+        await self._supervisor.member.alter_topic(topic.name, topic.overrides, topic.partitions, topic.ceiling)
         return None, b""
 
     async def _on_directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:

@@ -99,14 +99,33 @@ def subscription(method: str, name: str, action: str = "", document: Json | None
 
 
 def access(
-    method: str, what: str, document: Mapping[str, Any] | None = None, *, of: str = "", force: bool = False
+    method: str,
+    what: str,
+    document: Mapping[str, Any] | None = None,
+    *,
+    of: str = "",
+    force: bool = False,
+    tenant: str | None = None,
 ) -> Request:
     """Return a request about rules, tokens, quotas or decisions. `of` is one of them, with an action behind it."""
-    path = f"/v1/access/{what}" + (f"/{quote(of)}" if of else "")
+    headers = {} if tenant is None else {"Penstock-Tenant": tenant}
+    return _forced(method, f"/v1/access/{what}" + (f"/{quote(of)}" if of else ""), document, headers, force=force)
+
+
+def tenants(
+    method: str, tenant: str = "", document: Mapping[str, Any] | None = None, *, force: bool = False
+) -> Request:
+    """Return a request about one tenant, or about all."""
+    return _forced(method, "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else ""), document, {}, force=force)
+
+
+def _forced(
+    method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], *, force: bool
+) -> Request:
     query = {"force": "true"} if force else {}
     if document is None:
-        return Request(method, path, query)
-    return Request(method, path, query, orjson.dumps(document), {"Content-Type": JSON_TYPE})
+        return Request(method, path, query, None, headers)
+    return Request(method, path, query, orjson.dumps(document), {"Content-Type": JSON_TYPE, **headers})
 
 
 def list_groups() -> Request:

@@ -50,12 +50,15 @@ COMMANDS = {
         "penstock.cli.commands.token",
         "Make, list, rotate and revoke tokens, in a file or in a cluster.",
     ),
+    "tenant": LazyCommand(
+        "penstock.cli.commands.tenant",
+        "Create, limit, list and remove tenants: teams with names, tokens and rules of their own.",
+    ),
     "acl": LazyCommand("penstock.cli.commands.acl", "Add, remove and list access rules, and ask what they decide."),
     "sign-url": LazyCommand(
         "penstock.cli.commands.sign_url", "Print a signed URL, for a client that cannot send a token."
     ),
     "url-key": LazyCommand("penstock.cli.commands.sign_url", "Add, list and remove the keys that sign URLs."),
-    "quota": LazyCommand("penstock.cli.commands.quota", "Set, list and remove quotas: how much of the cluster an owner may use."),
     "quota": LazyCommand(
         "penstock.cli.commands.quota", "Set, list and remove quotas: how much of the cluster an owner may use."
     ),

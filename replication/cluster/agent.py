@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
+from engine.directory.ceilings import Ceiling
 from engine.errors import EngineError, StartRefused
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import BackgroundTasks, in_background, keep_running, warn_of
@@ -239,18 +240,25 @@ class ClusterAgent:
         self._updating.start(self._update_offline(), "reporting offline partitions")
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, object],
+        ceiling: Ceiling | None = None,
     ) -> tuple[TopicEntry, bool]:
         """Create a topic and wait until the view has it. Returns it, and whether it is new. Raises TopicExists,
         Invalid.
         """
-        topic, is_new = await self._now.topics.create(name, partitions, replication_factor, overrides)
+        topic, is_new = await self._now.topics.create(name, partitions, replication_factor, overrides, ceiling)
         await self.wait_in_view(lambda: self.view.has(topic))
         return topic, is_new
 
-    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicEntry:
+    async def alter_topic(
+        self, name: str, overrides: Mapping[str, object], partitions: int | None, ceiling: Ceiling | None = None
+    ) -> TopicEntry:
         """Changes settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
-        topic = await self._now.topics.alter(name, overrides, partitions)
+        topic = await self._now.topics.alter(name, overrides, partitions, ceiling)
         await self.wait_in_view(lambda: self.view.has(topic))
         return topic
 

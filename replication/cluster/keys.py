@@ -5,6 +5,7 @@
 /topics/<name>               a topic: its id, partitions, settings
 /states/<topic id>.<block>   the states of 100 partitions: one watch and one write for all of them
 /deleted/<topic id>          a tombstone: allows a node that was away to delete the topic's files
+/tenants/<tenant>            the count of a tenant's topics and partitions
 /drained/<node id>           a node that leads nothing and receives no replicas
 /starts/<node id>            the start counters of a node's data directories; stays when the node leaves
 /controller/holder, /epoch   the latch
@@ -17,6 +18,7 @@ NODES = "/nodes"
 TOPICS = "/topics"
 STATES = "/states"
 DELETED = "/deleted"
+TENANTS = "/tenants"
 DRAINED = "/drained"
 STARTS = "/starts"
 CONTROLLER = "/controller"
@@ -36,6 +38,10 @@ def topic_key(name: str) -> str:
 
 def deleted_key(topic_id: str) -> str:
     return f"{DELETED}/{topic_id}"
+
+
+def tenant_key(tenant: str) -> str:
+    return f"{TENANTS}/{tenant}"
 
 
 def drained_key(node_id: int) -> str:

@@ -8,15 +8,16 @@ All checks come before the first write.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
+from engine.directory.ceilings import Ceiling, Count
 from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name, grown_partitions
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
 from engine.settings import check_deletable, topic_settings
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
+from replication.cluster.topic_counts import TopicCounts
 from replication.cluster.values import (
     TopicEntry,
     block_from_bytes,
@@ -50,6 +51,7 @@ class ClusterTopics:
         self._view = view
         self._clock = clock
         self._new_id = new_id
+        self._counts = TopicCounts(session)
 
     def __repr__(self) -> str:
         return f"ClusterTopics({self._view})"
@@ -60,32 +62,53 @@ class ClusterTopics:
         return None if stored is None else topic_from_bytes(topic_key(name), stored.value)
 
     async def create(
-        self, name: str, partitions: int, replication_factor: int, config: Wish
+        self, name: str, partitions: int, replication_factor: int, config: Wish, ceiling: Ceiling | None = None
     ) -> tuple[TopicEntry, bool]:
-        """Create a topic. Returns it and whether it is new. Raises TopicExists, Invalid, NodesAbsent, CommitUnknown."""
+        """Create a topic. Returns it and whether it is new. Raises TopicExists, Invalid, NodesAbsent, CommitUnknown,
+        QuotaExhausted.
+        """
         check_topic_name(name)
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
-        existing = await self.find(name)
-        if existing is not None:
-            _check_same(existing, partitions, replication_factor, config)
-            return existing, False
+        while (existing := await self.find(name)) is None:
+            found = await self._create(name, partitions, replication_factor, config, ceiling)
+            if found is not None:
+                return found
+        _check_same(existing, partitions, replication_factor, config)
+        return existing, False
+
+    async def _create(
+        self, name: str, partitions: int, replication_factor: int, config: Wish, ceiling: Ceiling | None
+    ) -> tuple[TopicEntry, bool] | None:
+        """Tries to create a topic. Returns what is there, and whether it is new; None: the counter has changed."""
+        counter = await self._counts.change(name, Count(1, partitions), ceiling)
         topic = TopicEntry(name, self._new_id(), partitions, replication_factor, dict(config), self._clock.now_ms())
         blocks = self._first_states(topic, 0)
         operations: list[Operation] = [
             Create(block_key(block), block_to_bytes(states)) for block, states in blocks.items()
         ]
-        with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
-            await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
+        is_refused = False
+        try:
+            await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)), *counter)
+        except Conflict:
+            is_refused = True
+        except CommitUnknown:
+            pass  # the read below shows the outcome
         topic_stored = await self.find(name)
+        if topic_stored is None and is_refused and counter:
+            return None
         if topic_stored is None:
             raise CommitUnknown(f"topic {name!r} may have been created", hint="describe the topic, then retry")
         if topic_stored.topic_id != topic.topic_id:
             _check_same(topic_stored, partitions, replication_factor, config)
         return topic_stored, topic_stored.topic_id == topic.topic_id
 
-    async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
-        """Changes the given settings, and grows to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
+    async def alter(
+        self, name: str, overrides: Wish, partitions: int | None, ceiling: Ceiling | None = None
+    ) -> TopicEntry:
+        """Changes the given settings, and grows to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent,
+        QuotaExhausted.
+        """
         while True:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -95,9 +118,12 @@ class ClusterTopics:
             changed = replace(topic, config=merged, partitions=partition_count)
             if changed == topic:
                 return topic
-            added = await self._operations_to_add(topic, changed) if partition_count > topic.partitions else []
+            added, counter = [], []
+            if partition_count > topic.partitions:
+                counter = await self._counts.change(name, Count(0, partition_count - topic.partitions), ceiling)
+                added = await self._operations_to_add(topic, changed)
             try:
-                await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version))
+                await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version), *counter)
                 return changed
             except (Conflict, CommitUnknown):
                 continue
@@ -124,9 +150,10 @@ class ClusterTopics:
             topic = topic_from_bytes(topic_key(name), seen.value)
             check_deletable(name, topic.config)
             tombstone = tombstone_to_bytes(name, self._clock.now_ms())
+            counter = await self._counts.change(name, Count(-1, -topic.partitions), None)
             try:
                 await self._session.commit(
-                    Delete(topic_key(name), seen.version), Create(deleted_key(topic.topic_id), tombstone)
+                    Delete(topic_key(name), seen.version), Create(deleted_key(topic.topic_id), tombstone), *counter
                 )
             except CommitUnknown:
                 if not await self.is_deleted(topic.topic_id):
@@ -174,15 +201,15 @@ class ClusterTopics:
             operations.append(Put(block_key(block), block_to_bytes({**settled, **newer}), seen.version))
         return operations
 
-    async def _commit_last(self, blocks: list[Operation], topic: Operation) -> None:
-        """Commits the blocks, in as many commits as needed, and the topic with the last one."""
+    async def _commit_last(self, blocks: list[Operation], *topic: Operation) -> None:
+        """Commits the blocks, in as many commits as needed, and the topic and its counter with the last one."""
         batch: list[Operation] = []
         for operation in blocks:
             if batch and _bytes_of(batch) + _bytes_of([operation]) > COMMIT_BYTES_MAX:
                 await self._session.commit(*batch)
                 batch = []
             batch.append(operation)
-        await self._session.commit(*batch, topic)
+        await self._session.commit(*batch, *topic)
 
     async def _remove_states(self, topic: TopicEntry) -> None:
         """A crash here leaves states that the controller deletes."""

@@ -23,6 +23,7 @@ LEFT = {
     "Host": "the server of a connection, and the test that speaks to a connection without a socket",
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",
+    "Names": "a request has the names of its tenant, which gateway/access makes: it imports requests",
     "Interceptor": "users of the client implement it",
     "KeyRing": "users of the client implement it, for their key management service",
     "TopicSource": "the core of groups takes the topics of its process; its tests make and delete topics as they like",

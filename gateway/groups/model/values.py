@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from gateway.access.names import NAME
 from gateway.groups.share.values import DeadLetter, HolderView, ShareView
 
 Setting = str | int | bool | None
@@ -66,7 +67,7 @@ class TopicPattern(Struct, frozen=True, array_like=True):
 class Position(Struct, frozen=True, array_like=True):
     """The next offset to read of one partition. Committed `metadata` is the client's own text."""
 
-    topic: str
+    topic: Annotated[str, NAME]
     topic_id: str
     partition: int
     offset: int

@@ -10,10 +10,13 @@ from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
-RESOURCES = ("topic", "group", "subscription", "cluster")
+RESOURCES = ("topic", "group", "subscription", "tenant", "cluster")
 _PRINCIPAL = "A principal with its kind: token:NAME, group:ISSUER:NAME, anonymous, or '*' for all others."
 force_option = click.option(
     "--force", is_flag=True, help="Make the change even if you could not change rules again after it."
+)
+tenant_option = click.option(
+    "--tenant", metavar="ID", help="Inside of this tenant, whose names are without its prefix. For operators."
 )
 
 
@@ -32,18 +35,17 @@ def acl(**_: object) -> None:
 @click.option("--subscription", metavar="NAME", help="The resource is this subscription.")
 @click.option("--cluster", is_flag=True, help="The resource is the cluster.")
 @click.option("--prefix", is_flag=True, help="NAME is the beginning of names.")
-@click.option(
-    "--all", "is_all", type=click.Choice(RESOURCES[:3]), help="The rule is for all topics, groups or subscriptions."
-)
+@click.option("--all", "is_all", type=click.Choice(RESOURCES[:4]), help="The rule is for all of these.")
 @click.option("--from", "sources", multiple=True, metavar="NETWORK", help="Only from this network: 10.0.0.0/8.")
 @click.option("--id", "rule_id", default="", metavar="ID", help="The id of the rule.  [default: a random one]")
 @click.option("--note", default="", metavar="TEXT", help="A text for people.")
 @force_option
+@tenant_option
 @node_options
 def add(
     principals: tuple[str, ...], allow: tuple[str, ...], deny: tuple[str, ...], topic: str | None, group: str | None,
     subscription: str | None, cluster: bool, prefix: bool, is_all: str | None, sources: tuple[str, ...], rule_id: str,
-    note: str, force: bool, node: Node, as_json: bool,
+    note: str, force: bool, tenant: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Add a rule that allows or denies operations of principals on a resource.
 
@@ -66,7 +68,7 @@ def add(
         "effect": "allow" if allow else "deny", "principals": principals, "operations": allow or deny,
         "resource": resource, "pattern": pattern, "name": name, "sources": sources, "note": note, "id": rule_id,
     }  # fmt: skip
-    added = change(node, "POST", "rules", rule, force=force)
+    added = change(node, "POST", "rules", rule, force=force, tenant=tenant)
     if as_json:
         print_json(added)
     else:
@@ -76,10 +78,11 @@ def add(
 @acl.command()
 @click.argument("rule", metavar="ID")
 @force_option
+@tenant_option
 @node_options
-def remove(rule: str, force: bool, node: Node, as_json: bool) -> None:
+def remove(rule: str, force: bool, tenant: str | None, node: Node, as_json: bool) -> None:
     """Remove a rule."""
-    removed = change(node, "DELETE", "rules", of=rule, force=force)
+    removed = change(node, "DELETE", "rules", of=rule, force=force, tenant=tenant)
     if as_json:
         print_json(removed)
     else:
@@ -87,10 +90,11 @@ def remove(rule: str, force: bool, node: Node, as_json: bool) -> None:
 
 
 @acl.command("list")
+@tenant_option
 @node_options
-def list_rules(node: Node, as_json: bool) -> None:
+def list_rules(tenant: str | None, node: Node, as_json: bool) -> None:
     """List all rules."""
-    document = node.once().send(api.access("GET", "rules")).json()
+    document = node.once().send(api.access("GET", "rules", tenant=tenant)).json()
     if as_json:
         print_json(document)
     elif not document["rules"]:
@@ -111,17 +115,18 @@ def list_rules(node: Node, as_json: bool) -> None:
 @click.argument("name", default="")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group of the principal. May be repeated.")
 @click.option("--from", "address", default="", metavar="ADDRESS", help="The address of the caller.")
+@tenant_option
 @node_options
 def check(
-    principal: str, operation: str, resource: str, name: str, groups: tuple[str, ...], address: str, node: Node,
-    as_json: bool,
+    principal: str, operation: str, resource: str, name: str, groups: tuple[str, ...], address: str,
+    tenant: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask whether a principal may do an operation, and by which rule. Exits with 1 if it may not."""
     question = {
         "principal": principal, "operation": operation, "resource": resource, "name": name, "groups": groups,
         "address": address,
     }  # fmt: skip
-    decided = node.once().send(api.access("POST", "check", question)).json()
+    decided = node.once().send(api.access("POST", "check", question, tenant=tenant)).json()
     if as_json:
         print_json(decided)
     else:
@@ -133,10 +138,17 @@ def check(
 
 
 def change(
-    node: Node, method: str, what: str, document: Json | None = None, *, of: str = "", force: bool = False
+    node: Node,
+    method: str,
+    what: str,
+    document: Json | None = None,
+    *,
+    of: str = "",
+    force: bool = False,
+    tenant: str | None = None,
 ) -> Json:
     """Change rules or tokens, and return the answer. Say which nodes do not serve the change yet. Raises Failure."""
-    made: Json = node.once().send(api.access(method, what, document, of=of, force=force)).json()
+    made: Json = node.once().send(api.access(method, what, document, of=of, force=force, tenant=tenant)).json()
     if behind := made.get("behind"):  # absent from an older node
         nodes = ", ".join(map(str, behind))
         print_note(

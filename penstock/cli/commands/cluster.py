@@ -41,6 +41,9 @@ def status(node: Node, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
+    if "controller" not in document:  # inside of a tenant
+        print_table([Column("url", is_text=True)], [(one["url"],) for one in document["nodes"]])
+        return
     controller = document["controller"]
     print_facts(
         [

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from penstock.admin import api
-from penstock.cli.commands.acl import change, force_option
+from penstock.cli.commands.acl import change, force_option, tenant_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, names_node, node_options, shared_options, shared_values
 from penstock.cli.output import Column, format_time, print_json, print_note, print_table
@@ -71,10 +71,11 @@ def _place_options(command: CommandT) -> CommandT:
 @click.option("--group", multiple=True, metavar="PREFIX", help="Use consumer groups whose names begin so; '' is all.")
 @click.option("--metrics", is_flag=True, help="Read /metrics, which has figures of all topics.")
 @click.option("--life", metavar="DURATION", help="The token ends after this time: 90d. Only at a node.")
+@tenant_option
 @_place_options
 def create(
     name: str, read: tuple[str, ...], write: tuple[str, ...], admin: tuple[str, ...], group: tuple[str, ...],
-    metrics: bool, life: str | None, path: str | None, node: Node, as_json: bool,
+    metrics: bool, life: str | None, tenant: str | None, path: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Make a token and print it once: it is kept as a hash, and is not shown again.
 
@@ -87,44 +88,49 @@ def create(
     if path is not None:
         if life is not None:
             raise click.UsageError("tokens of a file do not end by themselves: leave out --life, or name a node")
+        _refuse_tenant(tenant)
         _call_server("create", name=name, **rights, metrics=metrics, tokens_file=path, as_json=as_json)
         return
-    made = change(node, "POST", "tokens", {"name": name, "life_ms": _milliseconds("--life", life)})
+    document = {"name": name, "life_ms": _milliseconds("--life", life)}
+    made = change(node, "POST", "tokens", document, tenant=tenant)
     _print_new(made, f"Added {name} to the cluster.", as_json)  # before its rules: it is not shown again
     for rule in _rules(name, rights, metrics):
-        change(node, "POST", "rules", rule)
+        change(node, "POST", "rules", rule, tenant=tenant)
 
 
 @token.command()
 @click.argument("name")
 @click.option("--life", metavar="DURATION", help="The new token ends after this time: 90d.")
 @click.option("--keep", metavar="DURATION", default="1h", show_default=True, help="The tokens before it stay so long.")
+@tenant_option
 @node_options
-def rotate(name: str, life: str | None, keep: str, node: Node, as_json: bool) -> None:
+def rotate(name: str, life: str | None, keep: str, tenant: str | None, node: Node, as_json: bool) -> None:
     """Make another token with the name and the rights of one, at a node, and print it once.
 
     \f
     Raises Failure, UsageError.
     """
     wish = {"life_ms": _milliseconds("--life", life), "keep_ms": _milliseconds("--keep", keep)}
-    made = change(node, "POST", "tokens", wish, of=f"{name}/rotate")
+    made = change(node, "POST", "tokens", wish, of=f"{name}/rotate", tenant=tenant)
     _print_new(made, f"Rotated {name}; the tokens before it end in {keep}.", as_json)
 
 
 @token.command()
 @click.argument("name", metavar="ID_OR_NAME")
 @force_option
+@tenant_option
 @_place_options
-def revoke(name: str, force: bool, path: str | None, node: Node, as_json: bool) -> None:
+def revoke(name: str, force: bool, tenant: str | None, path: str | None, node: Node, as_json: bool) -> None:
     """Remove a token. It is rejected from then on.
 
     \f
     Raises Failure, UsageError.
     """
     if path is not None:
+        _refuse_tenant(tenant)
         _call_server("revoke", name=name, tokens_file=path, as_json=as_json)
         return
-    document = change(node, "DELETE", "tokens", of=name, force=force)
+    document = change(node, "DELETE", "tokens", of=name, force=force, tenant=tenant)
     if as_json:
         print_json(document)
     else:
@@ -132,17 +138,19 @@ def revoke(name: str, force: bool, path: str | None, node: Node, as_json: bool) 
 
 
 @token.command("list")
+@tenant_option
 @_place_options
-def list_tokens(path: str | None, node: Node, as_json: bool) -> None:
+def list_tokens(tenant: str | None, path: str | None, node: Node, as_json: bool) -> None:
     """List the tokens: of a file with their rights, of a node with their ends.
 
     \f
     Raises Failure, UsageError.
     """
     if path is not None:
+        _refuse_tenant(tenant)
         _call_server("list", tokens_file=path, as_json=as_json)
     else:
-        _print_stored(node.once().send(api.access("GET", "tokens")).json(), as_json)
+        _print_stored(node.once().send(api.access("GET", "tokens", tenant=tenant)).json(), as_json)
 
 
 def _call_server(command: str, **options: Any) -> None:
@@ -150,6 +158,12 @@ def _call_server(command: str, **options: Any) -> None:
     group = load_server_command("token")
     assert isinstance(group, click.Group)
     click.get_current_context().invoke(group.commands[command], **options)
+
+
+def _refuse_tenant(tenant: str | None) -> None:
+    """Raises UsageError for a token of a tenant in a file."""
+    if tenant is not None:
+        raise click.UsageError("tokens of a file are of no tenant: leave out --tenant, or name a node")
 
 
 def _rules(name: str, rights: dict[str, tuple[str, ...]], metrics: bool) -> Iterator[Json]:

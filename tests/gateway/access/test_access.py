@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from engine.runtime.clock import SystemClock
-from gateway.access.access import Access, Snapshot, _Known
+from gateway.access.access import Access, _Known
 from gateway.access.identity import Identity
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.signed.urls import Grant, sign, target_of
+from gateway.access.snapshot import Snapshot
 from gateway.access.state import AccessState, UrlKey
 from gateway.access.tokens import Tokens
 from gateway.access.tokens_file import Right, make_token, parse_tokens
@@ -51,7 +52,7 @@ def test_routes_about_one_topic_or_group_need_a_right_to_it_and_only_they():
         if need.where is Where.PATH:
             assert f"{{{need.resource}}}" in path, path
         elif need.operation in (Operation.OPERATE, Operation.ACCESS):
-            assert path.startswith(("/v1/cluster/", "/v1/access/")), path
+            assert path.startswith(("/v1/cluster/", "/v1/access/", "/v1/tenants/")), path
         else:
             assert "{" not in path, path
 
@@ -116,7 +117,7 @@ def test_a_write_of_the_file_may_create_by_a_produce_alone():
 
 
 def test_a_credential_gives_one_identity_to_all_connections_and_the_number_of_them_is_bounded(monkeypatch):
-    monkeypatch.setattr("gateway.access.access.IDENTITIES_MAX", 2)
+    monkeypatch.setattr("gateway.access.snapshot.IDENTITIES_MAX", 2)
     snapshot = access_of(READER.entry).snapshot
     first = snapshot.identity("oidc:a:1", "oidc", "a:1", "10.0.0.1:1", groups=("group:a:x",), expires_ms=5)
     assert snapshot.identity("oidc:a:1", "oidc", "a:1", "10.0.0.2:1") is first

@@ -29,6 +29,6 @@ async def test_an_internal_topic_has_a_replica_on_each_of_a_few_nodes(
 ) -> None:
     changes, shard = Changes(), SimpleNamespace(topics={})
     settings: Any = SimpleNamespace(default_replication_factor=default)
-    topics = Topics(shard, settings, changes, AllTopicsKnown(), lambda: live_nodes)  # type: ignore[arg-type]
+    topics = Topics(shard, settings, changes, AllTopicsKnown(), lambda: live_nodes, lambda name: None)  # type: ignore[arg-type]
     await topics.get_or_create_internal("__groups", 8, 3, {})
     assert changes.replicas == replicas

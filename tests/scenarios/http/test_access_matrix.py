@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
+from gateway.access.access import IN_TENANTS
 from openapi import load_contract, operations
 from openapi.contract import Operation
 from tests.e2e.node_process import running_process
@@ -21,14 +22,16 @@ from tests.scenarios.gateways import JSON, over_http2
 from tests.tokens import add_token, bearer
 
 OURS, OTHERS = "x.one", "other."
-NAMES = {"topic": OURS, "group": OURS, "subscription": OURS, "partition": "0", "node_id": "1"}
+NAMES = {"topic": OURS, "group": OURS, "subscription": OURS, "tenant": OURS, "partition": "0", "node_id": "1"}
 OPERATIONS = [*operations(load_contract())]
 RIGHTS = {
     "topic": ["describe", "read", "write", "create", "alter", "delete"],
     "group": ["describe", "read", "alter", "delete"],
     "subscription": ["describe", "create", "alter", "delete"],
+    "tenant": ["describe", "access"],
     "cluster": ["describe", "operate", "metrics", "access"],
 }
+TENANT = "t"
 Access = Mapping[str, str]
 
 
@@ -48,7 +51,8 @@ def always(access: Access) -> None:
 
 
 def of_the_file(access: Access) -> int | None:
-    return 403 if access["operation"] == "access" else None
+    is_of_tenant = access["resource"] == "tenant" and access["where"] == "path"
+    return 403 if access["operation"] == "access" or is_of_tenant else None
 
 
 def of_the_file_for_others(access: Access) -> int | None:
@@ -60,6 +64,14 @@ def of_the_file_for_others(access: Access) -> int | None:
 
 def for_others(access: Access) -> int | None:
     return None if access["where"] in ("list", "any") else 403
+
+
+def of_a_tenant(access: Access) -> int | None:
+    """It has all rights in its tenant, where our names are others' names, and none to the cluster or another tenant."""
+    if access["operationId"] in IN_TENANTS or access["operationId"] == "describe_cluster":
+        return None
+    is_of_another = access["resource"] == "tenant" and access["where"] == "path"
+    return 403 if access["resource"] == "cluster" or is_of_another else None
 
 
 KINDS = {
@@ -74,6 +86,7 @@ KINDS = {
     "store for others": Kind(for_others),
     "without rules": Kind(lambda access: None if access["where"] == "list" else 403),
     "denied": Kind(for_others, rule="deny"),
+    "other tenant": Kind(of_a_tenant),
 }
 
 
@@ -98,8 +111,10 @@ def node(tmp_path_factory) -> Iterator[Node]:
     with running_process(directory, **settings) as process:
         connection = http.client.HTTPConnection("127.0.0.1", process.port)
 
-        def send(method: str, path: str, document: object = None) -> Any:
+        def send(method: str, path: str, document: object = None, kind: str = "") -> Any:
             headers = bearer(str(tokens["superuser"])) | {"Content-Type": JSON}
+            if kind == "other tenant":
+                headers["Penstock-Tenant"] = TENANT
             connection.request(method, path, orjson.dumps(document), headers)
             answer = connection.getresponse()
             body = answer.read()
@@ -107,21 +122,24 @@ def node(tmp_path_factory) -> Iterator[Node]:
             return orjson.loads(body)
 
         def make(kind: str, **fields: object) -> None:
-            answer = send("POST", "/v1/access/tokens", {"name": kind.replace(" ", "-"), **fields})
+            document = {"name": kind.replace(" ", "-"), **fields}
+            answer = send("POST", "/v1/access/tokens", document, kind)
             tokens[kind] = answer["token"]
 
         def add(kind: str, resource: str, rule_id: str, **fields: object) -> None:
             principals = [f"token:{kind.replace(' ', '-')}"]
             rule = {"principals": principals, "operations": RIGHTS[resource], "resource": resource, "pattern": "all"}
-            send("POST", "/v1/access/rules", rule | {"id": rule_id} | fields)
+            send("POST", "/v1/access/rules", rule | {"id": rule_id} | fields, kind)
 
         send("PUT", f"/v1/topics/{OURS}", {"partitions": 1})
-        for kind in ("store", "store for others", "without rules", "denied", "revoked", "expired"):
+        send("PUT", f"/v1/tenants/{TENANT}", {})
+        for kind in ("store", "store for others", "without rules", "denied", "revoked", "expired", "other tenant"):
             make(kind, **({"life_ms": 1} if kind == "expired" else {}))
         for resource in RIGHTS:
             for kind in ("store", "denied", "revoked", "expired"):
                 add(kind, resource, f"{kind}-{resource}")
             if resource != "cluster":
+                add("other tenant", resource, f"tenant-{resource}")
                 of_name = {"pattern": "prefix", "name": OTHERS}
                 add("store for others", resource, f"others-{resource}", **of_name)
             which = {} if resource == "cluster" else {"pattern": "literal", "name": OURS}
@@ -148,7 +166,7 @@ def request_of(operation: Operation) -> tuple[str, bytes]:
 
 def fault_of(operation: Operation, kind: str, status: int, headers: Mapping[str, str], body: bytes) -> str | None:
     """Return how an answer differs from what the contract says; None: it does not."""
-    access = operation.spec["x-penstock-access"]
+    access = operation.spec["x-penstock-access"] | {"operationId": operation.operation_id}
     expected = None if access["where"] == "open" else KINDS[kind].refused(access)
     if expected is None:
         return f"refused with {status}" if status in (401, 403) or status >= 500 else None

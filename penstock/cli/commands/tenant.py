@@ -1,0 +1,91 @@
+"""`penstock tenant`: creates, limits, lists and removes the tenants of a cluster."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.admin import api
+from penstock.cli.commands.acl import force_option
+from penstock.cli.groups import AliasGroup
+from penstock.cli.node import Node, node_options, shared_options
+from penstock.cli.output import Column, format_time, print_json, print_note, print_table
+
+
+@click.group(cls=AliasGroup)
+@shared_options
+def tenant(**_: object) -> None:
+    """Create, limit, list and remove tenants: teams with names, tokens and rules of their own."""
+
+
+@tenant.command()
+@click.argument("tenant_id", metavar="ID")
+@click.option("--note", default="", metavar="TEXT", help="A text for people.")
+@node_options
+def create(tenant_id: str, note: str, node: Node, as_json: bool) -> None:
+    """Create a tenant, which owns all topics, groups and subscriptions whose names begin with its id and a dot."""
+    made = node.once().send(api.tenants("PUT", tenant_id, {"note": note})).json()
+    if as_json:
+        print_json(made)
+        return
+    click.echo(f"Created tenant {tenant_id}. Make its tokens with: penstock token create NAME --tenant {tenant_id}")
+    if made["topics"]:
+        print_note(f"{made['topics']} topics whose names begin with {tenant_id}. are the tenant's from now on.")
+
+
+@tenant.command()
+@click.argument("tenant_id", metavar="ID")
+@click.option("--topics", metavar="N", help="The most topics that it may have, or none for no limit.")
+@click.option("--partitions", metavar="N", help="The most partitions that these may have, or none for no limit.")
+@node_options
+def limits(tenant_id: str, topics: str | None, partitions: str | None, node: Node, as_json: bool) -> None:
+    """Show how much a tenant has and may have, or set the limits that are given.
+
+    \f
+    Raises UsageError.
+    """
+    given = {name: _limit(name, text) for name, text in (("topics", topics), ("partitions", partitions)) if text}
+    body = {"limits": given} if given else None
+    document = node.once().send(api.tenants("PATCH" if given else "GET", tenant_id, body)).json()
+    if as_json:
+        print_json(document)
+        return
+    rows = [(name, document[name], "none" if most is None else most) for name, most in document["limits"].items()]
+    print_table([Column("of", is_text=True), Column("used"), Column("limit")], rows)
+
+
+def _limit(name: str, text: str) -> int | None:
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise click.UsageError(f"--{name} is {text!r}: give a whole number, or none")
+    return int(text)
+
+
+@tenant.command("list")
+@node_options
+def list_tenants(node: Node, as_json: bool) -> None:
+    """List the tenants that you may see."""
+    document = node.once().send(api.tenants("GET")).json()
+    if as_json:
+        print_json(document)
+    elif not document["tenants"]:
+        print_note("There are no tenants. Create one with: penstock tenant create ID")
+    else:
+        columns = [Column(name, is_text=True) for name in ("tenant", "created", "author", "note")]
+        rows = [
+            (one["tenant"], format_time(one["created_ms"]), one["author"], one["note"]) for one in document["tenants"]
+        ]
+        print_table(columns, rows)
+
+
+@tenant.command()
+@click.argument("tenant_id", metavar="ID")
+@force_option
+@node_options
+def remove(tenant_id: str, force: bool, node: Node, as_json: bool) -> None:
+    """Remove a tenant that has no topics, with its tokens and rules."""
+    removed = node.once().send(api.tenants("DELETE", tenant_id, force=force)).json()
+    if as_json:
+        print_json(removed)
+    else:
+        click.echo(f"Removed tenant {tenant_id}, its tokens and its rules.")
