@@ -40,7 +40,7 @@ async def test_nodes_that_create_at_once_never_pass_the_ceiling_together(cluster
         await two.create_topic("acme.more", 1, 1, {}, ceiling(topics=6))
     assert refused.value.members == {"quota": "topics", "limit": 6, "used": 6}
     first = next(name for name, is_made in zip(names, made, strict=True) if is_made)
-    assert not (await two.create_topic(first, 1, 1, {}, ceiling(topics=6)))[1], "a repeat of what exists is no new one"
+    assert not (await two.create_topic(first, 1, 1, {}, ceiling(topics=6)))[1], "a repeat makes nothing"
     await one.delete_topic(first)
     assert await create(two, first, ceiling(topics=6))
 

@@ -372,6 +372,12 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     assert ask("POST", "/v1/access/check", question).json()["rule"] == "r1"
     assert ask("DELETE", "/v1/access/rules/r1").status_code == 200
     assert ask("DELETE", "/v1/access/tokens/boss").status_code == 200
+    assert ask("POST", "/v1/access/signed-urls", {"url": "/v1/topics/orders/records"}).status_code == 201
+    assert ask("POST", "/v1/access/signed-urls", {"url": f"/v1/topics/{other}.orders/records"}).status_code == 201
+    for method, path in (("GET", "keys"), ("POST", "keys"), ("DELETE", "keys/k"), ("GET", "quotas")):
+        assert ask(method, f"/v1/access/{path}").status_code == 403
+    for method, body in (("PUT", {"requests": 1}), ("DELETE", None)):
+        assert ask(method, f"/v1/access/quotas/tenant/{other}", body).status_code == 403
     for header in (other, own, "nowhere"):
         assert ask("GET", "/v1/topics", None, {"Penstock-Tenant": header}).status_code == 403
     assert [one["tenant"] for one in ask("GET", "/v1/tenants").json()["tenants"]] == [own]
@@ -384,6 +390,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
 
 
 def test_no_byte_that_a_tenant_receives_names_another_one_or_its_own_prefix(node: Node) -> None:
+    assert node.caller(node.boss)("POST", "/v1/access/keys").status_code == 201
     for version in ("1.1", "2"):
         ids = [f"q{secrets.token_hex(8)}" for _ in range(3)]
         *callers, third = (node.caller(node.tenant(tenant), version) for tenant in ids)
@@ -405,6 +412,31 @@ def test_no_byte_that_a_tenant_receives_names_another_one_or_its_own_prefix(node
                 assert ask("DELETE", path).status_code == 204
         missing = {one.operation_id for one in operations(load_contract())} - callers[0].asked
         assert missing == set(), "an operation that the story leaves out"
+
+
+def test_a_signed_url_acts_in_the_tenant_of_its_signer(node: Node) -> None:
+    """Tokens of two tenants have one name, and so have their topics."""
+    boss, ids = node.caller(node.boss), [f"q{secrets.token_hex(8)}" for _ in range(2)]
+    key = boss("POST", "/v1/access/keys").json()["id"]
+    urls = []
+    for tenant in ids:
+        ask = node.caller(node.tenant(tenant))
+        assert ask("PUT", "/v1/topics/orders", {"partitions": 1}).status_code == 201
+        assert ask("POST", "/v1/topics/orders/records", {"records": [{"value": tenant}]}).status_code in (200, 201)
+        signed = ask("POST", "/v1/access/signed-urls", {"url": "/v1/topics/orders/partitions/0/records?offset=0"})
+        urls.append(signed.json()["url"])
+        others = {"url": f"/v1/topics/{ids[0]}.orders/partitions/0/records?offset=0"}
+        stolen = ask("POST", "/v1/access/signed-urls", others).json()["url"]
+        assert httpx.get(str(ask.client.base_url.join(stolen))).status_code == 404, "a name in the own tenant"
+    base = boss.client.base_url
+    for tenant, url in zip(ids, urls, strict=True):
+        answer = httpx.get(str(base.join(url)))
+        assert (answer.json()["topic"], [one["value"] for one in answer.json()["records"]]) == ("orders", [tenant])
+        moved = url.replace(f"sig_tenant={ids[0]}", f"sig_tenant={ids[1]}") if tenant == ids[0] else None
+        for other in filter(None, (moved, url.replace(f"&sig_tenant={tenant}", ""))):
+            assert other != url
+            assert httpx.get(str(base.join(other))).status_code == 401
+    assert boss("DELETE", f"/v1/access/keys/{key}").status_code == 200
 
 
 def test_an_operator_inside_of_a_tenant_reaches_nothing_outside_also_on_one_connection(node: Node) -> None:
