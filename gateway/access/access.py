@@ -339,6 +339,7 @@ class Access:
         """Returns the caller that a signed URL acts for. Raises Problem unauthorized."""
         grant, snapshot, now_ms = signature.grant, self.snapshot, self._clock.now_ms()
         kind, _, name = grant.subject.partition(":")
+        client = self.client_of(request)
         try:
             check_use(request, grant)
             issuers = None if self.verifier is None else self.verifier.state
@@ -348,13 +349,13 @@ class Access:
             raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
         if token is not None:
             ends_ms = min(signature.expires_ms, token.expires_ms or signature.expires_ms)
-            identity = snapshot.identity_of(token, request.client, ends_ms)
+            identity = snapshot.identity_of(token, client, ends_ms)
         else:
             identity = snapshot.identity(
                 f"signed:{signature.text}",
                 kind,
                 name,
-                request.client,
+                client,
                 groups=grant.groups,
                 tenant=grant.tenant,
                 expires_ms=signature.expires_ms,

@@ -70,7 +70,7 @@ def take_signature(request: Request) -> None:
         raise Problem("invalid_header", "the request has a signed URL and Authorization: send one of them")
     signature = signature_of(request.head)
     request.head = SignedHead(request.head, signature)
-    # A connection compares this header with those of its other callers: it must never be equal to one.
+    # A connection compares the callers that it knows with this header, which must never be equal to theirs.
     headers = CIMultiDict(request.headers)
     headers["Authorization"] = "Signature"
     request.headers = CIMultiDictProxy(headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
@@ -15,7 +16,7 @@ from tests.e2e.lifecycle.test_refused_starts import assert_refused
 from tests.e2e.lifecycle.test_reloading import call, direct_urls, until
 from tests.e2e.node_process import running_process
 from tests.issuers import SigningKey, claims_of, now_s, running_issuer, write_issuers
-from tests.tokens import add_token
+from tests.tokens import add_token, bearer
 
 pytestmark = pytest.mark.e2e
 
@@ -205,6 +206,14 @@ def test_a_caller_of_an_issuer_signs_urls_with_its_groups(tmp_path, authority):
             until(lambda: used(signed["url"]) == 401, "the issuer has another alias")
 
 
+def at_another_address(port: int, token: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30, source_address=("127.0.0.2", 0))
+    connection.request("GET", TOPIC, headers=bearer(token))
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 @pytest.mark.slow
 def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
     """Each token has a key id that is known and a wrong signature, which is the most expensive kind."""
@@ -234,12 +243,12 @@ def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
             slowest = 0.0
             for _ in range(50):
                 began = time.monotonic()
-                assert call(node.url + TOPIC, boss)[0] == 200
+                assert at_another_address(node.port, boss) == 200
                 slowest = max(slowest, time.monotonic() - began)
             stop.set()
             for thread in flooding:
                 thread.join()
-            assert set(refused) == {401}
+            assert set(refused) == {401, 429}  # the address of the forger waits
             assert len(refused) > 50
             assert slowest < 1
             assert len(issuer.fetches) - fetched <= 4  # two documents, at most twice
