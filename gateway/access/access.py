@@ -348,13 +348,13 @@ class Access:
             raise unauthorized(str(error), 'Bearer error="invalid_token"') from None
         if token is not None:
             ends_ms = min(signature.expires_ms, token.expires_ms or signature.expires_ms)
-            identity = snapshot.identity_of(token, request.client, ends_ms)
+            identity = snapshot.identity_of(token, self.client_of(request), ends_ms)
         else:
             identity = snapshot.identity(
                 f"signed:{signature.text}",
                 kind,
                 name,
-                request.client,
+                self.client_of(request),
                 groups=grant.groups,
                 tenant=grant.tenant,
                 expires_ms=signature.expires_ms,

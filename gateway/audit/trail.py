@@ -34,12 +34,12 @@ log = logging.getLogger("penstock.audit")
 
 _DENIALS = {"forbidden": Kind.DENIED, "unauthorized": Kind.REFUSED}
 _DECISIONS = {Kind.DENIED: "denied", Kind.REFUSED: "refused", Kind.LIMITED: "limited"}
-# Routes whose method changes something, apart from administration: data, positions and members of groups, and questions
-# that are too long for a query.
+# Routes whose method changes something, apart from administration: data, positions and members of groups, questions
+# that are too long for a query, and signatures, which give no right that their subject lacks.
 NO_CHANGES = frozenset({
     *("produce", "produce_to_partition", "produce_many", "create_producer", "fetch_many"),
     *("group_poll", "acquire_records", "acknowledge_records", "group_heartbeat", "leave_group", "commit_group_offsets"),
-    "check_access",
+    *("check_access", "sign_url"),
 })  # fmt: skip
 
 Handler = Callable[[Request, Any], Handled]
