@@ -41,7 +41,7 @@ from tests.upgrade.rolling import running_nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-CANARY = "canario-7f3c9d"  # the value of the record that nobody else may see
+CANARY = "canario-7f3c9d"  # the value of the record that no other client may see
 SECRET = "tresor"  # the topic that has it: its name is a secret too
 REFUSED = {400, 401, 403, 404, 405, 421, 431, 501}
 HOOK = "http://127.0.0.1:9/hook"
@@ -429,7 +429,7 @@ def test_who_may_not_change_rules_cannot_begin_to(target):
 
 
 def test_who_changes_rules_cannot_be_made_to_lock_everyone_out_or_become_a_superuser(target):
-    """`keeper` may change rules. It gives itself everything, which is its right, and still is no superuser."""
+    """`keeper` may change rules. It gives itself everything, which is its right, and does not become a superuser."""
     status, body = target.ask(target.boss, "POST", "/v1/access/tokens", {"name": "keeper"})
     assert status == 201
     keeper = json.loads(body)["token"]
