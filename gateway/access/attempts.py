@@ -14,8 +14,10 @@ from math import ceil
 
 from gateway.access.rules import Address
 from gateway.http.problems import Problem
+from gateway.quotas.bucket import Bucket
 
-ADDRESSES_MAX = 10_000  # about 1.5 MB
+ADDRESSES_MAX = 10_000  # about 3 MB
+ROUNDING = 1e-6
 
 
 class TooManyAttempts(Problem):
@@ -26,36 +28,38 @@ class Attempts:
     """The wrong credentials of one process: `per_second` for each address, and `burst` at once."""
 
     def __init__(self, per_second: int, burst: int) -> None:
-        self._each_s = 1 / per_second
-        self._room_s = (burst - 1) / per_second
-        self._full_at: dict[int | None, float] = {}  # when all attempts are there again; in the order of last failures
+        self._per_second = per_second
+        self._burst_s = burst / per_second
+        self._buckets: dict[int | None, Bucket] = {}  # in the order of last failures
         self.refused = self.limited = 0
 
     def __repr__(self) -> str:
-        return f"Attempts(addresses={len(self._full_at)}, refused={self.refused}, limited={self.limited})"
+        return f"Attempts(addresses={self.addresses}, refused={self.refused}, limited={self.limited})"
 
     def check(self, address: Address | None, now: float) -> None:
         """Checks that a credential from this address may be looked at. Raises TooManyAttempts."""
-        wait_s = self._full_at.get(_key(address), now) - now - self._room_s
-        if wait_s > 1e-9:
+        bucket = self._buckets.get(_key(address))
+        if bucket is not None and (missing := 1 - bucket.balance(now)) > ROUNDING:
             self.limited += 1
-            seconds = ceil(wait_s)
+            seconds = ceil(missing * bucket.per_unit_s)
             text = f"too many wrong credentials came from this address: send the next one in {seconds} s"
             raise TooManyAttempts("too_many_requests", text, headers={"Retry-After": str(seconds)})
 
     def fail(self, address: Address | None, now: float) -> None:
         """Notes that a credential from this address was refused."""
         self.refused += 1
-        key, full_at = _key(address), self._full_at
-        full_at[key] = max(full_at.pop(key, now), now) + self._each_s
-        while len(full_at) > 1 and full_at[oldest := next(iter(full_at))] <= now:
-            del full_at[oldest]
-        if len(full_at) > ADDRESSES_MAX:
-            del full_at[next(iter(full_at))]
+        key, buckets = _key(address), self._buckets
+        bucket = buckets.pop(key, None) or Bucket(self._per_second, self._burst_s)
+        bucket.debit(1, now)
+        buckets[key] = bucket
+        while buckets[oldest := next(iter(buckets))].full_in_s(now) <= 0:
+            del buckets[oldest]
+        if len(buckets) > ADDRESSES_MAX:
+            del buckets[next(iter(buckets))]
 
     @property
     def addresses(self) -> int:
-        return len(self._full_at)
+        return len(self._buckets)
 
 
 def _key(address: Address | None) -> int | None:

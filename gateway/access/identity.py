@@ -11,12 +11,11 @@ from collections.abc import Collection, Sequence
 
 from gateway.access.evaluator import DENIED, Answers, Evaluator
 from gateway.access.names import TenantNames
-from gateway.access.rules import ANONYMOUS, EVERYBODY, Address
+from gateway.access.rules import ANONYMOUS, EVERYBODY, OF_TENANTS, SUPERUSER_RULE, Address
 from gateway.http.rights import Decision, Operation, Resource
 
 KEPT_MAX = 4096  # decisions of one identity, about 150 bytes each; beyond it all are forgotten
-SUPERUSER = Decision(True, "superuser")
-OF_TENANTS = "names-of-tenants"  # in place of a rule: the names of a tenant are made in it alone
+SUPERUSER = Decision(True, SUPERUSER_RULE)
 _NAMED = (Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION)
 # The operations that make a resource. A group comes of being read or configured.
 _MAKES = {

@@ -19,6 +19,9 @@ ANONYMOUS = "anonymous"
 PRINCIPALS_MAX = 100  # of a rule: more of them are a group
 SOURCES_MAX = 32
 NOTE_CHARS_MAX = 200
+# In place of the id of a rule, in answers and in the audit trail.
+SUPERUSER_RULE = "superuser"
+OF_TENANTS = "names-of-tenants"  # the names of a tenant are made in it alone
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _ALIAS = "[a-z][a-z0-9-]{0,30}"  # of an issuer
@@ -85,6 +88,8 @@ def check_rule(rule: Rule) -> None:
     """Checks what the types do not. Raises InvalidRule."""
     if not _ID.fullmatch(rule.id):
         raise InvalidRule("id: use 1 to 64 of A-Z a-z 0-9 . _ -")
+    if rule.id in (SUPERUSER_RULE, OF_TENANTS):
+        raise InvalidRule(f"id: {rule.id} is not a rule's, but what answers and the audit trail have in place of one")
     if not 0 < len(rule.principals) <= PRINCIPALS_MAX:
         raise InvalidRule(f"principals: name 1 to {PRINCIPALS_MAX}")
     for principal in rule.principals:

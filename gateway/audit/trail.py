@@ -34,12 +34,12 @@ log = logging.getLogger("penstock.audit")
 
 _DENIALS = {"forbidden": Kind.DENIED, "unauthorized": Kind.REFUSED}
 _DECISIONS = {Kind.DENIED: "denied", Kind.REFUSED: "refused", Kind.LIMITED: "limited"}
-# Routes whose method changes something, apart from administration: data, positions and members of groups, and questions
-# that are too long for a query.
+# Routes whose method changes something, apart from administration: data, positions and members of groups, questions
+# that are too long for a query, and signatures, which give no right that their subject lacks.
 NO_CHANGES = frozenset({
     *("produce", "produce_to_partition", "produce_many", "create_producer", "fetch_many"),
     *("group_poll", "acquire_records", "acknowledge_records", "group_heartbeat", "leave_group", "commit_group_offsets"),
-    "check_access",
+    *("check_access", "sign_url"),
 })  # fmt: skip
 
 Handler = Callable[[Request, Any], Handled]
@@ -49,6 +49,14 @@ class _Report(NamedTuple):
     kind: Kind
     subject: Subject
     rule: str | None
+
+
+class _Caller(NamedTuple):
+    """A caller of one kind of events: its address counts only without a principal."""
+
+    kind: Kind
+    principal: str | None
+    address: str | None
 
 
 class Trail:
@@ -73,7 +81,7 @@ class Trail:
         self._proxies = proxies
         self.check = check
         self._ids = itertools.count(1)
-        self._repeats: Repeats[_Report, Kind] = Repeats()
+        self._repeats: Repeats[_Report, _Caller] = Repeats()
         self._began_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         self.events = dict.fromkeys(Kind, 0)
@@ -200,7 +208,8 @@ class Trail:
             self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._end_period)
         subject = report.subject
         key = report if subject.principal is None else report._replace(subject=subject._replace(address=None))
-        if self._repeats.add(key, report.kind, now):
+        caller = _Caller(report.kind, key.subject.principal, key.subject.address)
+        if self._repeats.add(key, caller, now):
             fields = {"decision": _DECISIONS.get(report.kind, "allowed"), "rule": report.rule, "count": 1}
             self._post(report.kind, subject, **fields, **self.request_ids(request))
 
@@ -213,8 +222,11 @@ class Trail:
         for report, more in ended.kept:
             decision = _DECISIONS.get(report.kind, "allowed")
             self._post(report.kind, report.subject, decision=decision, rule=report.rule, count=more, **period)
-        for kind, more in ended.others:
-            self._post(kind, None, decision=_DECISIONS.get(kind, "allowed"), count=more, others=True, **period)
+        for caller, more in ended.groups:
+            fields = {"principal": caller.principal, "address": caller.address, "count": more, "others": True}
+            self._post(caller.kind, None, decision=_DECISIONS.get(caller.kind, "allowed"), **fields, **period)
+        if ended.others:
+            self._post(Kind.DENIED, None, decision="denied", count=ended.others, others=True, **period)
 
     def _post(self, kind: Kind, subject: Subject | None, **more: object) -> None:
         self._sink.post(self.line(kind, subject, **more))

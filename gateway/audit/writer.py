@@ -17,7 +17,7 @@ from gateway.audit.audit_file import AuditFile
 
 log = logging.getLogger("penstock.audit")
 
-POSTED_BYTES_MAX = 1024 * 1024  # two minutes of the most that one process posts
+POSTED_BYTES_MAX = 8 * 1024 * 1024  # the most that eight processes post at the end of a minute
 
 
 class AuditFailed(EngineError):

@@ -60,6 +60,10 @@ CHANGES = [
     Change("revoke_token", "DELETE", "/v1/access/tokens/shop"),
     Change("add_rule", "POST", "/v1/access/rules", RULE, 201),
     Change("remove_rule", "DELETE", "/v1/access/rules/r1"),
+    Change("set_quota", "PUT", "/v1/access/quotas/topic/t", {"bytes_in": 1_000_000}),
+    Change("remove_quota", "DELETE", "/v1/access/quotas/topic/t"),
+    Change("add_url_key", "POST", "/v1/access/keys", status=201),
+    Change("remove_url_key", "DELETE", "/v1/access/keys/{key}"),
     Change("delete_topic", "DELETE", TOPIC, status=204),
 ]
 STATES = (
@@ -73,13 +77,18 @@ STATES = (
     "/v1/cluster",
     "/v1/access/rules",
     "/v1/access/tokens",
+    "/v1/access/quotas",
+    "/v1/access/keys",
 )
 VOLATILE = ("request_id", "lag_ms", "attempts", "last_error", "delivered", "failed", "waiting", "in_flight", "state")
 
 
 async def make(gateway: Gateway, change: Change, headers: Mapping[str, str] | None = None) -> Answer:
     body = b"" if change.body is None else orjson.dumps(change.body)
-    return await gateway.send(change.method, change.path, body, {"Content-Type": JSON, **(headers or {})})
+    path = change.path
+    if "{key}" in path:
+        path = path.replace("{key}", (await gateway.send("GET", "/v1/access/keys")).json["keys"][0]["id"])
+    return await gateway.send(change.method, path, body, {"Content-Type": JSON, **(headers or {})})
 
 
 async def state_of(gateway: Gateway) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
@@ -176,3 +177,30 @@ def test_a_word_that_is_no_network_ends_the_start(word):
     code, out, err = refused_start(trusted_proxies=word)
     assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert "trusted_proxies" in err
+
+
+async def test_wrong_signatures_count_and_a_rule_with_networks_sees_the_client_of_a_signed_url(tmp_path, tokens):
+    """Failed before: behind a proxy the address of a signed request was the proxy's."""
+    path, boss, _ = tokens
+    settings = {"tokens_file": str(path), "superusers": "token:boss", "trusted_proxies": "127.0.0.0/8"}
+    async with in_process(tmp_path, **settings, bad_attempts_burst=3) as gateway:
+        sent = {"Content-Type": JSON, **bearer(boss)}
+        await gateway.send("PUT", "/v1/topics/t", headers=bearer(boss))
+        near = await add_reader_of_a_network(gateway, boss, "192.0.2.0/24")
+        assert (await gateway.send("POST", "/v1/access/keys", b"", bearer(boss))).status == 201
+        wish = b'{"url":"/v1/topics/t/partitions/0/records?from=earliest"}'
+        asked = sent | bearer(near) | {"X-Forwarded-For": "192.0.2.1"}
+        url = (await gateway.send("POST", "/v1/access/signed-urls", wish, asked)).json["url"]
+        target = url[url.index("/v1/") :]
+        for address, status in (("192.0.2.1", 200), ("198.51.100.1", 403), ("192.0.2.1", 200)):
+            answer = await gateway.send("GET", target, headers={"X-Forwarded-For": address})
+            assert answer.status == status, answer.body
+        match = re.search(r"sig=([^&]+)", target)
+        assert match is not None
+        statuses = []
+        for letter in "ABCDEFGH":
+            forged = target.replace(match[1], letter + match[1][1:])
+            if forged != target:
+                answer = await gateway.send("GET", forged, headers={"X-Forwarded-For": "203.0.113.9"})
+                statuses.append(answer.status)
+        assert (statuses[:3], statuses[-1]) == ([401, 401, 401], 429)
