@@ -1,8 +1,9 @@
 """Asks the rules of this process whether an owner still has the rights that it needs.
 
 An owner without a credential of its own in the snapshot (of a certificate, of an issuer) has the rights of its
-principal and groups. A token must exist besides, and must not have expired. Invariant: while this process has not read
-the rules of the store, it says neither that an owner has lost a right nor that a new work may begin.
+principal and groups. A token must exist besides and must not have expired, and an issuer must still be known.
+Invariant: while this process has not read the rules of the store, it says neither that an owner has lost a right nor
+that a new work may begin.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.runtime.clock import Clock
-from gateway.access.access import Access, Snapshot, forbidden
+from gateway.access.access import Access, forbidden
 from gateway.access.identity import Identity
 from gateway.access.owner import Needed, Owner
 from gateway.access.rules import address_of
-from gateway.access.tokens import Token
 from gateway.http.request import Request
 
 
@@ -24,8 +24,6 @@ class Owners:
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access
         self._clock = clock
-        self._snapshot: Snapshot | None = None
-        self._tokens: dict[tuple[str, bool], list[Token]] = {}  # of that snapshot, by name and whether of the file
 
     def __repr__(self) -> str:
         return f"Owners({self._access})"
@@ -72,18 +70,15 @@ class Owners:
         kind, _, name = owner.principal.partition(":")
         if not name:
             return snapshot.anonymous(client)
-        if kind != "token":
-            key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
-            return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
-        token = self._token(snapshot, name, is_of_file=owner.is_of_file)
-        return None if token is None else snapshot.identity_of(token, client)
+        if kind == "token":
+            tokens = snapshot.live_tokens(name, self._clock.now_ms())  # all of them are one principal
+            token = next((token for token in tokens if bool(token.own_rules) is owner.is_of_file), None)
+            return None if token is None else snapshot.identity_of(token, client)
+        if kind == "oidc" and not self._knows_issuer(name.partition(":")[0]):
+            return None
+        key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
+        return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
 
-    def _token(self, snapshot: Snapshot, name: str, *, is_of_file: bool) -> Token | None:
-        """Returns a token with this name that has not expired: all of them are one principal."""
-        if snapshot is not self._snapshot:
-            self._snapshot, self._tokens = snapshot, {}
-            for token in snapshot.tokens.all:
-                self._tokens.setdefault((token.name, bool(token.own_rules)), []).append(token)
-        now_ms = self._clock.now_ms()
-        found = self._tokens.get((name, is_of_file), ())
-        return next((token for token in found if not token.expires_ms or token.expires_ms > now_ms), None)
+    def _knows_issuer(self, alias: str) -> bool:
+        verifier = self._access.verifier
+        return verifier is not None and any(issuer.alias == alias for issuer in verifier.state.issuers)
