@@ -51,7 +51,7 @@ class OwnerUse:
         requests = quota.requests
         self.control = None if requests is None else Bucket(requests * part * CONTROL_FACTOR, quota.burst_s)
 
-    def has_news(self) -> bool:
+    def may_report(self) -> bool:
         """Returns whether there may be a demand to report."""
         if any(bucket.wanted for bucket in self.buckets.values()):
             return True

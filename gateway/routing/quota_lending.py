@@ -3,7 +3,7 @@
 Every process has a link to each shard of the cluster. The lender of an owner is one of them, which all find by the same
 hash: of the whole cluster, or of the shards of a node for a quota `per: node`. So a node needs no other process for it,
 and no topic. Processes that know different members for a while may have two lenders; a new one begins with the even
-split. Reports of all owners to one lender are one call. Who divides what is decided in gateway/quotas/shares.py.
+split. Reports of all owners to one lender are one call. The shares are decided in gateway/quotas/shares.py.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class QuotaLending:
         steps = -(-len(uses) // LOOKS_PER_TICK) or 1
         by_lender: dict[Member, list[tuple[OwnerUse, Demand]]] = {}
         for use in uses[self._ticks % steps :: steps]:
-            if not use.has_news():
+            if not use.may_report():
                 continue
             lender = self._lender_of(use.quota.per, use.owner, use.name)
             if lender not in self._calls:

@@ -55,7 +55,6 @@ COMMANDS = {
         "penstock.cli.commands.sign_url", "Print a signed URL, for a client that cannot send a token."
     ),
     "url-key": LazyCommand("penstock.cli.commands.sign_url", "Add, list and remove the keys that sign URLs."),
-    "quota": LazyCommand("penstock.cli.commands.quota", "Set, list and remove quotas: how much of the cluster an owner may use."),
     "quota": LazyCommand(
         "penstock.cli.commands.quota", "Set, list and remove quotas: how much of the cluster an owner may use."
     ),

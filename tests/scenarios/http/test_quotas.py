@@ -220,7 +220,7 @@ async def test_an_event_stream_has_the_rate_of_its_owner(boss, client, port, fil
     async with event_source(port, f"{FETCH}?offset={first['base_offset']}", bearer(files[1]["shop"])) as stream:
         for _ in range(20):
             assert await stream.next() is not None
-    assert 1.5 < time.monotonic() - began < 8, "80 kB at 20 kB a second, of which the last event may be in debt"
+    assert 1.5 < time.monotonic() - began < 8, "80 kB at 20 kB a second, and the last event may be in debt"
 
 
 def raw_head(token: str, *headers: str, media_type: str = JSON) -> bytes:
