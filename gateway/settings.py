@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from engine.format.paths import AUDIT
 from engine.settings import Rule, rules
@@ -66,13 +65,6 @@ class NodeSettings(ClientLimits, ClusterSettings, AccessSettings, ServerSettings
     @property
     def is_tls(self) -> bool:
         return bool(self.tls_cert)
-
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:  # a name may resolve to any address
-            return self.host == "localhost"
 
 
 def _words(text: str) -> list[str]:
