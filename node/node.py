@@ -183,6 +183,10 @@ class Node:
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),
         ]
+        if settings.kafka_listen:
+            from gateway.kafka.calls import kafka_calls  # only a node that has the listener pays for its import
+
+            calls += kafka_calls(self.reads)
         self.router = Router(self.partitions, peers, budgets, calls)
         self.quota_lending = QuotaLending(self.access.quotas, peers)
         self.groups.measure_lags(GroupLags(self.topics, self.router))
@@ -221,7 +225,13 @@ class Node:
     def peer_handlers(self) -> dict[str, Handler]:
         """Returns the handlers for calls of other processes, by the name of the call."""
         server = self.server
+        for_kafka: Mapping[str, Handler] = {}
+        if self.settings.kafka_listen:
+            from gateway.kafka.calls import kafka_handlers
+
+            for_kafka = kafka_handlers(self.reads)
         return {
+            **for_kafka,
             **append_handlers(server.produce),
             **self.router.handlers(),
             **multi_fetch_handlers(self.reads),

@@ -32,6 +32,7 @@ from gateway.access.oidc.keys import OidcState
 from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
+from gateway.links.kafka_addresses import with_kafka_port
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
@@ -76,7 +77,7 @@ async def serve(settings: NodeSettings) -> None:
     freeze_objects()  # before thousands of partitions are opened
     with suppress(StoppedEarly):
         await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        with reserve_port(settings.host, settings.port) as port:
+        with reserve_port(settings.host, settings.port) as port, with_kafka_port(settings) as settings:
             await _serve(settings, port, stop)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import ssl
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
@@ -26,6 +27,9 @@ from gateway.wire.listening import listen
 from gateway.wire.messages import WireLimits
 from gateway.wire.server import QUIET_S, HttpServer, tls_context
 from node.node import Node
+
+if TYPE_CHECKING:
+    from node.setup.kafka_listener import KafkaListener
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
 SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
@@ -60,6 +64,11 @@ class Listener:
             None if socket_passing is None else socket_passing.moves_of,
         )
         node.access.waits.include(self._waits_without_task)
+        self._kafka: KafkaListener | None = None
+        if settings.kafka_listen:
+            from node.setup.kafka_listener import KafkaListener  # only a node that has it pays for its import
+
+            self._kafka = KafkaListener(node.server, settings)
 
     def _waits_without_task(self) -> Iterator[Wait]:
         for connection in self._server.connections:
@@ -78,6 +87,8 @@ class Listener:
             self._server.open(listen(places), tls)
         except OSError as error:
             raise StartRefused(f"cannot listen on {places}: {error.strerror}") from None
+        if self._kafka is not None:
+            await self._kafka.open()
         self._node.start_push()
         self._watching = [
             keep_running(self._node.loop_watch.run, "watching the event loop"),
@@ -93,6 +104,8 @@ class Listener:
         tls = await self._tls()
         if tls is not None and not self._node.lifecycle.is_draining:
             self._server.renew(tls)
+            if self._kafka is not None:
+                await self._kafka.renew()
 
     async def announce_shutdown(self) -> None:
         """Move clients to other nodes before `drain`: serve connected clients, reject new ones, then close the ports.
@@ -116,6 +129,8 @@ class Listener:
         if self._socket_passing is not None:
             self._socket_passing.close()
         await self._node.drain()
+        if self._kafka is not None:
+            await self._kafka.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):

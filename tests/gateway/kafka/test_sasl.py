@@ -1,0 +1,110 @@
+"""A node with tokens: the token is the password, and its rights are those of HTTP."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.access.tokens_file import parse_tokens
+from gateway.kafka import sasl
+from gateway.kafka.errors import Error
+from node.node import Node
+from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request
+from tests.tokens import add_token
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.toml"
+
+
+@pytest.fixture
+def token(tokens_file: Path) -> str:
+    return add_token(tokens_file, "shop", read=["t"], write=["t"])
+
+
+@pytest.fixture
+async def node(tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(sasl, "REFUSAL_PAUSE_S", 0)
+    async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _):
+        for name in ("t", "other"):
+            await node.shard.create_topic(name, 1, 1, {})
+        yield node
+
+
+@pytest.fixture
+async def client(node: Node) -> AsyncIterator[Connection]:
+    async with connected(node) as connection:
+        yield connection
+
+
+async def login(client: Connection, token: str, mechanism: str = "PLAIN") -> int:
+    assert (await client.ask("SaslHandshake", 1, mechanism=mechanism)).error_code == 0
+    given = f"\0any user\0{token}" if mechanism == "PLAIN" else f"n,,\x01auth=Bearer {token}\x01\x01"
+    code: int = (await client.ask("SaslAuthenticate", 2, auth_bytes=given.encode())).error_code
+    return code
+
+
+@pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
+async def test_a_token_opens_its_topics_and_no_others(client: Connection, token: str, mechanism: str) -> None:
+    assert (await client.ask("ApiVersions", 0)).error_code == 0  # before
+    assert await login(client, token, mechanism) == 0
+    client.send("Produce", 9, produce("t", {0: batch(b"a")}))
+    client.send("Produce", 9, produce("other", {0: batch(b"a")}))
+    client.send("Fetch", 12, fetch("other", {0: 0}))
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    denied = Error.TOPIC_AUTHORIZATION_FAILED
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == denied
+    assert (await client.receive()).responses[0].partitions[0].error_code == denied
+    found = await client.ask("Metadata", 9, topics=None)
+    assert [topic.name for topic in found.topics] == ["t"]
+    named = await client.ask("Metadata", 9, topics=[request("Metadata", "topics", name=n) for n in ("other", "absent")])
+    assert [topic.error_code for topic in named.topics] == [denied, denied]
+    group = await client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])
+    assert group.coordinators[0].error_code == Error.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_without_sasl_nothing_but_versions_is_answered(client: Connection) -> None:
+    await client.ask("ApiVersions", 0)
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+
+
+async def test_a_wrong_token_and_a_wrong_mechanism_are_refused_with_the_reason(client: Connection, node: Node) -> None:
+    refused = await client.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    assert (refused.error_code, refused.mechanisms) == (Error.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "OAUTHBEARER"])
+    assert await login(client, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
+    assert await login(client, "x" * 60) == Error.SASL_AUTHENTICATION_FAILED
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+    async with connected(node) as other:
+        early = await other.ask("SaslAuthenticate", 2, auth_bytes=b"")
+        assert early.error_code == Error.ILLEGAL_SASL_STATE
+
+
+async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:
+    assert (await client.ask("SaslHandshake", 0, mechanism="PLAIN")).error_code == 0
+    client.send_frame(f"\0user\0{token}".encode())
+    assert await client.frame() == b""
+    assert len((await client.ask("Metadata", 1, topics=None)).topics) == 1
+    async with connected(node) as other:
+        await other.ask("SaslHandshake", 0, mechanism="PLAIN")
+        other.send_frame(b"\0user\0wrong")
+        assert await other.is_closed()
+
+
+async def test_a_revoked_token_ends_its_connections(client: Connection, token: str, node: Node, tmp_path: Path) -> None:
+    assert await login(client, token) == 0
+    others = tmp_path / "others.toml"
+    add_token(others, "another", read=["t"])
+    node.access.use_tokens(parse_tokens(others.read_text()))
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+
+
+async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
+    client.send_bytes(struct.pack(">i", 64 * 1024 + 1))
+    assert await client.is_closed()
