@@ -43,6 +43,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.dead_letters import copy_dead_letter
 from gateway.groups.group_lag import lag_calls
 from gateway.groups.hosting.answering import group_calls
+from gateway.groups.hosting.classic import classic_group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.lags import GroupLags
@@ -179,6 +180,7 @@ class Node:
             *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
+            *classic_group_calls(self.groups),
             *push_calls(self.push),
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.kafka import fetch, metadata, positions, produce, producer_ids, sasl
+from gateway.kafka import fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
@@ -21,12 +21,22 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "Fetch": fetch.fetch,
         "ListOffsets": positions.list_offsets,
         "Metadata": metadata.metadata,
+        "OffsetCommit": offsets.offset_commit,
+        "OffsetFetch": offsets.offset_fetch,
         "FindCoordinator": metadata.find_coordinator,
+        "JoinGroup": groups.join_group,
+        "Heartbeat": groups.heartbeat,
+        "LeaveGroup": groups.leave_group,
+        "SyncGroup": groups.sync_group,
+        "DescribeGroups": groups.describe_groups,
+        "ListGroups": groups.list_groups,
         "SaslHandshake": sasl.handshake,
         "SaslAuthenticate": sasl.authenticate,
         "DeleteRecords": positions.delete_records,
         "InitProducerId": producer_ids.init_producer_id,
         "OffsetForLeaderEpoch": positions.offset_for_leader_epoch,
+        "DeleteGroups": groups.delete_groups,
+        "OffsetDelete": offsets.offset_delete,
         "DescribeCluster": metadata.describe_cluster,
     }
     for name, handler in handlers.items():
