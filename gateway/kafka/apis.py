@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.kafka import fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl
+from gateway.kafka import configs, fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl, topics
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
@@ -32,9 +32,14 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "ListGroups": groups.list_groups,
         "SaslHandshake": sasl.handshake,
         "SaslAuthenticate": sasl.authenticate,
+        "CreateTopics": topics.create_topics,
+        "DeleteTopics": topics.delete_topics,
         "DeleteRecords": positions.delete_records,
         "InitProducerId": producer_ids.init_producer_id,
         "OffsetForLeaderEpoch": positions.offset_for_leader_epoch,
+        "DescribeConfigs": configs.describe_configs,
+        "CreatePartitions": topics.create_partitions,
+        "IncrementalAlterConfigs": configs.incremental_alter_configs,
         "DeleteGroups": groups.delete_groups,
         "OffsetDelete": offsets.offset_delete,
         "DescribeCluster": metadata.describe_cluster,
