@@ -29,6 +29,7 @@ from gateway.kafka.stored_reads import (
     StoredEntry,
     StoredPart,
     read_stored,
+    read_stored_now,
     unpacked,
 )
 from gateway.links.link import Busy, LinkLost
@@ -65,7 +66,8 @@ def fetch(request: KafkaRequest, context: KafkaContext) -> Message | Coroutine[A
     wanted = [
         _wanted(request, context, of_topic.topic, one) for of_topic in message.topics for one in of_topic.partitions
     ]
-    return _Fetch(request, context, wanted).run()
+    fetching = _Fetch(request, context, wanted)
+    return fetching.answer_now() or fetching.run()
 
 
 def _wanted(request: KafkaRequest, context: KafkaContext, name: str, one: Message) -> Wanted:
@@ -92,6 +94,17 @@ class _Fetch:
         self._context = context
         self._wanted = wanted
         self._entries = [one.entry for one in wanted if one.entry is not None]
+
+    def answer_now(self) -> Message | None:
+        """Returns the answer if it is there in memory, with enough bytes; None: it takes a task."""
+        message = self._request.message
+        if len(self._entries) < len(self._wanted) or not self._entries:
+            return None
+        parts = read_stored_now(self._context.fetch.reads, self._entries, self._max_bytes())
+        least_bytes = min(message.min_bytes, self._max_bytes()) if message.max_wait_ms > 0 else 0
+        if parts is None or sum(len(part.data) for part in parts) < least_bytes:
+            return None
+        return self._response(parts)
 
     async def run(self) -> Message:
         request = self._request

@@ -21,7 +21,9 @@ from engine.format.control_batch import empty_control
 from engine.log.epochs import EpochStart, end_offset_for
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
+from engine.runtime.disk import WouldBlock
 from gateway.fetch.context import ReadContext
+from gateway.fetch.partition_reads import STORED_BYTES_MAX
 from gateway.fetch.reader import (
     PartitionRead,
     Source,
@@ -31,6 +33,7 @@ from gateway.fetch.reader import (
     count_bytes,
     find_source,
     read_batches,
+    read_batches_now,
 )
 from gateway.links.link import Answer, Handler, handler
 
@@ -97,19 +100,34 @@ async def read_stored(context: ReadContext, entries: Sequence[StoredEntry], max_
 
 
 def read_stored_now(context: ReadContext, entries: Sequence[StoredEntry], max_bytes: int) -> list[StoredPart] | None:
-    """Returns what `read_stored` returns where all entries are of this process and have nothing to read; else None."""
-    parts: list[StoredPart] = []
-    for entry in entries:
-        source = find_source(context, entry.read)
-        if not isinstance(source, Source) or _by_epoch(entry, source.partition) is not None:
-            return None
-        try:
+    """Returns what `read_stored` returns; None if that takes a wait, a thread or much time, or has an error.
+
+    It holds none of the budget, since it never waits.
+    """
+    if not context.local_budget.has_room(max_bytes):
+        return None
+    sources: dict[int, Source] = {}
+    try:
+        for index, entry in enumerate(entries):
+            source = find_source(context, entry.read)
+            if not isinstance(source, Source) or _by_epoch(entry, source.partition) is not None:
+                return None
             check_source(context, source)
-        except EngineError:
-            return None
-        if source.offset < source.partition.watermark.position:
-            return None
-        parts.append(_part(source.partition, b""))
+            if source.partition.validator.fencing.has_been_used:
+                return None
+            sources[index] = source
+        each_max = max(max((entry.max_bytes for entry in entries), default=1), 1)
+        chunks = read_batches_now(context, sources, max_bytes, STORED_BYTES_MAX, each_max)
+    except (WouldBlock, OSError, EngineError):
+        return None
+    parts: list[StoredPart] = []
+    for index, source in sources.items():
+        chunk = chunks.get(index)
+        if chunk is None:
+            parts.append(_part(source.partition, b""))
+            continue
+        count_bytes(context, source.partition, len(chunk.data))
+        parts.append(_part(source.partition, _without_entries(chunk.data)))
     return parts
 
 

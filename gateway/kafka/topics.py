@@ -43,9 +43,7 @@ async def create_topics(request: KafkaRequest, context: KafkaContext) -> Message
     topics = []
     for one in request.message.topics:
         try:
-            if names[one.name] > 1:
-                raise Refused(Error.INVALID_REQUEST, "the request names the topic more than once")
-            topics.append(await _create(request, context, one))
+            topics.append(await _create(request, context, one, names[one.name]))
         except Refused as refused:
             topics.append(CreatedTopic(one.name, _NO_ID, request.note(refused.error), refused.text))
         except (EngineError, Problem) as error:
@@ -53,8 +51,11 @@ async def create_topics(request: KafkaRequest, context: KafkaContext) -> Message
     return Created(topics=topics)
 
 
-async def _create(request: KafkaRequest, context: KafkaContext, one: Message) -> Message:
+async def _create(request: KafkaRequest, context: KafkaContext, one: Message, count: int) -> Message:
+    """Creates a topic that the request names `count` times. Raises Refused."""
     name = one.name
+    if count > 1:
+        raise Refused(Error.INVALID_REQUEST, "the request names the topic more than once")
     if not is_topic_name(name):
         raise Refused(Error.INVALID_TOPIC, "a name has 1 to 200 of A-Z a-z 0-9 . _ - and does not begin with __")
     if not request.caller.allows(Operation.CREATE, name):

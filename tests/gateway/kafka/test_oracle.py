@@ -18,7 +18,9 @@ from gateway.kafka.codec.schema import Field
 from gateway.kafka.codec.tables import TABLES
 from tests.gateway.kafka.make_tables import snake
 
-kio = pytest.importorskip("kio.serial")
+pytest.importorskip("kio")
+
+from kio.serial import entity_reader, entity_writer
 
 WAYS = [
     (api, version, is_request)
@@ -114,7 +116,7 @@ def written(api: str, version: int, message: Message, is_request: bool) -> bytes
 @pytest.mark.parametrize(("api", "version", "is_request"), WAYS)
 def test_messages_mean_the_same_to_another_codec(api: str, version: int, is_request: bool) -> None:
     way, theirs = direction(api, is_request=is_request), entity(api, version, is_request)
-    read, write = kio.entity_reader(theirs), kio.entity_writer(theirs)
+    read, write = entity_reader(theirs), entity_writer(theirs)
 
     @settings(max_examples=15, deadline=None, derandomize=True, database=None)
     @given(messages(way.fields, version, way.types))
