@@ -331,6 +331,24 @@ class Access:
                 attempts.fail(address, now)
             raise
 
+    def identify_token(self, text: str, client: str) -> Identity:
+        """Returns the caller of a token that came by another protocol, from `host:port`.
+
+        Raises Problem overloaded, unauthorized, TooManyAttempts.
+        """
+        if self._state is None:
+            raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        attempts = self._attempts
+        address, now = address_of(client), self._clock.monotonic()
+        if attempts is not None:
+            attempts.check(address, now)
+        try:
+            return self._by_token(text, client)
+        except Problem as problem:
+            if problem.code == "unauthorized" and attempts is not None:
+                attempts.fail(address, now)
+            raise
+
     def client_of(self, request: Request) -> str:
         """Returns the client's address, as `host:port`, also behind a trusted proxy. Raises Problem invalid_header."""
         return self._proxies.client_of(request)

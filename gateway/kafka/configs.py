@@ -9,6 +9,7 @@ from engine.errors import EngineError
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
+from gateway.kafka.audit import audited
 from gateway.kafka.cluster import find_topic
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
@@ -152,5 +153,7 @@ async def _alter(request: KafkaRequest, context: KafkaContext, one: Message) -> 
     overrides = parse_configs(changes)
     if not request.message.validate_only and overrides:
         context.lifecycle.check_accepting()
-        await context.topics.alter(name, overrides, None)
+        before = {"config": {own: getattr(topic.settings, own) for own in overrides}}
+        async with audited(request, context, Operation.ALTER, name, before=before, after={"config": overrides}):
+            await context.topics.alter(name, overrides, None)
     return Error.NONE, None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
 from gateway.admin.context import AdminContext
+from gateway.audit.trail import Trail
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
@@ -42,6 +43,7 @@ class KafkaContext:
     lifecycle: Lifecycle
     metrics: Metrics
     clock: Clock
+    audit: Trail | None
 
 
 def make_context(server: ServerContext) -> KafkaContext:
@@ -63,4 +65,5 @@ def make_context(server: ServerContext) -> KafkaContext:
         server.fetch.lifecycle,
         server.metrics,
         server.clock,
+        server.audit,
     )

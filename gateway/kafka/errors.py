@@ -93,6 +93,7 @@ _BY_CODE: dict[str, Error] = {
     "storage_full": _STORAGE,
     "storage_failed": _STORAGE,
     "store_unavailable": _STORAGE,
+    "audit_unavailable": _STORAGE,  # tools try again
     "too_many_open_files": _STORAGE,
     "spool_full": _BUSY,
     "overloaded": _BUSY,

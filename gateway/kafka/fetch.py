@@ -138,7 +138,7 @@ class _Fetch:
             with polls.waiting():
                 await reading.wait(least_bytes, left_s, behind)
         except Problem:  # too many long polls are open: this one comes again later
-            self._request.throttle_ms = BUSY_MS
+            self._request.throttle_ms = max(self._request.throttle_ms, BUSY_MS)
         finally:
             client.behind = None
 

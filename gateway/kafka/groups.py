@@ -24,6 +24,7 @@ from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Client, GroupRow
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
+from gateway.kafka.audit import audited
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
@@ -283,7 +284,8 @@ async def delete_groups(request: KafkaRequest, context: KafkaContext) -> Message
         error = refusal_of_group(request, context, name, Operation.DELETE)
         if error is Error.NONE:
             try:
-                await context.groups.coordinators.call(DELETE, None, name, name)
+                async with audited(request, context, Operation.DELETE, name, Resource.GROUP):
+                    await context.groups.coordinators.call(DELETE, None, name, name)
             except (EngineError, Problem) as failed:
                 error = coordinator_error(failed)
         results.append(DeletedGroup(name, request.note(error)))

@@ -16,7 +16,8 @@ from gateway.groups.model.classic import ClassicCommitCall, MemberCall
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import ForgetCall, GroupView, OffsetView, Position
 from gateway.http.problems import Problem
-from gateway.http.rights import Operation
+from gateway.http.rights import Operation, Resource
+from gateway.kafka.audit import audited
 from gateway.kafka.cluster import find_topic
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
@@ -182,7 +183,11 @@ async def offset_delete(request: KafkaRequest, context: KafkaContext) -> Message
             call = ForgetCall(message.group_id, of_topic.name, one.partition_index)
             row = Error.NONE
             try:
-                await context.groups.coordinators.call(FORGET, None, message.group_id, call)
+                forgotten = {"topic": of_topic.name, "partition": one.partition_index}
+                async with audited(
+                    request, context, Operation.DELETE, message.group_id, Resource.GROUP, before=forgotten
+                ):
+                    await context.groups.coordinators.call(FORGET, None, message.group_id, call)
             except (EngineError, Problem) as failed:
                 row = coordinator_error(failed)
                 if row is Error.NON_EMPTY_GROUP:

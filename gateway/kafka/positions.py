@@ -15,6 +15,7 @@ from gateway.fetch.context import ReadContext
 from gateway.fetch.reader import find_time
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
+from gateway.kafka.audit import audited
 from gateway.kafka.cluster import UNKNOWN_EPOCH, find_topic, is_of_this_node
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
@@ -153,9 +154,11 @@ async def _delete_before(request: KafkaRequest, context: KafkaContext, topic: st
         before = Bound(*bound).offset
     if before < 0:
         return DeletedRow(number, UNKNOWN, request.note(Error.OFFSET_OUT_OF_RANGE))
-    deleted = await _call(context, DELETE_BEFORE, topic, number, before)
-    if isinstance(deleted, EngineError | Problem):
-        return DeletedRow(number, UNKNOWN, request.note(error_of(deleted)))
+    try:
+        async with audited(request, context, Operation.ALTER, topic, after={"partition": number, "before": before}):
+            await context.router.call(DELETE_BEFORE, topic, number, before)
+    except (EngineError, Problem) as failed:
+        return DeletedRow(number, UNKNOWN, request.note(error_of(failed)))
     start = await _call(context, FIND_BOUND, topic, number, EARLIEST)
     if isinstance(start, EngineError | Problem):
         return DeletedRow(number, UNKNOWN, request.note(error_of(start)))

@@ -107,7 +107,7 @@ class KafkaProduce(PendingProduce[Message]):
             return PartitionRow(entry.number)
         if isinstance(outcome, Problem):
             if outcome.code in ("overloaded", "spool_full", "too_many_requests"):
-                self.request.throttle_ms = BUSY_MS
+                self.request.throttle_ms = max(self.request.throttle_ms, BUSY_MS)
             return self._refused(entry, error_of(outcome), outcome.detail)
         assert isinstance(outcome, Appended)
         time_ms = self.now_ms if topic.settings.timestamp_type == "append" else NO_OFFSET

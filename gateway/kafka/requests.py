@@ -12,6 +12,7 @@ from gateway.http.rights import ANONYMOUS, Caller
 from gateway.kafka.codec.messages import Cursor, Malformed, Message, Output
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.errors import Error
+from gateway.quotas.charges import Charges
 
 _HEAD = struct.Struct(">hhi")  # key, version, correlation id
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
@@ -67,7 +68,7 @@ class KafkaRequest:
     connection for that time.
     """
 
-    __slots__ = ("api", "began", "client", "correlation_id", "error", "message", "throttle_ms", "version")
+    __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "message", "throttle_ms", "version")
 
     def __init__(self, api: Api, head: Head, client: Client, began: float) -> None:
         self.api = api
@@ -76,6 +77,7 @@ class KafkaRequest:
         self.client = client
         self.began = began
         self.message: Message = None
+        self.charges: Charges | None = None  # the quotas that it debits
         self.error = Error.NONE
         self.throttle_ms = 0
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.access.access import Access
-from gateway.access.tokens import unknown_because
+from gateway.http.problems import Problem
 from gateway.kafka.codec.messages import Malformed, Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -65,24 +65,19 @@ def check(client: Client, given: bytes, context: KafkaContext) -> str | None:
         return f"the bytes are not those of {client.mechanism}"
     client.token = token
     client.caller = None
-    reason = identify(client, context.access, context.clock.now_ms())
+    reason = identify(client, context.access)
     if reason is not None:
         log.warning("a client of Kafka's protocol was refused", extra={"client": client.address, "reason": reason})
     return reason
 
 
-def identify(client: Client, access: Access, now_ms: int) -> str | None:
+def identify(client: Client, access: Access) -> str | None:
     """Gives a client the identity of its token by the present rules. Returns why it has none."""
-    if not access.has_state:
-        return "this node has not read the rules of the coordination store yet: try again"
-    snapshot = access.snapshot
-    token = snapshot.tokens.find(client.token)
-    if token is None:
-        return unknown_because(client.token)
-    if token.expires_ms and token.expires_ms <= now_ms:
-        return f"the token {token.name!r} has expired: ask for another one"
-    client.caller, client.snapshot = snapshot.identity_of(token, client.address), snapshot
-    client.expires_ms = token.expires_ms
+    try:
+        identity = access.identify_token(client.token, client.address)
+    except Problem as problem:
+        return problem.detail
+    client.caller, client.snapshot, client.expires_ms = identity, access.snapshot, identity.expires_ms
     return None
 
 
@@ -90,7 +85,7 @@ def check_still_known(client: Client, access: Access, now_ms: int) -> None:
     """Checks a client for one more request. Raises Malformed once its token is revoked or has expired."""
     if access.tokens is None or (client.snapshot is access.snapshot and not 0 < client.expires_ms <= now_ms):
         return
-    reason = identify(client, access, now_ms)
+    reason = identify(client, access)
     if reason is not None:
         raise Malformed(reason)
 

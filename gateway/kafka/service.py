@@ -10,6 +10,7 @@ import logging
 import struct
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from engine.errors import EngineError
@@ -31,11 +32,15 @@ from gateway.kafka.requests import (
     finish_response,
     read_head,
 )
+from gateway.quotas.quotas import Requester
 
 log = logging.getLogger("penstock.kafka")
 
 UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
 BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
+WITHOUT_QUOTA = BEFORE_SASL | {"Metadata", "DescribeCluster", "FindCoordinator"}  # clients need them to go on
+CONTROL = frozenset({"Heartbeat", "LeaveGroup", "OffsetCommit", "JoinGroup", "SyncGroup"})
+THROTTLE_MS_MAX = 30_000  # of one answer, so that a client does not take the server for dead; the debt stays
 _LENGTH = struct.Struct(">i")
 
 ApiVersions = types_of(API_VERSIONS)[""]
@@ -54,6 +59,7 @@ class Service:
         self._context = context
         self._apis = apis
         self._metrics = context.metrics
+        self._quotas = context.access.quotas
         self._is_logging = context.settings.request_log
 
     def __repr__(self) -> str:
@@ -90,6 +96,8 @@ class Service:
             handled = unsupported_version(request)
         else:
             request.message = read_message(api.name, head.version, frame, body_begin(frame, api.name, head))
+            if self._quotas.is_on and client.caller is not None:
+                self._debit(request, len(frame))
             try:
                 handled = api.handler(request, api.context)
             except Malformed:
@@ -110,9 +118,13 @@ class Service:
         elif isinstance(outcome, RawReply):
             pieces = [_LENGTH.pack(len(outcome)) + outcome]
         elif outcome is not None:
+            if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
+                outcome.throttle_time_ms = request.throttle_ms
             out = begin_response(request.api.name, request.version, request.correlation_id)
             write_message(request.api.name, request.version, outcome, out)
             pieces = list(finish_response(out))
+            if request.charges is not None:
+                request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
         seconds = time.perf_counter() - request.began
         self._metrics.count_answer(f"kafka_{request.api.name}", int(request.error), seconds)
         if self._is_logging:
@@ -128,6 +140,32 @@ class Service:
     def log_closed(self, client: Client, reason: str) -> None:
         fields = {"client": client.address, "client_id": client.client_id, "reason": reason}
         log.warning("a connection of Kafka's protocol was closed", extra=fields)
+
+    def _debit(self, request: KafkaRequest, size_bytes: int) -> None:
+        """Debits a request to the quotas of its owners. With a debt its client is not read for a while, once answered.
+
+        Kafka does the same (KIP-219): a refusal would make clients send again what they have sent.
+        """
+        caller, name, now = request.caller, request.api.name, request.began
+        if name in WITHOUT_QUOTA:
+            return
+        client_id = request.client.client_id if self._quotas.has_clients else ""
+        topic = _topic_of(request) if self._quotas.has_topics else ""
+        key = (caller, f"kafka_{name}", client_id, topic)
+        charges = self._quotas.kept.get(key)
+        if charges is None:
+            requester = Requester(getattr(caller, "tenant", None) or "", caller.principal, client_id, topic)
+            charges = self._quotas.keep(key, requester, now, is_control=name in CONTROL)
+        if charges.is_control:
+            if (verdict := charges.enter_control(now)) is not None:
+                request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
+            return
+        request.charges = charges
+        verdict = charges.enter(now, size_bytes, inf)
+        if verdict is not None and verdict.wait_s > 0:
+            request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
+            for policy in verdict.violated:
+                self._metrics.quota_throttled[policy.dimension.field] += 1
 
     def _check_identity(self, request: KafkaRequest) -> None:
         """Raises Malformed for a client that is not known, or not any more."""
@@ -166,6 +204,15 @@ class Service:
             "seconds": round(seconds, 6),
         }
         log.info("request", extra=fields)
+
+
+def _topic_of(request: KafkaRequest) -> str:
+    """Returns the topic of a produce or a fetch of one; of several, none is charged."""
+    if request.api.name == "Produce" and len(request.message.topic_data) == 1:
+        return str(request.message.topic_data[0].name)
+    if request.api.name == "Fetch" and len(request.message.topics) == 1:
+        return str(request.message.topics[0].topic)
+    return ""
 
 
 def unsupported_version(request: KafkaRequest) -> Any:

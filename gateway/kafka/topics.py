@@ -12,6 +12,7 @@ from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
+from gateway.kafka.audit import audited
 from gateway.kafka.cluster import find_topic, id_bytes, topics_by_id
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
@@ -70,7 +71,9 @@ async def _create(request: KafkaRequest, context: KafkaContext, one: Message, co
         settings, topic_id = TopicSettings(**overrides), _NO_ID  # type: ignore[arg-type]
     else:
         context.lifecycle.check_accepting()
-        topic, is_new = await context.topics.create(name, partitions, replicas, overrides)
+        after = {"partitions": partitions, "replication_factor": replicas, "config": overrides}
+        async with audited(request, context, Operation.CREATE, name, after=after):
+            topic, is_new = await context.topics.create(name, partitions, replicas, overrides)
         if not is_new:
             raise Refused(Error.TOPIC_ALREADY_EXISTS, f"the topic {name!r} exists")
         settings, topic_id = topic.settings, id_bytes(topic.record.topic_id)
@@ -136,7 +139,9 @@ async def _delete(
     else:
         try:
             context.lifecycle.check_accepting()
-            await context.topics.delete(name)
+            before = {"topic_id": context.topics.topic(name).record.topic_id}
+            async with audited(request, context, Operation.DELETE, name, before=before):
+                await context.topics.delete(name)
         except (EngineError, Problem) as failed:
             error, text = error_of(failed), str(failed)
     return DeletedTopic(name, topic_id, request.note(error), text)
@@ -174,4 +179,6 @@ async def _grow(request: KafkaRequest, context: KafkaContext, one: Message) -> N
     grown_partitions(one.name, present, one.count)
     if not request.message.validate_only:
         context.lifecycle.check_accepting()
-        await context.topics.alter(one.name, {}, one.count)
+        before, after = {"partitions": present}, {"partitions": one.count}
+        async with audited(request, context, Operation.ALTER, one.name, before=before, after=after):
+            await context.topics.alter(one.name, {}, one.count)

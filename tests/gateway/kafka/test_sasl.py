@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from gateway.access.tokens_file import parse_tokens
+from gateway.audit.writer import AuditFailed
 from gateway.kafka import sasl
 from gateway.kafka.errors import Error
+from gateway.quotas.quota import Owner, Quota, Scope, id_of
 from node.node import Node
 from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request
 from tests.tokens import add_token
@@ -108,3 +112,56 @@ async def test_a_revoked_token_ends_its_connections(client: Connection, token: s
 async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
     client.send_bytes(struct.pack(">i", 64 * 1024 + 1))
     assert await client.is_closed()
+
+
+async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
+    tmp_path: Path, tokens_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = add_token(tokens_file, "ops", admin=[""], read=[""])
+    tokens = parse_tokens(tokens_file.read_text())
+    one = request("CreateTopics", "topics", name="made", num_partitions=1, replication_factor=1)
+    async with kafka_node(tmp_path, tokens, audit="on") as (node, _), connected(node) as client:
+        assert await login(client, admin) == 0
+        assert (await client.ask("CreateTopics", 7, topics=[one], timeout_ms=1)).topics[0].error_code == 0
+        lines = [orjson.loads(line) for path in tmp_path.rglob("audit*/*") for line in path.read_bytes().splitlines()]
+        changes = [line for line in lines if "change" in line["type"]]
+        assert [line["type"].rpartition(".")[2] for line in changes] == ["intended", "ended"]
+        assert [line["subject"] for line in changes] == ["topic/made"] * 2
+        assert (changes[0]["data"]["principal"], changes[0]["data"]["operation"]) == ("token:ops", "kafka_CreateTopics")
+        assert (changes[0]["data"]["after"]["partitions"], changes[1]["data"]["outcome"]) == (1, "done")
+
+        async def fail(_: bytes) -> None:
+            raise AuditFailed("the disk is full")
+
+        assert node.audit is not None
+        monkeypatch.setattr(node.audit, "write", fail)
+        rows = (await client.ask("DeleteTopics", 1, topic_names=["made"])).responses
+        assert [row.error_code for row in rows] == [Error.KAFKA_STORAGE_ERROR]
+        assert "made" in node.shard.topics
+
+
+async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, tokens_file: Path, token: str) -> None:
+    async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _), connected(node) as client:
+        await node.shard.create_topic("t", 1, 1, {})
+        node.access.quotas.use(
+            [
+                Quota(
+                    id=id_of(Owner.PRINCIPAL, "token:shop"),
+                    owner=Owner.PRINCIPAL,
+                    name="token:shop",
+                    bytes_in=2000,
+                    per=Scope.NODE,
+                )
+            ]
+        )
+        assert await login(client, token) == 0
+        began = asyncio.get_running_loop().time()
+        throttled = []
+        for _ in range(6):
+            client.send("Produce", 9, produce("t", {0: batch(b"x" * 1000)}))
+            answer = await client.receive()
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            throttled.append(answer.throttle_time_ms)
+        assert throttled[0] == 0
+        assert max(throttled) > 0
+        assert asyncio.get_running_loop().time() - began > 0.4  # the client was not read meanwhile
