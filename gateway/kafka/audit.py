@@ -14,10 +14,18 @@ from gateway.audit.writer import AuditFailed
 from gateway.http.problems import Problem
 from gateway.http.rights import ANONYMOUS, Operation, Resource
 from gateway.kafka.context import KafkaContext
+from gateway.kafka.errors import Error
 from gateway.kafka.requests import Client, KafkaRequest
 from gateway.kafka.sasl import check_still_known
 
 log = logging.getLogger("penstock.audit")
+
+_DENIALS = {
+    Error.TOPIC_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.TOPIC),
+    Error.GROUP_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.GROUP),
+    Error.CLUSTER_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.CLUSTER),
+    Error.SASL_AUTHENTICATION_FAILED: (Kind.REFUSED, Operation.DESCRIBE, Resource.CLUSTER),
+}
 
 
 @asynccontextmanager
@@ -66,6 +74,18 @@ async def _end(trail: Trail, subject: Subject, fields: dict[str, object]) -> Non
     except AuditFailed as error:
         extra = {"operation": subject.operation, "reason": str(error)}
         log.error("a change was made, and the audit trail does not have its end", extra=extra)
+
+
+def note_denial(request: KafkaRequest, trail: Trail) -> None:
+    """Notes a request that was answered with the error of a missing right, or whose credential was refused."""
+    kind, operation, resource = _DENIALS[request.error]
+    subject = subject_of(request.client, f"kafka_{request.api.name}", operation, resource, None)
+    ids = {"request_id": f"{request.client.address}-{request.correlation_id}", "client_request_id": None}
+    trail.note(kind, subject, None, lambda: dict(ids))
+
+
+def is_denial(error: Error) -> bool:
+    return error in _DENIALS
 
 
 def subject_of(client: Client, operation: str, right: Operation, resource: Resource, name: str | None) -> Subject:

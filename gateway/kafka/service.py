@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from gateway.http.problems import Problem
-from gateway.kafka import sasl
+from gateway.kafka import audit, sasl
 from gateway.kafka.codec.messages import Buffer, Malformed, read_message, types_of, write_message
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
@@ -125,6 +125,8 @@ class Service:
             pieces = list(finish_response(out))
             if request.charges is not None:
                 request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
+        if self._context.audit is not None and audit.is_denial(request.error):
+            audit.note_denial(request, self._context.audit)
         seconds = time.perf_counter() - request.began
         self._metrics.count_answer(f"kafka_{request.api.name}", int(request.error), seconds)
         if self._is_logging:

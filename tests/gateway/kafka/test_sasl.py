@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from gateway.access.tokens_file import parse_tokens
+from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
 from gateway.kafka import sasl
 from gateway.kafka.errors import Error
@@ -128,12 +129,15 @@ async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
         assert [line["type"].rpartition(".")[2] for line in changes] == ["intended", "ended"]
         assert [line["subject"] for line in changes] == ["topic/made"] * 2
         assert (changes[0]["data"]["principal"], changes[0]["data"]["operation"]) == ("token:ops", "kafka_CreateTopics")
+        found = await client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])
+        assert found.coordinators[0].error_code == Error.GROUP_AUTHORIZATION_FAILED
+        assert node.audit is not None
+        assert node.audit.events[Kind.DENIED] == 1
         assert (changes[0]["data"]["after"]["partitions"], changes[1]["data"]["outcome"]) == (1, "done")
 
         async def fail(_: bytes) -> None:
             raise AuditFailed("the disk is full")
 
-        assert node.audit is not None
         monkeypatch.setattr(node.audit, "write", fail)
         rows = (await client.ask("DeleteTopics", 1, topic_names=["made"])).responses
         assert [row.error_code for row in rows] == [Error.KAFKA_STORAGE_ERROR]
