@@ -39,6 +39,20 @@ class ServerSettings:
         ),
     )
     advertised_url: str = setting("", why="The address that clients use, behind a proxy or NAT. Empty: host and port.")
+    kafka_listen: str = setting(
+        "",
+        why=(
+            "HOST:PORT for clients of Kafka's protocol (docs/kafka.md): `127.0.0.1:9092`. Empty: no such listener. It "
+            "has the tokens and the certificate of HTTP."
+        ),
+    )
+    kafka_advertised: str = setting(
+        "",
+        why=(
+            "HOST:PORT by which clients of Kafka's protocol reach this node: they connect to what is advertised and "
+            "not to what they were given. Empty: that of kafka_listen, which may then not be a wildcard."
+        ),
+    )
     insecure: bool = setting(
         False, why="Allow listening on non-loopback addresses without authentication, or with tokens and without TLS."
     )

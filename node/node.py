@@ -44,6 +44,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.dead_letters import copy_dead_letter
 from gateway.groups.group_lag import lag_calls
 from gateway.groups.hosting.answering import group_calls
+from gateway.groups.hosting.classic import classic_group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.lags import GroupLags
@@ -182,10 +183,15 @@ class Node:
             *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
+            *classic_group_calls(self.groups),
             *push_calls(self.push),
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),
         ]
+        if settings.kafka_listen:
+            from gateway.kafka.calls import kafka_calls  # only a node that has the listener pays for its import
+
+            calls += kafka_calls(self.reads)
         self.router = Router(self.partitions, peers, budgets, calls)
         self.quota_lending = QuotaLending(self.access.quotas, peers)
         self.groups.measure_lags(GroupLags(self.topics, self.router))
@@ -230,7 +236,13 @@ class Node:
     def peer_handlers(self) -> dict[str, Handler]:
         """Returns the handlers for calls of other processes, by the name of the call."""
         server = self.server
+        for_kafka: Mapping[str, Handler] = {}
+        if self.settings.kafka_listen:
+            from gateway.kafka.calls import kafka_handlers
+
+            for_kafka = kafka_handlers(self.reads)
         return {
+            **for_kafka,
             **append_handlers(server.produce),
             **self.router.handlers(),
             **multi_fetch_handlers(self.reads),

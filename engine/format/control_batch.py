@@ -34,6 +34,11 @@ def encode_fence(token: str, now_ms: int) -> bytearray:
     return made
 
 
+def empty_control(now_ms: int) -> bytearray:
+    """Encodes a control batch of our type without a value, for readers that must pass one and not know its token."""
+    return encode_fence("", now_ms)
+
+
 def read_control(batch: Buffer) -> Control:
     """Decodes one control batch. Raises InvalidBatch."""
     records = record_batch.decode_control(batch)

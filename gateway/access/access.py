@@ -31,7 +31,7 @@ from gateway.access.listeners.listener import CERT, SIGNED, Certified, PublicLis
 from gateway.access.oidc.keys import gauges as oidc_gauges
 from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.proxies import Proxies
-from gateway.access.rules import ANONYMOUS
+from gateway.access.rules import ANONYMOUS, address_of
 from gateway.access.signed.callers import check_use, signer_of, take_signature
 from gateway.access.signed.urls import InvalidUrl, Signature, SignedHead
 from gateway.access.snapshot import Snapshot
@@ -268,6 +268,24 @@ class Access:
             return self._identify(request)
         except Problem as problem:
             if problem.code == "unauthorized":
+                attempts.fail(address, now)
+            raise
+
+    def identify_token(self, text: str, client: str) -> Identity:
+        """Returns the caller of a token that came by another protocol, from `host:port`.
+
+        Raises Problem overloaded, unauthorized, TooManyAttempts.
+        """
+        if self._state is None:
+            raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        attempts = self._attempts
+        address, now = address_of(client), self._clock.monotonic()
+        if attempts is not None:
+            attempts.check(address, now)
+        try:
+            return self._by_token(text, client)
+        except Problem as problem:
+            if problem.code == "unauthorized" and attempts is not None:
                 attempts.fail(address, now)
             raise
 

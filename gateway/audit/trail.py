@@ -15,6 +15,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.runtime.clock import Clock
@@ -141,13 +142,13 @@ class Trail:
         if kind is not None:
             rule = problem.members.get("rule")
             subject = _denied_of(self.subject_of(request), problem, kind)
-            self._note(_Report(kind, subject, rule if isinstance(rule, str) else None), request)
+            self.note(kind, subject, rule if isinstance(rule, str) else None, partial(self.request_ids, request))
 
     def note_superuser(self, request: Request) -> None:
         """Notes a request of a superuser. Changes have lines of their own."""
         route = request.route
         if route.need is not OPEN and (route.method == "GET" or route.operation in NO_CHANGES):
-            self._note(_Report(Kind.SUPERUSER, self.subject_of(request), "superuser"), request)
+            self.note(Kind.SUPERUSER, self.subject_of(request), "superuser", partial(self.request_ids, request))
 
     def subject_of(self, request: Request) -> Subject:
         """Returns who does what in a request that has been checked."""
@@ -199,7 +200,9 @@ class Trail:
     def post(self, lines: bytes) -> None:
         self._sink.post(lines)
 
-    def _note(self, report: _Report, request: Request) -> None:
+    def note(self, kind: Kind, subject: Subject, rule: str | None, ids: Callable[[], dict[str, object]]) -> None:
+        """Notes a denial, a refused credential or a use of a superuser. `ids` returns those of the request."""
+        report = _Report(kind, subject, rule)
         now = self._clock.monotonic()
         if not self._repeats.is_empty and not self._repeats.left_s(now):
             self._end_period()
@@ -211,7 +214,7 @@ class Trail:
         caller = _Caller(report.kind, key.subject.principal, key.subject.address)
         if self._repeats.add(key, caller, now):
             fields = {"decision": _DECISIONS.get(report.kind, "allowed"), "rule": report.rule, "count": 1}
-            self._post(report.kind, subject, **fields, **self.request_ids(request))
+            self._post(report.kind, subject, **fields, **ids())
 
     def _end_period(self) -> None:
         """Reports the counts of the minute that is over."""

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gateway.http.problems import Problem
 from gateway.http.request import Request
-from gateway.wire.exchange import Carrier, sendable_of
+from gateway.wire.exchange import sendable_of
 
 COUNTED_BYTES = 64 * 1024  # of smaller responses, a connection bounds what waits (gateway/wire/connection.py)
 REFRESH_S = 0.1  # between two sums over all connections
+
+
+class Sending(Protocol):
+    """A connection, of any protocol, with the bytes that it was given and its client has not taken."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
 
 
 class ResponseLimits(NamedTuple):
@@ -42,7 +49,7 @@ class ResponseBuffers:
     def __init__(self, limits: ResponseLimits, now: Callable[[], float]) -> None:
         self.refused = 0
         self.stalled = 0  # connections that the server ended
-        self.connections: Counter[Carrier] = Counter()
+        self.connections: Counter[Sending] = Counter()
         self._limits = limits
         self._now = now
         self._size_bytes = 0
@@ -101,7 +108,7 @@ class ResponseBuffers:
             total = self.size_bytes
         return total >= self._limits.bytes_max
 
-    def give(self, connection: Carrier, size_bytes: int) -> None:
+    def give(self, connection: Sending, size_bytes: int) -> None:
         """Counts a response, or a piece of one, that the server gets now. Nothing is reserved for it."""
         self.connections[connection] += 0  # its unsent bytes count
         self._size_bytes += size_bytes
@@ -119,7 +126,7 @@ class ResponseBuffers:
             self.connections[request.connection] -= request.reserved_bytes
             request.reserved_bytes = 0
 
-    def _check_room(self, connection: Carrier, size_bytes: int) -> None:
+    def _check_room(self, connection: Sending, size_bytes: int) -> None:
         out_bytes = connection.unsent_bytes + self.connections.get(connection, 0)
         if out_bytes > 0 and out_bytes + size_bytes > self._limits.connection_bytes_max:
             self.refused += 1

@@ -285,6 +285,11 @@ class RequestBodies:
     def __repr__(self) -> str:
         return f"RequestBodies(held_bytes={self.held_bytes}, large_connections={len(self._by_connection)})"
 
+    @property
+    def has_room(self) -> bool:
+        """Returns whether more bytes may be held. A protocol that can stop reading asks before it reads."""
+        return self.held_bytes < self._bytes_max
+
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
         yield "penstock_request_bytes_in_flight", "Bytes of the bodies of requests in flight", self.held_bytes

@@ -16,15 +16,34 @@ from gateway.produce.context import ProduceContext
 
 async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Part:
     """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
+    header = _check_head(body, to, context)
+    if to.settings.verify == "full" and not _check_records_now(body, header, to.settings):
+        await context.offload.in_thread(lambda: _check_records(body, to.settings, to.settings.batch_decoded_bytes_max))
+    await _check_sequence(header, to, context)
+    return _part(body, header, to)
+
+
+def stored_batch_now(body: bytes, to: Destination, context: ProduceContext) -> Part | None:
+    """Returns what `stored_batch` returns; None if that takes a thread, or a look-up of the producer's id."""
+    header = _check_head(body, to, context)
+    if header.producer_id >= 0 and (to.sequenced is not None or not context.producer_ids.is_known(header.producer_id)):
+        return None
+    if to.settings.verify == "full" and not _check_records_now(body, header, to.settings):
+        return None
+    return _part(body, header, to)
+
+
+def _check_head(body: bytes, to: Destination, context: ProduceContext) -> record_batch.Header:
     settings = to.settings
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
     check_count(header.record_count, context.settings.records_per_request_max)
-    if settings.verify == "full":
-        await _check_records(body, header, settings, context)
-    await _check_sequence(header, to, context)
+    return header
+
+
+def _part(body: bytes, header: record_batch.Header, to: Destination) -> Part:
     data: bytes | bytearray = body
-    if settings.timestamp_type == "append":
+    if to.settings.timestamp_type == "append":
         data = bytearray(body)
         record_batch.stamp_append_time(data, to.now_ms)
     if to.sequenced is not None and header.producer_id < 0:
@@ -48,30 +67,26 @@ async def _check_sequence(header: record_batch.Header, to: Destination, context:
     await check_producer_id(context, header.producer_id)
 
 
-async def _check_records(
-    body: bytes, header: record_batch.Header, settings: TopicSettings, context: ProduceContext
-) -> None:
-    """Checks small batches on the loop, others in a thread: the unpacked size is known only afterwards.
+def _check_records_now(body: bytes, header: record_batch.Header, settings: TopicSettings) -> bool:
+    """Checks the records of a small batch. Returns False for others: the unpacked size is known only afterwards.
 
     The time for an uncompressed batch depends on its number of records. Raises InvalidBatch.
     """
-    bound = settings.batch_decoded_bytes_max
-
-    def check(decoded_bytes_max: int) -> None:
-        record_batch.check_records(
-            body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max
-        )
-
     is_quick = header.codec == record_batch.Codec.NONE or len(body) < OFF_LOOP_BYTES
-    if is_quick and header.record_count < OFF_LOOP_RECORDS:
-        try:
-            check(min(bound, OFF_LOOP_BYTES))
-        except DecodedTooLarge:
-            if bound <= OFF_LOOP_BYTES:
-                raise
-        else:
-            return
-    await context.offload.in_thread(lambda: check(bound))
+    if not is_quick or header.record_count >= OFF_LOOP_RECORDS:
+        return False
+    bound = settings.batch_decoded_bytes_max
+    try:
+        _check_records(body, settings, min(bound, OFF_LOOP_BYTES))
+    except DecodedTooLarge:
+        if bound <= OFF_LOOP_BYTES:
+            raise
+        return False
+    return True
+
+
+def _check_records(body: bytes, settings: TopicSettings, decoded_bytes_max: int) -> None:
+    record_batch.check_records(body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max)
 
 
 async def check_producer_id(context: ProduceContext, producer_id: int) -> None:

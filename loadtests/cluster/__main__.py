@@ -21,10 +21,12 @@ from loadtests.cluster.zookeeper import Zookeeper, ZookeeperFailed, require_zook
 
 EXIT_REFUSED = 1
 FIRST_PORT = 8081
+FIRST_KAFKA_PORT = 9092
 TO_TRY = """
   {penstock} topic create orders --replication-factor {factor} --partitions 6 --url {first}
   curl {last}/v1/topics/orders/records -H 'Content-Type: application/json' -d '{{"records":[{{"value":{{"n":1}}}}]}}'
   {penstock} topic describe orders --url {last}
+  kcat -C -e -b {kafka} -t orders        # by Kafka's protocol
   {penstock} cluster status --url {last}
   kill -9 {pid}        # node {victim}: the others lead on, nothing that was acknowledged is lost
   {again} &
@@ -66,6 +68,7 @@ def _run(workdir: Path, count: int, shards: int, first_port: int, *, is_kept: bo
         (workdir / "store").mkdir(exist_ok=True)
         for number in range(1, count + 1):
             settings: dict[str, object] = {"port": port_or_free(first_port + number - 1), "shards": shards}
+            settings["kafka-listen"] = f"127.0.0.1:{port_or_free(FIRST_KAFKA_PORT + number - 1)}"
             settings |= {"store": (workdir / "store").as_uri(), "default-replication-factor": min(3, count)}
             nodes.append(ClusterNode(number, workdir, coordination, settings))
         for node in nodes:
@@ -85,6 +88,7 @@ def _print_commands(nodes: list[ClusterNode], *, is_kept: bool) -> None:
     victim = nodes[0]
     end = "; the directory stays" if is_kept else " and removes what was stored"
     words = {"first": nodes[0].url, "last": nodes[-1].url, "pid": victim.pid, "victim": victim.node_id}
+    words |= {"kafka": nodes[-1].settings["kafka-listen"]}
     words |= {"penstock": shlex.quote(penstock()), "factor": min(3, len(nodes))}
     click.echo(TO_TRY.format(again=victim.command, end=end, **words))
 

@@ -418,6 +418,7 @@ async def create_member(
         tuple(shard_urls),
         tuple(internal_urls),
         settings.internal_tls != OFF,
+        kafka=settings.kafka_advertised if settings.kafka_listen else "",
         save_registration_state=save,
     )
     member = ClusterMember(settings, own_node, internal_ports, executor, clock, random, new_id)

@@ -33,6 +33,7 @@ from gateway.access.oidc.keys import OidcState
 from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
+from gateway.links.kafka_addresses import with_kafka_port
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
@@ -79,7 +80,11 @@ async def serve(settings: NodeSettings) -> None:
     default, *further = read_listeners(settings, SystemClock().now_ms())
     with suppress(StoppedEarly):
         await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        with reserve_port(settings.host, settings.port) as port, reserved(further) as others:
+        with (
+            reserve_port(settings.host, settings.port) as port,
+            reserved(further) as others,
+            with_kafka_port(settings) as settings,
+        ):
             await _serve(settings, port, [default, *others], stop)
 
 

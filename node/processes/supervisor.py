@@ -36,6 +36,7 @@ from gateway.access.oidc.keys import state_to as oidc_state_to
 from gateway.access.state import AccessState, state_to
 from gateway.audit.writer import AuditWriter
 from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserve_port, url_of
+from gateway.links.kafka_addresses import with_kafka_port
 from gateway.links.link import Link
 from gateway.links.node_tls import OFF
 from gateway.settings import NodeSettings
@@ -99,6 +100,7 @@ async def _serve_unlocked(
 ) -> None:
     """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
+        with_kafka_port(settings) as settings,
         reserve_ports(settings, listeners) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,

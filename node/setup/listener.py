@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
@@ -29,6 +30,9 @@ from gateway.wire.messages import WireLimits
 from gateway.wire.server import QUIET_S, HttpServer
 from node.node import Node
 from node.setup.public_listeners import default_listener, read_generation
+
+if TYPE_CHECKING:
+    from node.setup.kafka_listener import KafkaListener
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
 SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
@@ -73,6 +77,11 @@ class Listener:
             None if socket_passing is None else socket_passing.moves_of,
         )
         node.access.waits.include(self._waits_without_task)
+        self._kafka: KafkaListener | None = None
+        if settings.kafka_listen:
+            from node.setup.kafka_listener import KafkaListener  # only a node that has it pays for its import
+
+            self._kafka = KafkaListener(node.server, settings)
 
     def _waits_without_task(self) -> Iterator[Wait]:
         for connection in self._server.connections:
@@ -87,6 +96,8 @@ class Listener:
         if self._socket_passing is not None and not self._settings.is_tls:
             self._socket_passing.open(self._server)
         self._server.open(list(self._doors.values()))
+        if self._kafka is not None:
+            await self._kafka.open()
         self._node.start_push()
         self._watching = [
             keep_running(self._node.loop_watch.run, "watching the event loop"),
@@ -106,6 +117,8 @@ class Listener:
             if door.listener is not None:
                 door.listener.use_names(generation.names)
             self._server.renew(door, generation.context, generation.refuses)
+            if name == DEFAULT and self._kafka is not None:
+                await self._kafka.renew()
 
     async def _door(self, spec: ListenerSpec) -> Door:
         """Raises StartRefused."""
@@ -144,6 +157,8 @@ class Listener:
         if self._socket_passing is not None:
             self._socket_passing.close()
         await self._node.drain()
+        if self._kafka is not None:
+            await self._kafka.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):

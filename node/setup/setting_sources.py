@@ -18,6 +18,7 @@ from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
 from gateway.access.proxies import Proxies
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
+from gateway.links.kafka_addresses import check_kafka_addresses
 from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
@@ -188,6 +189,8 @@ def _check_relations(settings: NodeSettings) -> None:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
         check_direct_url(settings.advertised_direct_url)
+    if settings.kafka_listen:
+        check_kafka_addresses(settings)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

@@ -82,6 +82,7 @@ class OwnNode:
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
     tls: bool = False
+    kafka: str = ""  # NodeInfo.kafka
     registration_state: RegistrationState = field(default_factory=RegistrationState)
     save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
     starts: StartCounters | None = None  # None: the store is on the node's own disk, and proves nothing about it
@@ -316,6 +317,7 @@ class Membership:
                 log_from,
                 intact_from,
                 own_node.tls,
+                own_node.kafka,
             )
         )
 

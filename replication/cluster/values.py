@@ -86,6 +86,7 @@ class NodeInfo:
     log_from: Mapping[str, int] = field(default_factory=dict)
     intact_from: Mapping[str, int] = field(default_factory=dict)
     tls: bool = False  # its internal ports accept TLS
+    kafka: str = ""  # host:port of its listener of Kafka's protocol, if it has one
 
     @property
     def registration(self) -> Registration:
@@ -166,6 +167,7 @@ class RegistrationFields(TypedDict):
     log_from: NotRequired[Mapping[str, int]]
     intact_from: NotRequired[Mapping[str, int]]
     tls: NotRequired[bool]
+    kafka: NotRequired[str]
 
 
 class NodeFields(RegistrationFields):
@@ -269,6 +271,8 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
         plain["intact_from"] = dict(node.intact_from)
     if node.tls:
         plain["tls"] = True
+    if node.kafka:
+        plain["kafka"] = node.kafka
     return plain
 
 

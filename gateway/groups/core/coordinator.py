@@ -15,7 +15,7 @@ from gateway.groups.core.group_table import GroupTable, check_empty
 from gateway.groups.core.membership import Subscription, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
-from gateway.groups.core.views import group_view
+from gateway.groups.core.views import group_row, group_view
 from gateway.groups.diagnosis.activity import Activity, activity
 from gateway.groups.model.errors import GroupsFull
 from gateway.groups.model.records import replay
@@ -149,7 +149,7 @@ class Coordinator(GroupTable):
             if interest is not None:
                 membership.subscribe(group, member, interest, now, source)
         starts = [start for start in call.starts if start.slot in member.assigned and start.slot not in group.offsets]
-        positions.check_room(group, starts, self._limits, source)
+        positions.check_room(group, starts, self.limits, source)
         positions.commit(group, starts, now)
         self._alive(member, now)
         membership.note_begun(group, member, call, starts, now)
@@ -189,12 +189,12 @@ class Coordinator(GroupTable):
             positions.check_member_commit(group, member, call.member_epoch, call.positions)
         elif not call.force:
             check_empty(group, "commit with a member's member_id and member_epoch, or with force")
-        positions.check_room(group, call.positions, self._limits, source)
+        positions.check_room(group, call.positions, self.limits, source)
         if member is not None:
             self._alive(member, now)
             member.moved_ms = now.steady_ms
             member.confirmed_epoch = max(member.confirmed_epoch, call.member_epoch)
-        self._know(group, call.positions, now, source)
+        self.know(group, call.positions, now, source)
         positions.commit(group, call.positions, now)
         self.add(group)
 
@@ -210,8 +210,8 @@ class Coordinator(GroupTable):
             check_empty(group, "stop its members first, or reset with force")
             sharing.check_idle(group, call.positions)
         positions.check_topics(call.positions, source)
-        positions.check_room(group, call.positions, self._limits, source)
-        self._know(group, call.positions, now, source)
+        positions.check_room(group, call.positions, self.limits, source)
+        self.know(group, call.positions, now, source)
         if group.settings.kind == SHARE:
             sharing.reset(self, group, call.positions)
         else:
@@ -253,14 +253,14 @@ class Coordinator(GroupTable):
         if call.is_new and existing is not None and existing.definition is not None:
             return None
         is_new = existing is None
-        limit = self._limits.subscriptions_max
+        limit = self.limits.subscriptions_max
         if is_new and sum(group.definition is not None for group in self.groups.values()) >= limit:
             raise GroupsFull(f"this coordinator has {limit} subscriptions", limit=limit)
         group = self._group_of_member(call.group, now, is_join=True)
         if is_new:
             positions.check_topics(call.positions, source)
-            positions.check_room(group, call.positions, self._limits, source)
-            self._know(group, call.positions, now, source)
+            positions.check_room(group, call.positions, self.limits, source)
+            self.know(group, call.positions, now, source)
             positions.store(group, call.positions, now)
         group.definition, group.is_definition_changed = call.definition, True
         group.active_ms = now.wall_ms
@@ -298,6 +298,8 @@ class Coordinator(GroupTable):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
+                if group.classic is not None and group.classic.members:
+                    continue
                 if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
                     self._delete(group)
             elif self._patterns.is_used and self._follow(group, now, source):
@@ -327,9 +329,7 @@ class Coordinator(GroupTable):
         return member.version
 
     def rows(self) -> list[GroupRow]:
-        return [
-            GroupRow(group.name, group.state, len(group.members), group.settings.kind) for group in self.groups.values()
-        ]
+        return [group_row(group) for group in self.groups.values()]
 
     def describe(self, name: str, now: Now, source: TopicSource) -> GroupView:
         """Describes a group for people. Raises UnknownGroup."""
@@ -359,7 +359,7 @@ class Coordinator(GroupTable):
         now: Now,
         source: TopicSource,
     ) -> Member:
-        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self._limits, now, source)
+        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source)
         self.add(group)
         return member
 
@@ -370,11 +370,11 @@ class Coordinator(GroupTable):
         group = self.groups.get(call.group)
         member = None if group is None else group.members.get(call.member_id)
         before = frozenset[str]() if member is None else member.topics
-        return subscription(self._patterns, call.topics, call.pattern, source, self._limits.topics_max, before)
+        return subscription(self._patterns, call.topics, call.pattern, source, self.limits.topics_max, before)
 
     def _follow(self, group: Group, now: Now, source: TopicSource) -> bool:
         members = [member for member in group.members.values() if member.pattern is not None]
-        return bool(members) and follow(group, members, self._patterns, now, source, self._limits.topics_max)
+        return bool(members) and follow(group, members, self._patterns, now, source, self.limits.topics_max)
 
     def _delete(self, group: Group) -> None:
         del self.groups[group.name]
@@ -384,7 +384,7 @@ class Coordinator(GroupTable):
         group.changed_offsets.update(group.offsets)
         group.offsets.clear()
 
-    def _know(self, group: Group, positions: Iterable[Position], now: Now, source: TopicSource) -> None:
+    def know(self, group: Group, positions: Iterable[Position], now: Now, source: TopicSource) -> None:
         for position in positions:
             known_topic, size = group.topics.get(position.topic), source.find(position.topic)
             if size is not None and (known_topic is None or known_topic.topic_id != size.topic_id):

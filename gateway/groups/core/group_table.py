@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.groups.model.classic import CLASSIC
 from gateway.groups.model.errors import GroupNotEmpty, GroupsFull, UnknownGroup, WrongGroupKind
 from gateway.groups.model.records import take_rows
 from gateway.groups.model.settings import SHARE, CoordinatorLimits
@@ -18,7 +19,7 @@ class GroupTable:
     def __init__(self, limits: CoordinatorLimits) -> None:
         self.groups: dict[str, Group] = {}
         self.woken: set[tuple[str, str]] = set()
-        self._limits = limits
+        self.limits = limits
         self._touched: dict[str, Group] = {}
         self.acquired = self.settled = 0  # records of share groups, since the coordinator began
 
@@ -40,8 +41,8 @@ class GroupTable:
             if kind is not None:
                 check_kind(group, kind)
             return group, False
-        if len(self.groups) >= self._limits.groups_max:
-            raise GroupsFull(f"this coordinator has {self._limits.groups_max} groups", limit=self._limits.groups_max)
+        if len(self.groups) >= self.limits.groups_max:
+            raise GroupsFull(f"this coordinator has {self.limits.groups_max} groups", limit=self.limits.groups_max)
         group = Group(name, resets=now.wall_ms)
         if kind == SHARE:
             group.set_config({"kind": kind})
@@ -74,12 +75,15 @@ class GroupTable:
 
 def check_kind(group: Group, kind: str) -> None:
     """Checks that a call is of the group's kind. Raises WrongGroupKind."""
-    if group.settings.kind != kind:
+    if group.kind != kind:
+        if group.kind == CLASSIC:
+            text = f"group {group.name!r} has members of Kafka's classic protocol"
+            raise WrongGroupKind(text, hint="stop them first: their positions are then those of its next members")
         hint = "acquire and acknowledge its records" if group.settings.kind == SHARE else "poll it as a member"
         raise WrongGroupKind(f"group {group.name!r} is of kind {group.settings.kind}", hint=hint)
 
 
 def check_empty(group: Group, hint: str) -> None:
     """Checks that a group has no members. Raises GroupNotEmpty."""
-    if group.members:
-        raise GroupNotEmpty(f"group {group.name!r} has {len(group.members)} members", hint=hint)
+    if count := group.member_count:
+        raise GroupNotEmpty(f"group {group.name!r} has {count} members", hint=hint)

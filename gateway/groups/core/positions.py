@@ -112,7 +112,9 @@ def commit(group: Group, positions: Iterable[Position], now: Now) -> None:
 def store(group: Group, positions: Iterable[Position], now: Now) -> None:
     """Sets positions, in any direction."""
     for position in positions:
-        group.offsets[position.slot] = Offset(position.offset, position.metadata, now.wall_ms)
+        group.offsets[position.slot] = Offset(
+            position.offset, position.metadata, now.wall_ms, leader_epoch=position.leader_epoch
+        )
         group.changed_offsets.add(position.slot)
 
 

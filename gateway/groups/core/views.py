@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.groups.core import sharing
 from gateway.groups.model.state import Group, Member
-from gateway.groups.model.values import GroupView, MemberView, Now, OffsetView, Slot
+from gateway.groups.model.values import GroupRow, GroupView, MemberView, Now, OffsetView, Slot
 
 
 def group_view(group: Group, now: Now) -> GroupView:
@@ -15,9 +15,19 @@ def group_view(group: Group, now: Now) -> GroupView:
         group.state,
         group.epoch,
         group.config,
-        tuple(member_view(member, now) for _, member in sorted(group.members.items())),
+        tuple(member_view(member, now) for _, member in sorted(group.members.items())) or _classic_members(group, now),
         tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
         *sharing.views(group, now),
+    )
+
+
+def group_row(group: Group) -> GroupRow:
+    """Returns the line of a group in a list."""
+    classic = group.classic
+    if classic is None:
+        return GroupRow(group.name, group.state, len(group.members), group.settings.kind)
+    return GroupRow(
+        group.name, group.state, group.member_count, group.kind, classic.protocol_type or "consumer", classic.phase
     )
 
 
@@ -37,6 +47,26 @@ def member_view(member: Member, now: Now) -> MemberView:
     )
 
 
+def _classic_members(group: Group, now: Now) -> tuple[MemberView, ...]:
+    """Describes members of Kafka's classic protocol: their subscriptions and assignments are their own bytes."""
+    state = group.classic
+    if state is None:
+        return ()
+    return tuple(
+        MemberView(
+            member.member_id,
+            state.generation,
+            member.client.client_id,
+            member.client.address,
+            (),
+            (),
+            (),
+            max(0, member.seen_ms + member.session_ms - now.steady_ms),
+        )
+        for _, member in sorted(state.members.items())
+    )
+
+
 def offset_view(group: Group, slot: Slot) -> OffsetView:
     """Describes a committed position for people."""
     committed = group.offsets.get(slot)
@@ -48,4 +78,5 @@ def offset_view(group: Group, slot: Slot) -> OffsetView:
         "" if committed is None else committed.metadata,
         0 if committed is None else committed.committed_ms,
         group.owners.get(slot, ""),
+        -1 if committed is None else committed.leader_epoch,
     )

@@ -18,6 +18,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
 from gateway.fetch.context import ReadContext
 from gateway.fetch.reader import read_chunk
+from gateway.groups.core import classic_calls
 from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
@@ -74,7 +75,7 @@ class GroupHost:
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each group that this process coordinates."""
-        members = sum_by_name((group.name, len(group.members)) for group in self._groups())
+        members = sum_by_name((group.name, group.member_count) for group in self._groups())
         yield Numbers("penstock_group_members", "Members of a group", "group", members)
         letters = sum_by_name((group.name, group.dead_letters) for group in self._groups())
         text = "Records of a group that became dead letters, since its coordinator began"
@@ -228,6 +229,7 @@ class GroupHost:
                     self._drop(hosted)
                 else:
                     hosted.decide(Coordinator.sweep, is_patient=True)
+                    hosted.decide(classic_calls.sweep, is_patient=True)
                     self._copies.begin(hosted)
                 await asyncio.sleep(0)
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import structs
@@ -53,8 +54,8 @@ class Watch(Protocol):
         """Ends the wait: the coordinator has ended."""
 
 
-class _Change(Pending[bool]):
-    """The wait of another process for another assignment; False: it was not in time."""
+class Change(Pending[bool]):
+    """The wait of a call for a change of its member; False: it was not in time."""
 
     __slots__ = ()
 
@@ -189,11 +190,11 @@ class Hosted:
 
     async def wait_changed(self, group: str, member_id: str, version: int, wait_ms: int) -> bool:
         """Waits until a member's assignment is of another version; False: it was not in time. Keeps its session."""
-        change = _Change()
+        change = Change()
         if not self.watch(group, member_id, version, change):
             return True
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-        bucket = loop_waits().deadlines.put(deadline, change, _Change.expire)
+        bucket = loop_waits().deadlines.put(deadline, change, Change.expire)
         try:
             return await change
         finally:
@@ -210,6 +211,28 @@ class Hosted:
             return False
         self._watching[group, member_id].add(watch)
         return True
+
+    @contextmanager
+    def woken(self, group: str, member_id: str) -> Iterator[Change]:
+        """Yields a change that ends once a member of Kafka's classic protocol is woken."""
+        change, member = Change(), (group, member_id)
+        self._watching[member].add(change)
+        try:
+            yield change
+        finally:
+            if watching := self._watching.get(member):
+                watching.discard(change)
+                if not watching:
+                    del self._watching[member]
+
+    async def wait_woken(self, change: Change, until_ms: int) -> None:
+        """Waits for a change, or until a steady time. Raises CoordinatorMoved."""
+        wait_s = max(0, until_ms - self._clock.steady_ms()) / 1000
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, change, Change.expire)
+        try:
+            await change
+        finally:
+            bucket.pop(change, None)
 
     def unwatch(self, group: str, member_id: str, watch: Watch) -> None:
         self.coordinator.wait(group, member_id, self.now(), -1)

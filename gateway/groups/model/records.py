@@ -75,8 +75,11 @@ def _share_key(name: str, slot: tuple[str, int], block: int | None) -> bytes:
 
 
 def _offset_record(offset: Offset) -> bytes:
-    """Returns the record of a position: short without failures, as nearly all are."""
-    return _encode(offset if offset.failures else (offset.offset, offset.metadata, offset.committed_ms))
+    """Returns the record of a position: short without failures and leader epoch, as nearly all are."""
+    if offset.leader_epoch >= 0:
+        return _encode(offset)
+    position = (offset.offset, offset.metadata, offset.committed_ms)
+    return _encode((*position, offset.failures, offset.failed_in, offset.retry_ms) if offset.failures else position)
 
 
 def _group_record(group: Group) -> bytes:

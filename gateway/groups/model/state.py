@@ -13,12 +13,19 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from gateway.groups.model.classic import CLASSIC, ClassicState, Phase
 from gateway.groups.model.history import History
 from gateway.groups.model.settings import GroupSettings, stored_settings
 from gateway.groups.model.values import Client, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
 Fields = dict[str, msgspec.Raw]  # of a record, by name
+CLASSIC_STATES = {
+    Phase.EMPTY: "empty",
+    Phase.PREPARING: "reconciling",
+    Phase.COMPLETING: "reconciling",
+    Phase.STABLE: "stable",
+}
 TopicRacks = dict[str, tuple[PartitionRacks, ...]]
 
 
@@ -32,7 +39,8 @@ class KnownTopic(Struct, frozen=True, array_like=True):
 class Offset(Struct, frozen=True, array_like=True):
     """A committed position. `failures` counts those of the record there, the last one by epoch and delivery.
 
-    `retry_ms` is the wall time from which a record that failed is delivered again.
+    `retry_ms` is the wall time from which a record that failed is delivered again. `leader_epoch` is that of the record
+    before, if a client of Kafka's protocol has said it.
     """
 
     offset: int
@@ -41,6 +49,7 @@ class Offset(Struct, frozen=True, array_like=True):
     failures: int = 0
     failed_in: tuple[int, int] = (0, 0)
     retry_ms: int = 0
+    leader_epoch: int = -1
 
 
 class Delayed(NamedTuple):
@@ -126,13 +135,24 @@ class Group:
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on
+    classic: ClassicState | None = None  # from the first call of Kafka's classic protocol on
     delayed: dict[Slot, Delayed] = field(default_factory=dict)  # begins with a coordinator, from the stored times
     dead_letters: int = 0  # copied since the coordinator began
 
     @property
+    def member_count(self) -> int:
+        """The number of members, of either protocol: those of one are never beside those of the other."""
+        return len(self.members) if self.classic is None else len(self.members) + len(self.classic.members)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its members: that of the settings, or the classic one while it has members of that protocol."""
+        return CLASSIC if self.classic is not None and self.classic.members else self.settings.kind
+
+    @property
     def state(self) -> str:
         if not self.members:
-            return "empty"
+            return "empty" if self.classic is None else CLASSIC_STATES[self.classic.phase]
         return "stable" if self.owners == self.target else "reconciling"
 
     def set_config(self, config: dict[str, Setting]) -> None:

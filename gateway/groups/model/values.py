@@ -72,6 +72,7 @@ class Position(Struct, frozen=True, array_like=True):
     partition: int
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1  # of the record before; -1: unknown
 
     @property
     def slot(self) -> Slot:
@@ -279,6 +280,7 @@ class OffsetView(Struct, frozen=True, array_like=True):
     metadata: str
     committed_ms: int
     member_id: str
+    leader_epoch: int = -1
 
 
 class GroupView(Struct, frozen=True, array_like=True):
@@ -301,6 +303,8 @@ class GroupRow(Struct, frozen=True, array_like=True):
     state: str
     members: int
     kind: str = "consumer"
+    protocol_type: str = "consumer"  # of Kafka's protocol
+    phase: str = ""  # of a group of Kafka's classic protocol
 
 
 class Row(NamedTuple):

@@ -1,0 +1,58 @@
+"""The APIs that this listener offers, with the versions that it advertises: what is not here is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.kafka import configs, fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl, topics
+from gateway.kafka.codec.tables import TABLES
+from gateway.kafka.context import KafkaContext
+from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
+
+# librdkafka before 2.11.1 turns compression off where version 0 is missing, and sends a later one.
+ADVERTISED_FIRST = {"Produce": 0}
+
+
+def make_apis(context: KafkaContext) -> dict[int, Api]:
+    """Returns the APIs by their keys."""
+    apis: dict[int, Api] = {}
+    handlers = {
+        "Produce": produce.produce,
+        "Fetch": fetch.fetch,
+        "ListOffsets": positions.list_offsets,
+        "Metadata": metadata.metadata,
+        "OffsetCommit": offsets.offset_commit,
+        "OffsetFetch": offsets.offset_fetch,
+        "FindCoordinator": metadata.find_coordinator,
+        "JoinGroup": groups.join_group,
+        "Heartbeat": groups.heartbeat,
+        "LeaveGroup": groups.leave_group,
+        "SyncGroup": groups.sync_group,
+        "DescribeGroups": groups.describe_groups,
+        "ListGroups": groups.list_groups,
+        "SaslHandshake": sasl.handshake,
+        "SaslAuthenticate": sasl.authenticate,
+        "CreateTopics": topics.create_topics,
+        "DeleteTopics": topics.delete_topics,
+        "DeleteRecords": positions.delete_records,
+        "InitProducerId": producer_ids.init_producer_id,
+        "OffsetForLeaderEpoch": positions.offset_for_leader_epoch,
+        "DescribeConfigs": configs.describe_configs,
+        "CreatePartitions": topics.create_partitions,
+        "IncrementalAlterConfigs": configs.incremental_alter_configs,
+        "DeleteGroups": groups.delete_groups,
+        "OffsetDelete": offsets.offset_delete,
+        "DescribeCluster": metadata.describe_cluster,
+    }
+    for name, handler in handlers.items():
+        table = TABLES[name]
+        first = ADVERTISED_FIRST.get(name, table.first)
+        apis[table.key] = Api(name, table.key, first, table.last, handler, context)
+    table = TABLES[API_VERSIONS]
+    answer = partial(_api_versions, apis)
+    apis[table.key] = Api(API_VERSIONS, table.key, table.first, table.last, answer, context)
+    return apis
+
+
+def _api_versions(apis: dict[int, Api], request: KafkaRequest, _: object) -> object:
+    return metadata.api_versions(request, apis)

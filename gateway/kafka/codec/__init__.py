@@ -1,0 +1,1 @@
+"""The messages of Kafka's protocol, read and written by tables."""

@@ -1,0 +1,159 @@
+"""DescribeConfigs and IncrementalAlterConfigs: settings of topics by Kafka's names, and those of brokers to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import EngineError
+from engine.settings import TopicSettings
+from gateway.http.problems import Problem
+from gateway.http.rights import Operation, Resource
+from gateway.kafka.audit import audited
+from gateway.kafka.cluster import find_topic
+from gateway.kafka.codec.messages import Message, types_of
+from gateway.kafka.context import KafkaContext
+from gateway.kafka.errors import Error, error_of
+from gateway.kafka.requests import KafkaRequest
+from gateway.kafka.topic_configs import CONFIGS, STATIC, Kind, parse_configs, source_of
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # types of resources
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+Described, DescribedResource, DescribedConfig, Synonym = (
+    types_of("DescribeConfigs")[path] for path in ("", "results", "results.configs", "results.configs.synonyms")
+)
+Altered, AlteredResource = (types_of("IncrementalAlterConfigs")[path] for path in ("", "responses"))
+
+
+class Entry(NamedTuple):
+    """One setting as it is shown."""
+
+    name: str
+    value: str
+    kind: Kind
+    source: int
+    is_read_only: bool
+
+
+def describe_configs(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Describes topics and brokers."""
+    return Described(results=[_describe(request, context, one) for one in request.message.resources])
+
+
+def _describe(request: KafkaRequest, context: KafkaContext, one: Message) -> Message:
+    kind, name = one.resource_type, one.resource_name
+    error, entries = Error.NONE, list[Entry]()
+    if kind == TOPIC:
+        topic = find_topic(context, name)
+        if not request.caller.allows(Operation.DESCRIBE, name):
+            error = Error.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None:
+            error = Error.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            entries = list(_of_topic(topic.settings))
+    elif not request.caller.allows(Operation.DESCRIBE, "", Resource.CLUSTER):
+        error = Error.CLUSTER_AUTHORIZATION_FAILED
+    elif kind == BROKER:
+        entries = list(_of_broker(context))
+    elif kind != BROKER_LOGGER:
+        return DescribedResource(
+            request.note(Error.INVALID_REQUEST), f"resources of type {kind} have no settings here", kind, name
+        )
+    wanted = None if one.configuration_keys is None else set(one.configuration_keys)
+    configs = [
+        DescribedConfig(
+            entry.name,
+            entry.value,
+            entry.is_read_only,
+            entry.source,
+            False,
+            [Synonym(entry.name, entry.value, entry.source)] if request.message.include_synonyms else [],
+            entry.kind,
+            None,
+        )
+        for entry in entries
+        if wanted is None or entry.name in wanted
+    ]
+    return DescribedResource(request.note(error), None, kind, name, configs)
+
+
+def _of_topic(settings: TopicSettings) -> Iterator[Entry]:
+    for config in CONFIGS.values():
+        yield Entry(config.name, config.shown(settings), config.kind, source_of(config, settings), config.is_read_only)
+
+
+def _of_broker(context: KafkaContext) -> Iterator[Entry]:
+    """Yields what tools and connectors ask of brokers. They are set where the node is started."""
+    settings, topics = context.settings, TopicSettings()
+    retention = -1 if topics.retention_ms is None else topics.retention_ms
+    values: dict[str, tuple[Kind, object]] = {
+        "advertised.listeners": (Kind.STRING, f"KAFKA://{context.own_address.text}"),
+        "auto.create.topics.enable": (Kind.BOOLEAN, settings.auto_create_topics),
+        "default.replication.factor": (Kind.INT, settings.default_replication_factor),
+        "delete.topic.enable": (Kind.BOOLEAN, True),
+        "log.cleanup.policy": (Kind.LIST, topics.cleanup_policy),
+        "log.message.timestamp.type": (Kind.STRING, "CreateTime"),
+        "log.retention.bytes": (Kind.LONG, -1 if topics.retention_bytes is None else topics.retention_bytes),
+        "log.retention.ms": (Kind.LONG, retention),
+        "log.segment.bytes": (Kind.INT, topics.segment_bytes),
+        "message.max.bytes": (Kind.INT, topics.batch_bytes_max),
+        "min.insync.replicas": (Kind.INT, topics.min_insync_replicas),
+        "node.id": (Kind.INT, context.peers.node_id),
+        "num.partitions": (Kind.INT, settings.default_partitions),
+        "offsets.topic.num.partitions": (Kind.INT, settings.groups_partitions),
+    }
+    for name, (kind, value) in values.items():
+        yield Entry(name, str(value).lower() if isinstance(value, bool) else str(value), kind, STATIC, True)
+
+
+async def incremental_alter_configs(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Changes settings of topics, each resource by itself."""
+    rows = []
+    for one in request.message.resources:
+        error, text = Error.NONE, None
+        try:
+            error, text = await _alter(request, context, one)
+        except (EngineError, Problem) as failed:
+            error, text = error_of(failed), str(failed)
+        rows.append(AlteredResource(request.note(error), text, one.resource_type, one.resource_name))
+    return Altered(responses=rows)
+
+
+async def _alter(request: KafkaRequest, context: KafkaContext, one: Message) -> tuple[Error, str | None]:
+    name = one.resource_name
+    if one.resource_type != TOPIC:
+        return Error.INVALID_CONFIG, "settings of a broker are read only: they are given when the node starts"
+    if not request.caller.allows(Operation.ALTER, name):
+        return Error.TOPIC_AUTHORIZATION_FAILED, None
+    topic = find_topic(context, name)
+    if topic is None:
+        return Error.UNKNOWN_TOPIC_OR_PARTITION, None
+    changes: dict[str, str | None] = {}
+    for config in one.configs:
+        if config.name in changes:
+            return Error.INVALID_REQUEST, f"{config.name} is changed twice"
+        if config.config_operation in (APPEND, SUBTRACT):
+            known = CONFIGS.get(config.name)
+            if known is None or known.kind is not Kind.LIST:
+                return Error.INVALID_CONFIG, f"{config.name} is not a list"
+            words = [word for word in known.shown(topic.settings).split(",") if word]
+            given = [word.strip() for word in (config.value or "").split(",") if word.strip()]
+            if config.config_operation == APPEND:
+                words += [word for word in given if word not in words]
+            else:
+                words = [word for word in words if word not in given]
+            changes[config.name] = ",".join(words)
+        elif config.config_operation == SET:
+            changes[config.name] = config.value
+        elif config.config_operation == DELETE:
+            changes[config.name] = None
+        else:
+            return Error.INVALID_REQUEST, f"there is no operation {config.config_operation}"
+    overrides = parse_configs(changes)
+    if not request.message.validate_only and overrides:
+        context.lifecycle.check_accepting()
+        before = {"config": {own: getattr(topic.settings, own) for own in overrides}}
+        async with audited(request, context, Operation.ALTER, name, before=before, after={"config": overrides}):
+            await context.topics.alter(name, overrides, None)
+    return Error.NONE, None

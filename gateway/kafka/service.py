@@ -1,0 +1,224 @@
+"""The one way in and out of a request of Kafka's protocol: its head, its client's identity, its counters and its log.
+
+Invariant: what cannot be understood closes the connection, with one line in the log; an answer in another form would
+not be understood either.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from engine.errors import EngineError
+from gateway.http.problems import Problem
+from gateway.kafka import audit, sasl
+from gateway.kafka.codec.messages import Buffer, Malformed, read_message, types_of, write_message
+from gateway.kafka.codec.tables import TABLES
+from gateway.kafka.context import KafkaContext
+from gateway.kafka.errors import Error
+from gateway.kafka.requests import (
+    API_VERSIONS,
+    Api,
+    Client,
+    Handled,
+    Head,
+    KafkaRequest,
+    begin_response,
+    body_begin,
+    finish_response,
+    read_head,
+)
+from gateway.quotas.quotas import Requester
+
+log = logging.getLogger("penstock.kafka")
+
+UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
+BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
+WITHOUT_QUOTA = BEFORE_SASL | {"Metadata", "DescribeCluster", "FindCoordinator"}  # clients need them to go on
+CONTROL = frozenset({"Heartbeat", "LeaveGroup", "OffsetCommit", "JoinGroup", "SyncGroup"})
+THROTTLE_MS_MAX = 30_000  # of one answer, so that a client does not take the server for dead; the debt stays
+_LENGTH = struct.Struct(">i")
+
+ApiVersions = types_of(API_VERSIONS)[""]
+ApiVersion = types_of(API_VERSIONS)["api_keys"]
+_RAW_TOKEN = Api("SaslAuthenticate", TABLES["SaslAuthenticate"].key, 0, 0, sasl.authenticate, None)
+
+
+class RawReply(bytes):
+    """An answer without a head, to a token that came without one."""
+
+
+class Service:
+    """The requests of one process. `apis` are those that it answers."""
+
+    def __init__(self, context: KafkaContext, apis: Mapping[int, Api]) -> None:
+        self._context = context
+        self._apis = apis
+        self._metrics = context.metrics
+        self._quotas = context.access.quotas
+        self._is_logging = context.settings.request_log
+
+    def __repr__(self) -> str:
+        return f"Service({len(self._apis)} APIs)"
+
+    def new_client(self, address: str) -> Client:
+        return Client(address) if self._context.access.tokens is None else Client(address, None)
+
+    def frame_bytes_max(self, client: Client) -> int:
+        return UNKNOWN_BYTES_MAX if client.caller is None else self._context.settings.request_body_bytes_max
+
+    def begin(self, frame: memoryview, client: Client) -> tuple[KafkaRequest, Any]:
+        """Returns a request and what its handler returned, or raised. Raises Malformed."""
+        began = time.perf_counter()
+        if client.sends_raw_tokens:
+            client.sends_raw_tokens = False
+            request = KafkaRequest(_RAW_TOKEN, Head(_RAW_TOKEN.key, 0, 0, client.client_id, 0), client, began)
+            self._metrics.requests_in_flight.value += 1
+            return request, self._raw_token(request, bytes(frame))
+        head = read_head(frame)
+        api = self._apis.get(head.key)
+        if api is None:
+            raise Malformed(f"the API {head.key} is not offered here")
+        client.client_id = head.client_id
+        table = TABLES[api.name]
+        request = KafkaRequest(api, head, client, began)
+        if client.caller is None or self._context.access.tokens is not None:
+            self._check_identity(request)
+        handled: Handled | Exception
+        if not table.first <= head.version <= table.last:
+            if api.name != API_VERSIONS:
+                raise Malformed(f"{api.name} has no version {head.version} here")
+            request.version = 0  # the one that each client reads (KIP-511)
+            handled = unsupported_version(request)
+        else:
+            request.message = read_message(api.name, head.version, frame, body_begin(frame, api.name, head))
+            if self._quotas.is_on and client.caller is not None:
+                self._debit(request, len(frame))
+            try:
+                handled = api.handler(request, api.context)
+            except Malformed:
+                raise
+            except Exception as error:
+                handled = error
+        self._metrics.requests_in_flight.value += 1
+        return request, handled
+
+    def finish(self, request: KafkaRequest, outcome: Any) -> list[Buffer] | None:
+        """Returns the pieces of a response, once it is counted and logged; None for no response. Raises Malformed."""
+        self._metrics.requests_in_flight.value -= 1
+        failure: Malformed | None = None
+        pieces: list[Buffer] | None = None
+        if isinstance(outcome, BaseException):
+            request.note(Error.UNKNOWN_SERVER_ERROR)
+            failure = self._failure(request, outcome)
+        elif isinstance(outcome, RawReply):
+            pieces = [_LENGTH.pack(len(outcome)) + outcome]
+        elif outcome is not None:
+            if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
+                outcome.throttle_time_ms = request.throttle_ms
+            out = begin_response(request.api.name, request.version, request.correlation_id)
+            write_message(request.api.name, request.version, outcome, out)
+            pieces = list(finish_response(out))
+            if request.charges is not None:
+                request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
+        if self._context.audit is not None and audit.is_denial(request.error):
+            audit.note_denial(request, self._context.audit)
+        seconds = time.perf_counter() - request.began
+        self._metrics.count_answer(f"kafka_{request.api.name}", int(request.error), seconds)
+        if self._is_logging:
+            self._log_answer(request, seconds)
+        if failure is not None:
+            raise failure
+        return pieces
+
+    def abandon(self, request: KafkaRequest) -> None:
+        """Ends a request whose client has left."""
+        self._metrics.requests_in_flight.value -= 1
+
+    def log_closed(self, client: Client, reason: str) -> None:
+        fields = {"client": client.address, "client_id": client.client_id, "reason": reason}
+        log.warning("a connection of Kafka's protocol was closed", extra=fields)
+
+    def _debit(self, request: KafkaRequest, size_bytes: int) -> None:
+        """Debits a request to the quotas of its owners. With a debt its client is not read for a while, once answered.
+
+        Kafka does the same (KIP-219): a refusal would make clients send again what they have sent.
+        """
+        caller, name, now = request.caller, request.api.name, request.began
+        if name in WITHOUT_QUOTA:
+            return
+        client_id = request.client.client_id if self._quotas.has_clients else ""
+        topic = _topic_of(request) if self._quotas.has_topics else ""
+        key = (caller, f"kafka_{name}", client_id, topic)
+        charges = self._quotas.kept.get(key)
+        if charges is None:
+            requester = Requester(getattr(caller, "tenant", None) or "", caller.principal, client_id, topic)
+            charges = self._quotas.keep(key, requester, now, is_control=name in CONTROL)
+        if charges.is_control:
+            if (verdict := charges.enter_control(now)) is not None:
+                request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
+            return
+        request.charges = charges
+        verdict = charges.enter(now, size_bytes, inf)
+        if verdict is not None and verdict.wait_s > 0:
+            request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
+            for policy in verdict.violated:
+                self._metrics.quota_throttled[policy.dimension.field] += 1
+
+    def _check_identity(self, request: KafkaRequest) -> None:
+        """Raises Malformed for a client that is not known, or not any more."""
+        client = request.client
+        if client.caller is not None:
+            sasl.check_still_known(client, self._context.access, self._context.clock.now_ms())
+        elif request.api.name not in BEFORE_SASL:
+            raise Malformed(f"{request.api.name} was sent without SASL; this node requires a token")
+
+    async def _raw_token(self, request: KafkaRequest, given: bytes) -> RawReply:
+        """Checks a token that came without a head. Raises Malformed."""
+        reason = sasl.check(request.client, given, self._context)
+        if reason is not None:
+            raise Malformed(reason)
+        return RawReply()
+
+    def _failure(self, request: KafkaRequest, error: BaseException) -> Malformed:
+        """Returns why the connection ends: the failure of a handler has no answer that fits every API."""
+        if isinstance(error, Malformed):
+            return error
+        if isinstance(error, Problem | EngineError):
+            return Malformed(f"{request.api.name}: {error.code}: {error.detail}")
+        fields = {"client": request.client.address, "operation": request.api.name}
+        log.error("a handler failed", exc_info=error, extra=fields)
+        return Malformed(f"{request.api.name} failed")
+
+    def _log_answer(self, request: KafkaRequest, seconds: float) -> None:
+        client = request.client
+        fields = {
+            "operation": f"kafka_{request.api.name}",
+            "version": request.version,
+            "client": client.address,
+            "client_id": client.client_id,
+            "token": None if client.caller is None else client.caller.name,
+            "error": request.error.name,
+            "seconds": round(seconds, 6),
+        }
+        log.info("request", extra=fields)
+
+
+def _topic_of(request: KafkaRequest) -> str:
+    """Returns the topic of a produce or a fetch of one; of several, none is charged."""
+    if request.api.name == "Produce" and len(request.message.topic_data) == 1:
+        return str(request.message.topic_data[0].name)
+    if request.api.name == "Fetch" and len(request.message.topics) == 1:
+        return str(request.message.topics[0].topic)
+    return ""
+
+
+def unsupported_version(request: KafkaRequest) -> Any:
+    """Returns the answer to a version of ApiVersions that is not known: the client asks again by what it says."""
+    table = TABLES[API_VERSIONS]
+    own = ApiVersion(table.key, table.first, table.last)
+    return ApiVersions(request.note(Error.UNSUPPORTED_VERSION), [own])

@@ -1,0 +1,1 @@
+"""Clients of Kafka's protocol against real nodes."""

@@ -1,0 +1,111 @@
+"""`make kafka-clients`: Kafka's own command line tools against a node, and a table of what they did.
+
+Maven fetches the jars, as for `make bench-peers`; Java 17 runs them. Each step has the text that its output must have.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from loadtests.peers.downloads import default_cache, find_programs
+from tests.e2e.kafka.test_both_doors import free_address
+from tests.e2e.node_process import running_process
+
+TOOLS = "org.apache.kafka.tools"
+STEP_S = 120
+RECORDS = 50_000
+
+
+class Step(NamedTuple):
+    """A tool with its arguments, what it reads, and a text that it must print."""
+
+    tool: str
+    arguments: str
+    expected: str
+    stdin: str = ""
+
+
+def steps(directory: Path) -> list[Step]:
+    deleted = directory / "delete.json"
+    deleted.write_text(json.dumps({"partitions": [{"topic": "t", "partition": 0, "offset": 1}], "version": 1}))
+    group = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+    compatibility = (
+        "--topic compatibility --offsets-for-times-supported True --cluster-id-supported True "
+        "--expect-record-too-large-exception False --num-cluster-nodes 1 --create-topics-supported True "
+        "--describe-acls-supported False --describe-configs-supported True --idempotent-producer-supported True"
+    )
+    return [
+        Step(f"{TOOLS}.TopicCommand", "--create --topic t --partitions 3 --replication-factor 1", "Created topic t"),
+        Step(f"{TOOLS}.TopicCommand", "--describe --topic t", "PartitionCount: 3"),
+        Step(f"{TOOLS}.TopicCommand", "--alter --topic t --partitions 4", ""),
+        Step("kafka.admin.ConfigCommand", "--alter --entity-type topics --entity-name t --add-config retention.ms=-1",
+             "Completed updating config"),
+        Step("kafka.admin.ConfigCommand", "--describe --entity-type topics --entity-name t", "retention.ms=-1"),
+        Step("kafka.admin.ConfigCommand", "--describe --entity-type brokers --entity-name 1 --all", "num.partitions=1"),
+        Step(f"{TOOLS}.ConsoleProducer", "--topic t", "", "one\ntwo\n"),
+        Step(f"{TOOLS}.consumer.ConsoleConsumer", "--topic t --from-beginning --max-messages 2 --group console", "two"),
+        Step(f"{TOOLS}.ProducerPerformance", f"--topic t --num-records {RECORDS} --record-size 100 --throughput -1",
+             f"{RECORDS} records sent"),
+        Step(f"{TOOLS}.ConsumerPerformance", f"--topic t --num-records {RECORDS} --group perf", f", {RECORDS // 10}"),
+        Step(f"{TOOLS}.VerifiableProducer", "--topic t --max-messages 100", '"acked":100'),
+        Step(f"{TOOLS}.VerifiableConsumer", "--topic t --group-id v --max-messages 100 --reset-policy earliest",
+             "records_consumed"),
+        Step(f"{TOOLS}.GetOffsetShell", "--topic t --time latest", "t:3:"),
+        Step(f"{TOOLS}.GetOffsetShell", "--topic t --time max-timestamp", "t:3:"),
+        Step(group, "--list", "perf"),
+        Step(group, "--describe --group perf", "CURRENT-OFFSET"),
+        Step(group, "--describe --group perf --state", "Empty"),
+        Step(group, "--group perf --reset-offsets --to-earliest --all-topics --execute", "NEW-OFFSET"),
+        Step(group, "--delete --group perf", "successful"),
+        Step(f"{TOOLS}.DeleteRecordsCommand", f"--offset-json-file {deleted}", "low_watermark: 1"),
+        Step(f"{TOOLS}.BrokerApiVersionsCommand", "", "Produce(0): 0 to 12"),
+        Step(f"{TOOLS}.TopicCommand", "--create --topic compatibility --partitions 1", "Created topic"),
+        Step(f"{TOOLS}.ClientCompatibilityTest", compatibility, "SUCCESS."),
+        Step(f"{TOOLS}.TopicCommand", "--delete --topic t", ""),
+        Step(f"{TOOLS}.TopicCommand", "--list", ""),
+    ]  # fmt: skip
+
+
+def run(jars: Path, servers: str, step: Step) -> tuple[bool, str]:
+    """Runs one step. Returns whether it did what it must, and its output."""
+    command = ["java", "-cp", f"{jars}/*", step.tool, "--bootstrap-server", servers, *step.arguments.split()]
+    try:
+        done = subprocess.run(
+            command, input=step.stdin, capture_output=True, text=True, timeout=STEP_S, check=False, cwd="/"
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"it did not end within {STEP_S} s"
+    output = done.stdout + done.stderr
+    return done.returncode == 0 and step.expected in output, output
+
+
+def main() -> int:
+    """Runs all steps against a node of two shards. Returns 1 if one of them fails."""
+    programs = find_programs(default_cache(), ["kafka"])
+    if programs.kafka_jars is None:
+        print("\n".join(programs.missing))
+        return 3
+    failed = 0
+    with tempfile.TemporaryDirectory() as made:
+        directory, address = Path(made), free_address()
+        with running_process(directory / "node", shards=2, kafka_listen=address):
+            for step in steps(directory):
+                began = time.monotonic()
+                is_good, output = run(programs.kafka_jars, address, step)
+                failed += not is_good
+                tool = step.tool.rpartition(".")[2]
+                word, seconds = "ok" if is_good else "FAILED", time.monotonic() - began
+                print(f"{word:7}{seconds:5.1f} s  {tool} {step.arguments[:80]}", flush=True)
+                if not is_good:
+                    print("\n".join(output.splitlines()[-15:]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Every version of every message, in both directions, beside kio: a codec that is generated from Kafka's schemas."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.kafka.codec.messages import Message, Output, direction, read_message, write_message
+from gateway.kafka.codec.schema import Field
+from gateway.kafka.codec.tables import TABLES
+from tests.gateway.kafka.make_tables import snake
+
+pytest.importorskip("kio")
+
+from kio.serial import entity_reader, entity_writer
+
+WAYS = [
+    (api, version, is_request)
+    for api, table in TABLES.items()
+    for version in range(table.first, table.last + 1)
+    for is_request in (True, False)
+]
+ERRORS = st.sampled_from([-1, 0, 1, 3, 25, 79])
+NUMBERS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
+
+
+def values(field: Field, version: int, types: dict[str, type[Any]], path: str) -> st.SearchStrategy[Any]:
+    """Returns values of one field that a version can carry."""
+    where = f"{path}.{field.name}" if path else field.name
+    if field.type == "struct":
+        one = messages(field.fields, version, types, where)
+    elif field.name.endswith("error_code"):
+        one = ERRORS
+    elif field.name.endswith("_ms") or "timestamp" in field.name:
+        one = st.integers(0, 2**31 - 1)  # a duration or a time of kio has bounds of its own
+    elif field.type in NUMBERS:
+        bits = NUMBERS[field.type]
+        one = st.integers(-(2**bits), 2**bits - 1)
+    else:
+        one = {
+            "bool": st.booleans(),
+            "uuid": st.binary(min_size=16, max_size=16).filter(any),
+            "string": st.text(max_size=12),
+            "bytes": st.binary(max_size=12),
+            "records": st.binary(max_size=6000),
+        }[field.type]
+    if field.is_array:
+        one = st.lists(one, max_size=3)
+    return one | st.none() if version in field.nullable and field.type != "uuid" else one
+
+
+def messages(
+    fields: tuple[Field, ...], version: int, types: dict[str, type[Any]], path: str = ""
+) -> st.SearchStrategy[Message]:
+    made = {field.name: values(field, version, types, path) for field in fields if version in field.versions}
+    return st.builds(types[path], **made)
+
+
+def entity(api: str, version: int, is_request: bool) -> type[Any]:
+    part = "request" if is_request else "response"
+    module = importlib.import_module(f"kio.schema.{snake(api)}.v{version}.{part}")
+    found: type[Any] = getattr(module, f"{api}{part.title()}")
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Returns a value of kio or of ours in the same plain form."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    return value.value if hasattr(value, "value") else value
+
+
+def same(fields: tuple[Field, ...], ours: Any, theirs: dict[str, Any], version: int) -> None:
+    """Checks that all fields of a struct have the values of the other codec's."""
+    for field in fields:
+        if version not in field.versions:
+            continue
+        mine = getattr(ours, field.name)
+        other = theirs[field.name.removesuffix("_ms") if field.name not in theirs else field.name]
+        if field.type != "struct":
+            assert plain(mine) == other, field.name
+        elif mine is None or other is None:
+            assert mine is other, field.name
+        elif field.is_array:
+            assert len(mine) == len(other), field.name
+            for one, its in zip(mine, other, strict=True):
+                same(field.fields, one, its, version)
+        else:
+            same(field.fields, mine, other, version)
+
+
+def written(api: str, version: int, message: Message, is_request: bool) -> bytes:
+    out = Output()
+    write_message(api, version, message, out, is_request=is_request)
+    return b"".join(out.finished())
+
+
+@pytest.mark.parametrize(("api", "version", "is_request"), WAYS)
+def test_messages_mean_the_same_to_another_codec(api: str, version: int, is_request: bool) -> None:
+    way, theirs = direction(api, is_request=is_request), entity(api, version, is_request)
+    read, write = entity_reader(theirs), entity_writer(theirs)
+
+    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+    @given(messages(way.fields, version, way.types))
+    def check(message: Message) -> None:
+        data = written(api, version, message, is_request)
+        their_message = read(data, 0)[0]
+        same(way.fields, message, plain(their_message), version)
+        buffer = io.BytesIO()
+        write(buffer, their_message)
+        again = read_message(api, version, memoryview(buffer.getvalue()), is_request=is_request)
+        same(way.fields, again, plain(their_message), version)
+
+    check()

@@ -1,0 +1,171 @@
+"""A node with tokens: the token is the password, and its rights are those of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.access.tokens_file import parse_tokens
+from gateway.audit.events import Kind
+from gateway.audit.writer import AuditFailed
+from gateway.kafka import sasl
+from gateway.kafka.errors import Error
+from gateway.quotas.quota import Owner, Quota, Scope, id_of
+from node.node import Node
+from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request
+from tests.tokens import add_token
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.toml"
+
+
+@pytest.fixture
+def token(tokens_file: Path) -> str:
+    return add_token(tokens_file, "shop", read=["t"], write=["t"])
+
+
+@pytest.fixture
+async def node(tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(sasl, "REFUSAL_PAUSE_S", 0)
+    async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _):
+        for name in ("t", "other"):
+            await node.shard.create_topic(name, 1, 1, {})
+        yield node
+
+
+@pytest.fixture
+async def client(node: Node) -> AsyncIterator[Connection]:
+    async with connected(node) as connection:
+        yield connection
+
+
+async def login(client: Connection, token: str, mechanism: str = "PLAIN") -> int:
+    assert (await client.ask("SaslHandshake", 1, mechanism=mechanism)).error_code == 0
+    given = f"\0any user\0{token}" if mechanism == "PLAIN" else f"n,,\x01auth=Bearer {token}\x01\x01"
+    code: int = (await client.ask("SaslAuthenticate", 2, auth_bytes=given.encode())).error_code
+    return code
+
+
+@pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
+async def test_a_token_opens_its_topics_and_no_others(client: Connection, token: str, mechanism: str) -> None:
+    assert (await client.ask("ApiVersions", 0)).error_code == 0  # before
+    assert await login(client, token, mechanism) == 0
+    client.send("Produce", 9, produce("t", {0: batch(b"a")}))
+    client.send("Produce", 9, produce("other", {0: batch(b"a")}))
+    client.send("Fetch", 12, fetch("other", {0: 0}))
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    denied = Error.TOPIC_AUTHORIZATION_FAILED
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == denied
+    assert (await client.receive()).responses[0].partitions[0].error_code == denied
+    found = await client.ask("Metadata", 9, topics=None)
+    assert [topic.name for topic in found.topics] == ["t"]
+    named = await client.ask("Metadata", 9, topics=[request("Metadata", "topics", name=n) for n in ("other", "absent")])
+    assert [topic.error_code for topic in named.topics] == [denied, denied]
+    group = await client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])
+    assert group.coordinators[0].error_code == Error.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_without_sasl_nothing_but_versions_is_answered(client: Connection) -> None:
+    await client.ask("ApiVersions", 0)
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+
+
+async def test_a_wrong_token_and_a_wrong_mechanism_are_refused_with_the_reason(client: Connection, node: Node) -> None:
+    refused = await client.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    assert (refused.error_code, refused.mechanisms) == (Error.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "OAUTHBEARER"])
+    assert await login(client, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
+    assert await login(client, "x" * 60) == Error.SASL_AUTHENTICATION_FAILED
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+    async with connected(node) as other:
+        early = await other.ask("SaslAuthenticate", 2, auth_bytes=b"")
+        assert early.error_code == Error.ILLEGAL_SASL_STATE
+
+
+async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:
+    assert (await client.ask("SaslHandshake", 0, mechanism="PLAIN")).error_code == 0
+    client.send_frame(f"\0user\0{token}".encode())
+    assert await client.frame() == b""
+    assert len((await client.ask("Metadata", 1, topics=None)).topics) == 1
+    async with connected(node) as other:
+        await other.ask("SaslHandshake", 0, mechanism="PLAIN")
+        other.send_frame(b"\0user\0wrong")
+        assert await other.is_closed()
+
+
+async def test_a_revoked_token_ends_its_connections(client: Connection, token: str, node: Node, tmp_path: Path) -> None:
+    assert await login(client, token) == 0
+    others = tmp_path / "others.toml"
+    add_token(others, "another", read=["t"])
+    node.access.use_tokens(parse_tokens(others.read_text()))
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
+
+
+async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
+    client.send_bytes(struct.pack(">i", 64 * 1024 + 1))
+    assert await client.is_closed()
+
+
+async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
+    tmp_path: Path, tokens_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = add_token(tokens_file, "ops", admin=[""], read=[""])
+    tokens = parse_tokens(tokens_file.read_text())
+    one = request("CreateTopics", "topics", name="made", num_partitions=1, replication_factor=1)
+    async with kafka_node(tmp_path, tokens, audit="on") as (node, _), connected(node) as client:
+        assert await login(client, admin) == 0
+        assert (await client.ask("CreateTopics", 7, topics=[one], timeout_ms=1)).topics[0].error_code == 0
+        lines = [orjson.loads(line) for path in tmp_path.rglob("audit*/*") for line in path.read_bytes().splitlines()]
+        changes = [line for line in lines if "change" in line["type"]]
+        assert [line["type"].rpartition(".")[2] for line in changes] == ["intended", "ended"]
+        assert [line["subject"] for line in changes] == ["topic/made"] * 2
+        assert (changes[0]["data"]["principal"], changes[0]["data"]["operation"]) == ("token:ops", "kafka_CreateTopics")
+        found = await client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])
+        assert found.coordinators[0].error_code == Error.GROUP_AUTHORIZATION_FAILED
+        assert node.audit is not None
+        assert node.audit.events[Kind.DENIED] == 1
+        assert (changes[0]["data"]["after"]["partitions"], changes[1]["data"]["outcome"]) == (1, "done")
+
+        async def fail(_: bytes) -> None:
+            raise AuditFailed("the disk is full")
+
+        monkeypatch.setattr(node.audit, "write", fail)
+        rows = (await client.ask("DeleteTopics", 1, topic_names=["made"])).responses
+        assert [row.error_code for row in rows] == [Error.KAFKA_STORAGE_ERROR]
+        assert "made" in node.shard.topics
+
+
+async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, tokens_file: Path, token: str) -> None:
+    async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _), connected(node) as client:
+        await node.shard.create_topic("t", 1, 1, {})
+        node.access.quotas.use(
+            [
+                Quota(
+                    id=id_of(Owner.PRINCIPAL, "token:shop"),
+                    owner=Owner.PRINCIPAL,
+                    name="token:shop",
+                    bytes_in=2000,
+                    per=Scope.NODE,
+                )
+            ]
+        )
+        assert await login(client, token) == 0
+        began = asyncio.get_running_loop().time()
+        throttled = []
+        for _ in range(6):
+            client.send("Produce", 9, produce("t", {0: batch(b"x" * 1000)}))
+            answer = await client.receive()
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            throttled.append(answer.throttle_time_ms)
+        assert throttled[0] == 0
+        assert max(throttled) > 0
+        assert asyncio.get_running_loop().time() - began > 0.4  # the client was not read meanwhile
