@@ -46,7 +46,7 @@ def _carry(share: ShareState, stored: ShareState | None, refused: Sequence[Settl
         ours = share.partitions.get(slot)
         if ours is None or ours.topic_id != partition.topic_id:
             share.removed.append((slot, list(partition.take_tombstones())))
-    for call in refused:
+    for call in reversed(refused):  # of two locks that have finished a record, the later one holds it again
         if (lock := share.locks.get(call.lock)) is not None:
             _undo(share, stored_partitions, lock, call)
     for slot, partition in share.partitions.items():

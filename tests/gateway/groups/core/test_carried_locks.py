@@ -104,6 +104,16 @@ def test_a_record_that_was_given_to_another_stays_with_that_one():
     assert life.settle("a", Outcome.ACCEPT, 0) == 1
 
 
+def test_a_record_that_another_has_finished_since_goes_back_to_that_one():
+    life = begun()
+    life.acquire("a")
+    life.settle("a", Outcome.RELEASE, 1)
+    assert life.acquire("b", 1) == [(1, 2)]
+    life.settle("b", Outcome.ACCEPT, 1)
+    life.refuse()
+    assert life.settle("b", Outcome.ACCEPT, 1) == 1
+
+
 def test_what_was_delivered_before_a_refusal_counts():
     life = begun()
     life.acquire("a")
