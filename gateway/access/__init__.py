@@ -1,1 +1,1 @@
-"""Authentication and authorization: bearer tokens, the Host rule, the Origin rule."""
+"""Authentication and authorization: bearer tokens, access rules, the Host rule, the Origin rule."""
