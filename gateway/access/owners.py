@@ -1,31 +1,21 @@
 """Asks the rules of this process whether an owner still has the rights that it needs.
 
 An owner without a credential of its own in the snapshot (of a certificate, of an issuer) has the rights of its
-principal and groups. A token must exist besides, and must not have expired. Invariant: while this process has not read
-the rules of the store, it says neither that an owner has lost a right nor that a new work may begin.
+principal and groups. A token must exist besides and must not have expired, and an issuer must still be known.
+Invariant: while this process has not read the rules of the store, it says neither that an owner has lost a right nor
+that a new work may begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access, forbidden
 from gateway.access.identity import Identity
 from gateway.access.owner import Needed, Owner
 from gateway.access.rules import address_of
-from gateway.access.snapshot import Snapshot
-from gateway.access.tokens import Token
 from gateway.http.request import Request
-
-
-class _Principal(NamedTuple):
-    """The principal of tokens: their name, whether they are of the file, and their tenant."""
-
-    name: str
-    is_of_file: bool
-    tenant: str | None
 
 
 class Owners:
@@ -34,8 +24,6 @@ class Owners:
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access
         self._clock = clock
-        self._snapshot: Snapshot | None = None
-        self._tokens: dict[_Principal, list[Token]] = {}  # of that snapshot
 
     def __repr__(self) -> str:
         return f"Owners({self._access})"
@@ -84,19 +72,15 @@ class Owners:
             return snapshot.anonymous(client)
         if owner.tenant is not None and owner.tenant not in snapshot.spaces:
             return None
-        if kind != "token":
-            key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
-            return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
-        token = self._token(snapshot, _Principal(name, owner.is_of_file, owner.tenant))
-        return None if token is None else snapshot.identity_of(token, client)
+        if kind == "token":
+            tokens = snapshot.live_tokens(name, owner.tenant, self._clock.now_ms())  # all of them are one principal
+            token = next((token for token in tokens if bool(token.own_rules) is owner.is_of_file), None)
+            return None if token is None else snapshot.identity_of(token, client)
+        if kind == "oidc" and not self._knows_issuer(name.partition(":")[0]):
+            return None
+        key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
+        return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
 
-    def _token(self, snapshot: Snapshot, principal: _Principal) -> Token | None:
-        """Returns a token of this principal that has not expired."""
-        if snapshot is not self._snapshot:
-            self._snapshot, self._tokens = snapshot, {}
-            for token in snapshot.tokens.all:
-                of_token = _Principal(token.name, bool(token.own_rules), token.tenant)
-                self._tokens.setdefault(of_token, []).append(token)
-        now_ms = self._clock.now_ms()
-        found = self._tokens.get(principal, ())
-        return next((token for token in found if not token.expires_ms or token.expires_ms > now_ms), None)
+    def _knows_issuer(self, alias: str) -> bool:
+        verifier = self._access.verifier
+        return verifier is not None and any(issuer.alias == alias for issuer in verifier.state.issuers)
