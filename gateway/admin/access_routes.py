@@ -14,9 +14,18 @@ from msgspec import Meta, Struct, to_builtins
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
-from gateway.access.identity import OF_TENANTS, is_of_tenants
+from gateway.access.identity import is_of_tenants
 from gateway.access.rules import ANONYMOUS as ANONYMOUS_PRINCIPAL
-from gateway.access.rules import EVERYBODY, Effect, InvalidRule, Pattern, Rule, check_principal, plain_address
+from gateway.access.rules import (
+    EVERYBODY,
+    OF_TENANTS,
+    Effect,
+    InvalidRule,
+    Pattern,
+    Rule,
+    check_principal,
+    plain_address,
+)
 from gateway.access.state import (
     AccessChange,
     AccessState,
