@@ -404,6 +404,7 @@ def add_rule(target: Target, token: str, **fields: object) -> tuple[int, bytes]:
         {"sources": ["everywhere"]},
         {"id": "../../head"},
         {"id": "superuser"},
+        {"id": "names-of-tenants"},
         {"effect": "maybe"},
         {"author": "token:boss"},
         {"created_ms": 0},

@@ -64,6 +64,9 @@ CHANGES = [
     Change("remove_quota", "DELETE", "/v1/access/quotas/topic/t"),
     Change("add_url_key", "POST", "/v1/access/keys", status=201),
     Change("remove_url_key", "DELETE", "/v1/access/keys/{key}"),
+    Change("create_tenant", "PUT", "/v1/tenants/team", status=201),
+    Change("alter_tenant", "PATCH", "/v1/tenants/team", {"limits": {"topics": 5}}),
+    Change("remove_tenant", "DELETE", "/v1/tenants/team"),
     Change("delete_topic", "DELETE", TOPIC, status=204),
 ]
 STATES = (
@@ -79,6 +82,7 @@ STATES = (
     "/v1/access/tokens",
     "/v1/access/quotas",
     "/v1/access/keys",
+    "/v1/tenants",
 )
 VOLATILE = ("request_id", "lag_ms", "attempts", "last_error", "delivered", "failed", "waiting", "in_flight", "state")
 

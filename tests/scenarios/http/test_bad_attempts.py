@@ -34,14 +34,15 @@ async def check_bound(gateway: Gateway, other: Gateway, good: str) -> None:
         statuses.append(answer.status)
     refused = statuses.index(429)
     assert 95 <= refused <= 129, statuses
-    assert answer.status == 429
+    unknown = []
+    for _ in range(3):  # an attempt may come back between two requests
+        while answer.status != 429:
+            answer = await gateway.send("GET", "/v1/topics", headers={"Authorization": "nonsense"})
+        async with over_http2(gateway.port) as fresh:
+            unknown.append((await fresh.send("GET", "/v1/topics", headers=bearer(good))).status)
     assert int(answer.headers["Retry-After"]) >= 1
     assert answer.json["code"] == "too_many_requests"
-    waits = 0
-    for _ in range(20):  # the bucket may gain an attempt between two requests
-        await gateway.send("GET", "/v1/topics", headers={"Authorization": "nonsense"})
-        waits += (await gateway.send("GET", "/v1/topics", headers=bearer(good))).status == 429
-    assert waits, "an unknown connection waits"
+    assert 429 in unknown, "an unknown connection waits"
     assert (await other.send("GET", "/v1/topics", headers=bearer(good))).status == 200, "a known one goes on"
     assert (await gateway.send("GET", "/healthz")).status == 200
     deadline = time.monotonic() + 30
@@ -52,7 +53,8 @@ async def check_bound(gateway: Gateway, other: Gateway, good: str) -> None:
 
 async def test_the_bound_over_http1(tmp_path, tokens):
     path, boss, _ = tokens
-    async with in_process(tmp_path, tokens_file=str(path)) as gateway, over_http2(gateway.port) as other:
+    settings = {"tokens_file": str(path), "bad_attempts_per_second": 1}
+    async with in_process(tmp_path, **settings) as gateway, over_http2(gateway.port) as other:
         await check_bound(gateway, other, boss)
         text = (await other.send("GET", "/metrics", headers=bearer(boss))).body.decode()
         assert "penstock_refused_credential_addresses 1.0" in text
@@ -62,7 +64,7 @@ async def test_the_bound_over_http1(tmp_path, tokens):
 @pytest.mark.e2e
 async def test_the_bound_over_http2(tmp_path, tokens):
     path, boss, _ = tokens
-    with running_process(tmp_path, tokens_file=path) as process:
+    with running_process(tmp_path, tokens_file=path, bad_attempts_per_second=1) as process:
         async with over_http2(process.port) as gateway, over_http2(process.port) as other:
             await check_bound(gateway, other, boss)
 
