@@ -18,7 +18,7 @@ class ServerSettings:
         "127.0.0.1",
         why=(
             "An IPv4 or IPv6 address, or a name, which listens on all its addresses; `::` includes IPv4. Loopback"
-            " is safe without tokens and TLS; other addresses need a tokens_file or --insecure."
+            " is safe without tokens and TLS; other addresses need a tokens_file and TLS, or --insecure."
         ),
     )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
@@ -39,7 +39,9 @@ class ServerSettings:
         ),
     )
     advertised_url: str = setting("", why="The address that clients use, behind a proxy or NAT. Empty: host and port.")
-    insecure: bool = setting(False, why="Allow listening on non-loopback addresses without authentication.")
+    insecure: bool = setting(
+        False, why="Allow listening on non-loopback addresses without authentication, or with tokens and without TLS."
+    )
     tokens_file: str = setting(
         "", why=("TOML file with tokens and their rights (docs/secure.md). Empty: authentication is disabled.")
     )
@@ -99,6 +101,18 @@ class ServerSettings:
     )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
     tls_key: str = setting("", why="PEM private key of tls_cert.")
+    tls_min: str = setting(
+        "1.2",
+        choices=("1.2", "1.3"),
+        why="The oldest version of TLS. Clients of the last ten years speak 1.2; take 1.3 if yours do.",
+    )
+    listeners_file: str = setting(
+        "",
+        why=(
+            "TOML file with further addresses to listen on, the credentials that each takes, and client certificates "
+            "(docs/listeners.md). Read at the start; needs tokens_file. Empty: one listener, that of host and port."
+        ),
+    )
     default_partitions: int = setting(
         1,
         minimum=1,

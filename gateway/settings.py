@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from engine.format.paths import AUDIT
 from engine.settings import Rule, rules
@@ -71,13 +70,6 @@ class NodeSettings(ClientLimits, ClusterSettings, AccessSettings, ServerSettings
     def is_authenticated(self) -> bool:
         """Whether callers are known, so that one URL may have different answers for them."""
         return bool(self.tokens_file)
-
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:  # a name may resolve to any address
-            return self.host == "localhost"
 
 
 def _words(text: str) -> list[str]:

@@ -21,6 +21,7 @@ from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, Unreachable
 from engine.log.recovery import LastShutdown
 from engine.runtime.disk import Disk
+from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.links.link import Link, LinkLost
 from gateway.links.link_client import LinkClient
 from gateway.settings import NodeSettings
@@ -69,6 +70,7 @@ class Ports:
     shared: int
     direct: list[int]
     internal: list[int]
+    listeners: list[ListenerSpec]  # all, with the ports of those after the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +95,20 @@ class ShardTask:
     index: int
     count: int
     ports: list[int]
+    listeners: list[ListenerSpec]
     direct_urls: list[str]  # of all shards, as clients reach them
     cluster: ClusterTask | None = None
     without_metadata: dict[str, str] = field(default_factory=dict)  # topics without a topic.json: id and name
 
     def line(self) -> bytes:
-        return orjson.dumps(dataclasses.asdict(self)) + b"\n"
+        fields = dataclasses.asdict(self)
+        return orjson.dumps(fields | {"listeners": msgspec.to_builtins(self.listeners)}) + b"\n"
 
     @classmethod
     def read(cls, line: str) -> ShardTask:
         fields = orjson.loads(line)
         fields["settings"] = NodeSettings(**fields["settings"])
+        fields["listeners"] = msgspec.convert(fields["listeners"], list[ListenerSpec])
         fields["identity"] = Identity(**fields["identity"])
         fields["cluster"] = fields["cluster"] and ClusterTask(**fields["cluster"])
         fields["directories"] = [DirectoryTask(**task) for task in fields["directories"]]

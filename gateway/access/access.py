@@ -26,6 +26,8 @@ from gateway.access.attempts import Attempts
 from gateway.access.evaluator import DENIED
 from gateway.access.expiries import Expiries
 from gateway.access.identity import Identity
+from gateway.access.listeners.admission import admit, check_kind, not_taken
+from gateway.access.listeners.listener import CERT, SIGNED, Certified, PublicListener
 from gateway.access.oidc.keys import gauges as oidc_gauges
 from gateway.access.oidc.outcome import KeysMissing, Refused
 from gateway.access.proxies import Proxies
@@ -80,11 +82,15 @@ def unreadable(topic: str) -> Problem:
 
 
 class _Known(NamedTuple):
-    """The values of the last Authorization header of a connection, and the identity that they gave."""
+    """The last Authorization header of a connection, None for its certificate, and the identity that it gave.
 
-    authorization: list[str]
+    `expires_ms`: when that or the certificate ends, 0: never.
+    """
+
+    authorization: list[str] | None
     identity: Identity
     snapshot: Snapshot
+    expires_ms: int
 
 
 class Access:
@@ -226,7 +232,8 @@ class Access:
                 known is not None
                 and known.authorization == request.headers.getall(_AUTHORIZATION, None)
                 and known.snapshot is self.snapshot
-                and (not known.identity.expires_ms or self._clock.now_ms() < known.identity.expires_ms)
+                and (not known.expires_ms or self._clock.now_ms() < known.expires_ms)
+                and (known.authorization is not None or type(request.head) is not SignedHead)
             ):
                 identity = known.identity
             else:
@@ -294,10 +301,49 @@ class Access:
         """Returns the caller by its credential. Raises Problem overloaded, unauthorized."""
         if self._state is None:
             raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
+        if request.connection.listener is not None:
+            return self._at_listener(request, request.connection.listener)
         if type(request.head) is SignedHead:
             return self._by_signature(request, request.head.signature)
         given = request.headers.getall(_AUTHORIZATION, [])
         return self._by_bearer(request, given) if given else self._without_credential(request)
+
+    def _at_listener(self, request: Request, listener: PublicListener) -> Identity:
+        """Returns the caller at a listener that has a say in it. Raises Problem unauthorized."""
+        certified = admit(listener, request.connection.tls, self._clock.now_ms())
+        end_ms = 0 if certified is None else certified.expires_ms
+        self._expiries.add(end_ms)
+        if type(request.head) is SignedHead:
+            check_kind(listener, SIGNED)
+            return self._by_signature(request, request.head.signature)
+        if given := request.headers.getall(_AUTHORIZATION, []):
+            return self._by_bearer(request, given, listener, end_ms)
+        if certified is not None and CERT in listener.credentials:
+            return self._by_certificate(request, listener, certified)
+        check_kind(listener, ANONYMOUS)
+        return self._without_credential(request)
+
+    def _by_certificate(self, request: Request, listener: PublicListener, certified: Certified) -> Identity:
+        """Returns the caller that a client certificate names. Raises Problem unauthorized."""
+        if certified.name is None:
+            raise not_taken(listener, "no rule gives the client certificate a name")
+        identity = self.snapshot.identity(
+            certified.key,
+            CERT,
+            certified.name,
+            self.client_of(request),
+            groups=certified.groups,
+            tenant=certified.tenant,
+            expires_ms=certified.expires_ms,
+        )
+        self._note(request, None, identity, certified.expires_ms)
+        return identity
+
+    def _note(self, request: Request, given: list[str] | None, identity: Identity, end_ms: int) -> None:
+        """Notes the caller in the connection, unless its address may be another one in the next request."""
+        if not (self.snapshot.evaluator.has_sources and self._proxies.forwards(request)):
+            ends = [end for end in (identity.expires_ms, end_ms) if end]
+            request.connection.known_caller = _Known(given, identity, self.snapshot, min(ends, default=0))
 
     def _without_credential(self, request: Request) -> Identity:
         anonymous = self.snapshot.anonymous(self.client_of(request))
@@ -305,14 +351,20 @@ class Access:
             raise unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
         return anonymous
 
-    def _by_bearer(self, request: Request, given: list[str]) -> Identity:
-        """Returns the caller that the Authorization headers name. Raises Problem unauthorized."""
+    def _by_bearer(
+        self, request: Request, given: list[str], listener: PublicListener | None = None, end_ms: int = 0
+    ) -> Identity:
+        """Returns the caller that the Authorization headers name. `end_ms`: of its connection's certificate.
+
+        Raises Problem unauthorized.
+        """
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
             raise unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
         identity = self._by_token(text[len(_SCHEME) :].strip(" "), self.client_of(request))
-        if not (self.snapshot.evaluator.has_sources and self._proxies.forwards(request)):
-            request.connection.known_caller = _Known(given, identity, self.snapshot)
+        if listener is not None:
+            check_kind(listener, identity.kind)
+        self._note(request, given, identity, end_ms)
         return identity
 
     def _by_token(self, text: str, client: str | None) -> Identity:

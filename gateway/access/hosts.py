@@ -10,6 +10,7 @@ tokens every name is accepted: a page does not know the token (docs/decisions/00
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ class Hosts:
 
     def check(self, host: str) -> None:
         """Checks the Host of a request. Raises Problem invalid_header, host_not_allowed."""
-        name = _name_of(host)
+        name = name_of(host)
         if name is None:
             raise Problem("invalid_header", f"Host is {host[:100]!r}, which is not a host with an optional port")
         if not self._is_open and not self._is_allowed(name):
@@ -53,12 +54,37 @@ class Hosts:
     def _is_allowed(self, name: str) -> bool:
         if name == "localhost" or name.endswith(".localhost") or name in self._names or is_ip_address(name):
             return True
-        return any(name == suffix[1:] or name.endswith(suffix) for suffix in self._suffixes)
+        return is_one_of(name, self._suffixes)
 
 
 def is_host(value: str) -> bool:
     """Returns whether a Host header may have this value: a name or an address, perhaps with a port (RFC 9110 7.2)."""
-    return _name_of(value) is not None
+    return name_of(value) is not None
+
+
+def name_of(host: str) -> str | None:
+    """Returns the normal name without port and brackets; None if malformed. Zones are malformed (RFC 9110 has none)."""
+    parts = _HOST.fullmatch(host)
+    if parts is None:
+        return None
+    address, name = parts.groups()
+    if address is not None:
+        return address if ":" in address and is_ip_address(address) else None
+    return normal_name(name)
+
+
+def is_one_of(name: str, hosts: Iterable[str]) -> bool:
+    """Returns whether a normal name is one of these. `*.example.org` means every name one label below it.
+
+    A leading dot means the name and all names below it.
+    """
+    return any(
+        name == host
+        or (host.startswith("*.") and name.partition(".")[2] == host[2:] and name != host)
+        or (host.startswith(".") and (name == host[1:] or name.endswith(host)))
+        or host == ALL
+        for host in hosts
+    )
 
 
 def is_allowed_host(text: str) -> bool:
@@ -78,14 +104,3 @@ def is_ip_address(name: str) -> bool:
     except AddressValueError:
         return False
     return True
-
-
-def _name_of(host: str) -> str | None:
-    """Returns the normal name without port and brackets; None if malformed. Zones are malformed (RFC 9110 has none)."""
-    parts = _HOST.fullmatch(host)
-    if parts is None:
-        return None
-    address, name = parts.groups()
-    if address is not None:
-        return address if ":" in address and is_ip_address(address) else None
-    return normal_name(name)

@@ -132,5 +132,5 @@ async def links(request: Request, context: AdminContext) -> Response:
 def _client_url(request: Request, context: AdminContext) -> str:
     """Returns the address that clients use: `advertised_url`, or the host that this request names."""
     settings = context.settings
-    scheme = "https" if settings.tls_cert else "http"
+    scheme = "https" if request.connection.tls is not None else "http"
     return settings.advertised_url.rstrip("/") or f"{scheme}://{request.headers.get('Host', '')}"

@@ -20,6 +20,7 @@ from gateway.http.query import NoQuery, Number, path_partition, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation
+from gateway.routing.leader_headers import may_be_led
 from gateway.routing.partitions import check_not_internal
 
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
@@ -55,7 +56,7 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
     made = {"partitions": partitions, "replication_factor": replicas, "config": body.config}
     await request.intend(before=None if present is None else shown_record(present.record), after=made)
     topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, body.config)
-    return await _describe(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
+    return await _describe(request, context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
 
 async def list_topics(request: Request, context: AdminContext) -> Response:
@@ -78,7 +79,7 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
 async def describe_topic(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics/{topic}"""
     read_query(request, NoQuery)
-    return await _describe(context, context.topics.topic(request.names["topic"]), 200, DESCRIBE_WAIT_MS)
+    return await _describe(request, context, context.topics.topic(request.names["topic"]), 200, DESCRIBE_WAIT_MS)
 
 
 async def alter_topic(request: Request, context: AdminContext) -> Response:
@@ -92,7 +93,7 @@ async def alter_topic(request: Request, context: AdminContext) -> Response:
     partitions = None if body.partitions is UNSET else body.partitions
     replicas = None if body.replication_factor is UNSET else body.replication_factor
     topic = await alter(request, context, request.names["topic"], config, partitions, replicas)
-    return await _describe(context, topic, 200, context.settings.leader_wait_ms)
+    return await _describe(request, context, topic, 200, context.settings.leader_wait_ms)
 
 
 async def delete_topic(request: Request, context: AdminContext) -> Response:
@@ -140,14 +141,16 @@ async def tier_status(request: Request, context: AdminContext) -> Response:
     return json_response({"topic": topic.record.name, "store": store, "partitions": partitions})
 
 
-async def _describe(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
+async def _describe(request: Request, context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
     """Returns the description of a topic. In a cluster, waits `budget_ms` for leaders that are being elected."""
-    settings = topic.settings
+    settings, partitions = topic.settings, await describe_partitions(context, topic, budget_ms)
+    if not may_be_led(request.connection):
+        partitions = [{**row, "leader_url": None} for row in partitions]
     document = {
         "topic": topic.record.name,
         "topic_id": topic.record.topic_id,
         "replication_factor": topic.record.replication_factor,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
-        "partitions": await describe_partitions(context, topic, budget_ms),
+        "partitions": partitions,
     }
     return json_response(document, status)

@@ -24,7 +24,7 @@ from gateway.fetch.request import FetchRequest
 from gateway.http.request import Request
 from gateway.links.link import LinkDown, LinkLost
 from gateway.routing.calls import PartitionArguments
-from gateway.routing.leader_headers import leader_headers, note_owner
+from gateway.routing.leader_headers import LEADER, leader_headers, may_be_led, note_owner
 from gateway.routing.router import CALL_S
 
 
@@ -33,6 +33,8 @@ async def fetch_elsewhere(
 ) -> RenderedFetch:
     """Answers a fetch at another process, or at this one if it comes to lead. Raises Problem, EngineError."""
     headers, body = await _fetch_remote(context, topic, number, _of_sendable(request, context, parsed))
+    if not may_be_led(request.connection):
+        headers = {name: value for name, value in headers.items() if name != LEADER}
     note_owner(request.connection, context.peers, context.partitions.topic_id(topic, number), [number])
     return RenderedFetch(headers, body)
 

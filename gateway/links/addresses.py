@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from engine.errors import StartRefused
 from gateway.access.hosts import is_host, is_ip_address
+from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.settings import NodeSettings
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
@@ -122,6 +123,10 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
 
 def url_of(settings: NodeSettings, port: int) -> str:
     return f"{'https' if settings.is_tls else 'http'}://{_address_text(settings.host, port)}"
+
+
+def url_of_listener(spec: ListenerSpec) -> str:
+    return f"{'https' if spec.is_tls else 'http'}://{_address_text(spec.host, spec.port)}"
 
 
 def direct_urls(settings: NodeSettings, ports: Sequence[int], node_url: str) -> list[str]:

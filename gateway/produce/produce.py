@@ -75,8 +75,9 @@ class TopicProduce(PendingProduce[Response]):
             headers = (window_header([topic], outcomes, acknowledged - self.began),)
         if context.peers.has_others:
             numbers = [part.partition for part in self.parts if part.partition is not None]
-            headers += tuple(leader_headers(context.peers, topic.record.topic_id, numbers).items())
-            note_owner(self.request.connection, context.peers, topic.record.topic_id, numbers)
+            connection = self.request.connection
+            headers += tuple(leader_headers(context.peers, topic.record.topic_id, numbers, connection).items())
+            note_owner(connection, context.peers, topic.record.topic_id, numbers)
         response = answer(self.parts, outcomes, self.parsed.acks, self.now_ms, topic, headers)
         context.stages.answer.observe(time.perf_counter() - acknowledged)
         return response

@@ -31,7 +31,7 @@ async def check_leadership(request: Request, router: Router, partitions: Iterabl
 
     Raises Problem misdirected if it does not.
     """
-    if FORWARD not in request.headers:
+    if FORWARD not in request.headers or not may_be_led(request.connection):
         return
     for topic_name, number in partitions:
         topic_id = router.partitions.topic_id(topic_name, number)
@@ -42,11 +42,23 @@ async def check_leadership(request: Request, router: Router, partitions: Iterabl
             raise Problem("misdirected", text, headers={LEADER: url}, leader_url=url)
 
 
-def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
+def may_be_led(connection: Carrier | None) -> bool:
+    """Returns whether the client of a connection may be led to other processes.
+
+    The URLs of leaders are those of the default listener, which may take other credentials than another one.
+    """
+    return connection is None or connection.listener is None or connection.listener.leads
+
+
+def leader_headers(
+    peers: Peers, topic_id: str, numbers: Iterable[int], connection: Carrier | None = None
+) -> dict[str, str]:
     """Returns `Penstock-Leader` for a request that was passed on, if one other process leads all its partitions.
 
     Returns nothing for the URL of this node: all its processes share it.
     """
+    if not may_be_led(connection):
+        return {}
     urls = {leader_url(peers, topic_id, number) for number in numbers}
     url = urls.pop() if len(urls) == 1 else None
     return {} if url is None else {LEADER: url}

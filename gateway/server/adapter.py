@@ -287,7 +287,10 @@ class _StreamedAnswer:
 
 
 _OF_HEADS = {
-    400: ("malformed_request", "the bytes are not an HTTP request, or its framing is doubtful (RFC 9112)"),
+    400: (
+        "malformed_request",
+        "the bytes are not an HTTP request, or its framing is doubtful (RFC 9112); or http:// is used at a port of https://",
+    ),
     431: ("headers_too_large", "the headers are larger or more than the node takes"),
     500: ("internal", "the server failed; its log has the error"),
     501: (

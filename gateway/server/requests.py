@@ -92,7 +92,10 @@ class Requests:
             given = f"{self._id_prefix}-{next(self._ids):x}"
         request.id = given
         self._metrics.requests_in_flight.value += 1
+        listener = request.connection.listener
         try:
+            if listener is not None:
+                listener.check_host(request.headers.get(_HOST, ""))
             if is_checked:
                 if self.access.tokens is not None:
                     self.access.check(request)

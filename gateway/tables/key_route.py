@@ -45,7 +45,7 @@ async def read_table_key(request: Request, context: FetchContext) -> Response:
     table_key = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, epoch)
     headers, body = await context.router.call(READ_KEY, name, number, table_key, wait_ms=wait_ms)
     if context.peers.has_others:
-        headers = headers | leader_headers(context.peers, record.topic_id, [number])
+        headers = headers | leader_headers(context.peers, record.topic_id, [number], request.connection)
     status = int(headers.get(STATUS, 200))
     shown = {header: text for header, text in headers.items() if header != STATUS}
     return Response(body=body, status=status, headers=shown)

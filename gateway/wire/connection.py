@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from typing import Any
 
@@ -21,7 +22,7 @@ from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
-from gateway.wire.listening import endpoint_of
+from gateway.wire.listening import Door, endpoint_of
 from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, Event, Header, HeadRejected, RequestBegan, StreamReset
 from gateway.wire.output import Output, SendingConnection
 
@@ -37,9 +38,12 @@ READY_BYTES_MAX = 1024 * 1024  # of answers that wait for the transport alone; b
 class Connection(SendingConnection, asyncio.BufferedProtocol):
     """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
 
-    def __init__(self, server: Host, moved: Http1 | Http2 | None = None) -> None:
-        """`moved` is the core of a connection that another process has begun."""
+    def __init__(self, server: Host, door: Door | None = None, moved: Http1 | Http2 | None = None) -> None:
+        """`door` is where it came in. `moved` is the core of a connection that another process has begun."""
         self._server = server
+        self.door = door
+        self.listener = None if door is None else door.listener
+        self.tls: ssl.SSLObject | None = None
         self._take = server.take
         self._moved = moved
         self.moves: Moves | None = None
@@ -77,7 +81,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.transport = transport
         self.client = endpoint_of(transport.get_extra_info("peername"))
         self.server = endpoint_of(transport.get_extra_info("sockname"))
-        tls = transport.get_extra_info("ssl_object")
+        tls = self.tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._speak((Http2 if tls.selected_alpn_protocol() == "h2" else Http1)(self._server.limits))
         self._server.opened(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -39,6 +40,8 @@ class Carrier(Protocol):
     client: str
     known_caller: Any  # what gateway/access keeps of its last credential
     counted: Counted | None  # what counts it as open
+    listener: Any  # where it came in, as the application knows it; None: nothing special
+    tls: ssl.SSLObject | None
     is_http2: bool
     moves: Moves | None
     core: Http1 | Http2

@@ -14,8 +14,13 @@ import socket
 import ssl
 from collections.abc import Callable
 
+HANDSHAKE_BYTE = 0x16  # the first byte of TLS; HTTP begins with a letter
 AT_ONCE = 4  # 7 ms of the loop: a handshake with a client certificate takes 1.7 ms of the processor
 PLACE_S = 0.02  # most clients on the same continent finish within it
+
+
+class NotTls(Exception):
+    """The first byte of a client is not that of TLS."""
 
 
 class Handshakes:
@@ -39,11 +44,12 @@ class Handshakes:
         """Waits for the first byte and for a place, and makes the connection.
 
         `tls` is called as the handshake starts, so that a renewed certificate counts for those that wait. `within_s`
-        limits all of it. Raises TimeoutError, OSError (includes SSLError); the caller then closes the socket.
+        limits all of it. Raises NotTls, TimeoutError, OSError (includes SSLError); the caller then closes the socket.
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(within_s):
-            await first_byte(accepted)
+            if await first_byte(accepted) != HANDSHAKE_BYTE:
+                raise NotTls
             await self._places.acquire()
             self._holders.add(accepted)
             timer = loop.call_later(self._place_s, self._give_back, accepted)

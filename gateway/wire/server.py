@@ -13,14 +13,14 @@ from collections.abc import Callable
 from email.utils import formatdate
 from functools import partial
 
-from engine.runtime.tasks import start_task
+from engine.runtime.tasks import in_background, start_task
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import Application, Moves, Rejection, Take
-from gateway.wire.handshakes import Handshakes
+from gateway.wire.handshakes import Handshakes, NotTls
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Times, Verdict, verdict_on
-from gateway.wire.listening import reject_new_connections
+from gateway.wire.listening import Door, answer_plain, reject_new_connections
 from gateway.wire.messages import WireLimits
 
 RECEIVE_BYTES = 256 * 1024  # stays in the processor's cache; the loop's own room is as large
@@ -33,6 +33,7 @@ ROUND_S_MAX = 1.0  # the date of answers has seconds
 QUIET_S = 0.1  # a request of a client on the same continent arrives within this time
 LAST_RESPONSES_S = 0.5
 RENEWAL_GRACE_S = 5.0
+LOOKS_AT_CHAINS = 100  # connections whose certificates are looked at: each takes some 20 µs
 
 
 class HttpServer:
@@ -69,9 +70,8 @@ class HttpServer:
         self._connections_max = connections_max
         self._now_s = now_s
         self._count_ended = count_ended
-        self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
-        self._listeners: list[socket.socket] = []
+        self._doors: list[Door] = []
         self._accepting = 0  # accepted, and not connections yet
         self._is_accepting = False
         self._is_leaving = False
@@ -82,27 +82,37 @@ class HttpServer:
     def __repr__(self) -> str:
         return f"HttpServer(connections={len(self.connections)}, under_way={self.under_way})"
 
-    def open(self, listeners: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
-        """Accept connections from these sockets, which the server owns from now on."""
-        self._listeners, self._tls = listeners, tls
+    def open(self, doors: list[Door]) -> None:
+        """Accept connections from the sockets of these listeners, which the server owns from now on."""
+        self._doors = doors
         self._accept_more()
 
-    def renew(self, tls: ssl.SSLContext) -> None:
-        """Uses this certificate for new connections, and ends open ones after their answers.
+    def renew(self, door: Door, tls: ssl.SSLContext, refuses: Callable[[ssl.SSLObject], bool]) -> None:
+        """Uses this TLS for new connections of a listener, and ends open ones after their answers.
 
-        Clients first leave by themselves, with an answer behind which nothing is under way. Some (h2 for Python) lose
-        the requests that are under way when they are asked to leave, so that the rest is asked later.
+        A connection that it refuses ends at once. Other clients first leave by themselves, with an answer behind which
+        nothing is under way. Some (h2 for Python) lose the requests that are under way when they are asked to leave,
+        so that the rest is asked later.
         """
-        self._tls = tls
-        for connection in list(self.connections):
+        door.tls, door.refuses = tls, refuses
+        former = [connection for connection in self.connections if connection.door is door]
+        in_background(self._end_refused(former), "ending connections of revoked certificates")
+        for connection in former:
             connection.announce_leave()
             self.loop.call_later(RENEWAL_GRACE_S, connection.leave)
+
+    async def _end_refused(self, connections: list[Connection]) -> None:
+        for number, connection in enumerate(connections, 1):
+            if not connection.is_closed and is_refused(connection):
+                connection.abort()
+            if number % LOOKS_AT_CHAINS == 0:
+                await asyncio.sleep(0)
 
     def import_connection(self, moved: socket.socket, core: Http1 | Http2 | None) -> None:
         """Goes on with a connection of another process, whose `core` spoke with the client; None: HTTP/1.1."""
         moved.setblocking(False)
         self._accepting += 1
-        start_task(self._connect(moved, core or Http1(self.limits)))
+        start_task(self._connect(moved, None, core or Http1(self.limits)))
 
     async def watch(self) -> None:
         """Check connections until cancelled. A connection that waits for an answer is not looked at before it."""
@@ -144,17 +154,19 @@ class HttpServer:
 
     def reject_new_connections(self) -> None:
         """Drops new connection attempts; open connections go on."""
-        for listener in self._listeners:
-            reject_new_connections(listener)
+        for door in self._doors:
+            for listener in door.sockets:
+                reject_new_connections(listener)
 
     def close_ports(self) -> None:
         """Accepts the connections in the queue and closes the ports."""
-        for listener in self._listeners:
-            self.loop.remove_reader(listener)
-            while self._accept_one(listener):
-                pass
-            listener.close()
-        self._listeners = []
+        for door in self._doors:
+            for listener in door.sockets:
+                self.loop.remove_reader(listener)
+                while self._accept_one(door, listener):
+                    pass
+                listener.close()
+        self._doors = []
 
     async def leave(self, within_s: float) -> None:
         """End every connection once its answers are sent. Connections that take longer stay open."""
@@ -179,10 +191,13 @@ class HttpServer:
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.watched.add(connection)
-        if self._moves_of is not None and self._tls is None:
+        door = connection.door
+        if self._moves_of is not None and (door is None or (door.tls is None and door.listener is None)):
             connection.moves = self._moves_of(connection)
         if self._is_leaving:
             connection.announce_leave()
+        if connection.tls is not None and is_refused(connection):  # its handshake began before a renewal
+            connection.abort()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -213,48 +228,52 @@ class HttpServer:
         return len(self.connections) + self._accepting < self._connections_max // MOVED_SHARE
 
     def _accept_more(self) -> None:
-        if self._listeners and self.has_room:
+        if self._doors and self.has_room:
             self._is_accepting = True
-            for listener in self._listeners:
-                self.loop.add_reader(listener, partial(self._accept, listener))
+            for door in self._doors:
+                for listener in door.sockets:
+                    self.loop.add_reader(listener, partial(self._accept, door, listener))
 
     def _accept_no_more(self) -> None:
         self._is_accepting = False
-        for listener in self._listeners:
-            self.loop.remove_reader(listener)
+        for door in self._doors:
+            for listener in door.sockets:
+                self.loop.remove_reader(listener)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, door: Door, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
             if not self.has_room:
                 self._accept_no_more()
                 return
             try:
-                if not self._accept_one(listener):
+                if not self._accept_one(door, listener):
                     return
             except OSError:  # the process has too many open files: connections wait in the queue until some are closed
                 self._accept_no_more()
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_more)
                 return
 
-    def _accept_one(self, listener: socket.socket) -> bool:
+    def _accept_one(self, door: Door, listener: socket.socket) -> bool:
         try:
             accepted, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         accepted.setblocking(False)
         self._accepting += 1
-        start_task(self._connect(accepted))
+        start_task(self._connect(accepted, door))
         return True
 
-    async def _connect(self, accepted: socket.socket, core: Http1 | Http2 | None = None) -> None:
+    async def _connect(self, accepted: socket.socket, door: Door | None, core: Http1 | Http2 | None = None) -> None:
+        make = partial(Connection, self, door, core)
         try:
-            if self._tls is None:
-                await self.loop.connect_accepted_socket(lambda: Connection(self, core), accepted)
+            if door is None or door.tls is None:
+                await self.loop.connect_accepted_socket(make, accepted)
             else:
-                make, within_s = partial(Connection, self, core), self._times.silent_s
-                await self._handshakes.connect(make, accepted, lambda: self._tls, within_s)
-        except (OSError, TimeoutError):  # the client has left, or does not speak TLS
+                await self._handshakes.connect(make, accepted, lambda: door.tls, self._times.silent_s)
+        except (OSError, TimeoutError):  # the client has left, or its certificate does not hold
             accepted.close()
+        except NotTls:
+            answer_plain(accepted, *self.rejection(400))
         finally:
             self._accepting -= 1
             if not self._is_accepting:
@@ -274,11 +293,9 @@ class HttpServer:
         self.date = ("Date", formatdate(self._now_s(), usegmt=True))
 
 
-def tls_context(cert: str, key: str) -> ssl.SSLContext:
-    """Returns a context for HTTP/2 and HTTP/1.1 by ALPN. Raises OSError, ssl.SSLError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2: no suites with CBC (RFC 9113 9.2.2)
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    context.load_cert_chain(cert, key)
-    return context
+def is_refused(connection: Connection) -> bool:
+    """Returns whether a connection began with an earlier TLS of its listener, and the present one refuses it."""
+    door, tls = connection.door, connection.tls
+    if door is None or tls is None or door.refuses is None or tls.context is door.tls:
+        return False
+    return door.refuses(tls)

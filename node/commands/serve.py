@@ -40,7 +40,7 @@ GROUPS = {
     "TLS between nodes": "internal_tls internal_tls_ca internal_tls_cert internal_tls_key",
     "ZooKeeper": "zookeeper_tls_ca zookeeper_tls_cert zookeeper_tls_key zookeeper_login_file zookeeper_acl",
     "Access and TLS": "insecure tokens_file superusers issuers_file issuer_keys_kept_ms signed_url_life_max_ms "
-    "tls_cert tls_key reload_check_ms allowed_hosts cors_origins "
+    "tls_cert tls_key tls_min listeners_file reload_check_ms allowed_hosts cors_origins "
     "bad_attempts_per_second bad_attempts_burst trusted_proxies",
     "Audit trail": "audit audit_dir audit_file_bytes_max audit_files_max",
     "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_heartbeat_timeout_ms "

@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,8 @@ from engine.tiering.reading.repair import restore_segment
 from engine.tiering.shipping.merge_plan import MergeRules
 from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.store.store import ObjectStore, open_store, url_of
+from gateway.access.listeners.listeners_file import ListenerSpec
+from gateway.links.addresses import url_of_listener
 from gateway.settings import NodeSettings
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
@@ -200,6 +202,7 @@ async def run_unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) 
     return working.result()
 
 
-def print_ready(url: str, settings: NodeSettings, store: str) -> None:
+def print_ready(url: str, settings: NodeSettings, store: str, further: Sequence[ListenerSpec] = ()) -> None:
     data = ", ".join(settings.data_dirs or (settings.data_dir,))
-    print(f"penstock is ready on {url} (data: {data}, store: {store})", flush=True)  # noqa: T201
+    others = "".join(f", {spec.name}: {url_of_listener(spec)}" for spec in further)
+    print(f"penstock is ready on {url} (data: {data}, store: {store}{others})", flush=True)  # noqa: T201

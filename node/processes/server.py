@@ -27,6 +27,7 @@ from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
+from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.access.oidc.issuers import Issuer
 from gateway.access.oidc.keys import OidcState
 from gateway.access.state import AccessState
@@ -62,6 +63,7 @@ from node.setup.file_limit import within_file_limit
 from node.setup.issuers import IssuerKeys, read_issuers_at_start, use_issuers
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
+from node.setup.public_listeners import read_listeners, reserved
 from node.setup.reloading import FileReloader, read_tokens_at_start, reloader_for_node, use_tokens
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
@@ -74,23 +76,24 @@ async def serve(settings: NodeSettings) -> None:
     settings = within_file_limit(settings)
     stop = stop_event()
     freeze_objects()  # before thousands of partitions are opened
+    default, *further = read_listeners(settings, SystemClock().now_ms())
     with suppress(StoppedEarly):
         await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        with reserve_port(settings.host, settings.port) as port:
-            await _serve(settings, port, stop)
+        with reserve_port(settings.host, settings.port) as port, reserved(further) as others:
+            await _serve(settings, port, [default, *others], stop)
 
 
-async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None:
+async def _serve(settings: NodeSettings, port: int, specs: Sequence[ListenerSpec], stop: asyncio.Event) -> None:
     issuers = read_issuers_at_start(settings)
     async with running_node(settings) as node:
         node.peers.url = node.peers.direct_url = settings.advertised_url or url_of(settings, port)
         freeze_objects()
-        listener = Listener(node, settings, [port])
-        reloader = reloader_for_node(settings, node, listener)
+        listener = Listener(node, settings, [port], specs=specs)
+        reloader = reloader_for_node(settings, node, listener, specs)
         keys = await _fetch_keys(settings, issuers, node, reloader) if issuers else None
         await listener.open()
         reloader.start()
-        print_ready(node.peers.url, settings, node.tier.store_url)
+        print_ready(node.peers.url, settings, node.tier.store_url, specs[1:])
         await stop.wait()
         reloader.stop()
         if keys is not None:

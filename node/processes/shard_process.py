@@ -124,7 +124,7 @@ async def run(task: ShardTask) -> None:
         )
         issuers = SupervisedIssuers(node, supervisor)
         await logs.start()
-        listener = Listener(node, settings, task.ports, cluster.socket_passing(peers))
+        listener = Listener(node, settings, task.ports, cluster.socket_passing(peers), task.listeners)
         handlers |= {
             **changes.handlers(),
             **handlers_for_supervisor(node, listener),

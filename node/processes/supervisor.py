@@ -29,6 +29,7 @@ from engine.log.recovery import LastShutdown
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
+from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.access.oidc.issuers import Issuer
 from gateway.access.oidc.keys import OidcState
 from gateway.access.oidc.keys import state_to as oidc_state_to
@@ -63,6 +64,7 @@ from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
 from node.setup.issuers import IssuerKeys, read_issuers_at_start
 from node.setup.logs import set_up_logging
+from node.setup.public_listeners import read_listeners, reserved
 from node.setup.reloading import FileReloader, read_tokens_at_start
 from node.setup.setting_sources import internal_tls_files
 
@@ -82,17 +84,22 @@ async def serve_shards(settings: NodeSettings) -> None:
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
     stop = stop_event()
     tokens, issuers = read_tokens_at_start(settings), read_issuers_at_start(settings)
+    listeners = read_listeners(settings, SystemClock().now_ms())
     with suppress(StoppedEarly):
         await run_unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
-        await _serve_unlocked(settings, tokens, issuers, stop)
+        await _serve_unlocked(settings, tokens, issuers, listeners, stop)
 
 
 async def _serve_unlocked(
-    settings: NodeSettings, tokens: str | None, issuers: Sequence[Issuer], stop: asyncio.Event
+    settings: NodeSettings,
+    tokens: str | None,
+    issuers: Sequence[Issuer],
+    listeners: Sequence[ListenerSpec],
+    stop: asyncio.Event,
 ) -> None:
     """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
-        reserve_ports(settings) as ports,
+        reserve_ports(settings, listeners) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,
     ):
@@ -128,13 +135,15 @@ async def _serve(
     try:
         supervisor.tokens = tokens
         await run_unless_stopped(stop, supervisor.start())
-        reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+        reloader = FileReloader(
+            settings, executor, supervisor.use_tokens, supervisor.renew_tls, ports.listeners, SystemClock()
+        )
         if settings.internal_tls != OFF:
             reloader.watch(internal_tls_files(settings), supervisor.renew_internal_tls)
         if supervisor.issuer_keys is not None:
             supervisor.issuer_keys.watch(reloader)
         reloader.start()
-        print_ready(supervisor.url, settings, supervisor.store_url)
+        print_ready(supervisor.url, settings, supervisor.store_url, ports.listeners[1:])
         ends: list[asyncio.Future[Any]] = [start_task(stop.wait()), member.fenced]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         reloader.stop()
@@ -359,6 +368,7 @@ class Supervisor:
             index=index,
             count=self._settings.shards,
             ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
+            listeners=[] if index == WORKER else self._ports.listeners,
             direct_urls=direct_urls(self._settings, self._ports.direct, self.url),
             cluster=self.member.task(index),
             without_metadata=self._catalog.without_metadata,
@@ -417,9 +427,9 @@ class Supervisor:
         if self.issuer_keys is not None:
             self.issuer_keys.ask(alias)
 
-    async def renew_tls(self) -> None:
-        """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""
-        await call_sequentially(self._processes.shard_links(), "renew_tls", None, CHANGE_S)
+    async def renew_tls(self, listener: str) -> None:
+        """Renew the TLS of a listener one shard at a time, so that the others accept the connections meanwhile."""
+        await call_sequentially(self._processes.shard_links(), "renew_tls", listener, CHANGE_S)
 
     async def renew_internal_tls(self) -> None:
         """Make every shard use the certificate for other nodes that is on disk now. Raises StartRefused."""
@@ -447,7 +457,7 @@ async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadP
 
 
 @contextmanager
-def reserve_ports(settings: NodeSettings) -> Iterator[Ports]:
+def reserve_ports(settings: NodeSettings, listeners: Sequence[ListenerSpec] = ()) -> Iterator[Ports]:
     """Reserve free ports for the node and its shards. Raises StartRefused."""
     with ExitStack() as stack:
 
@@ -459,4 +469,5 @@ def reserve_ports(settings: NodeSettings) -> Iterator[Ports]:
 
         shared = reserve(settings.port)
         internal = of_shards(settings.internal_port_base) if settings.coordination else []
-        yield Ports(shared, of_shards(settings.direct_port_base), internal)
+        others = stack.enter_context(reserved(listeners[1:]))
+        yield Ports(shared, of_shards(settings.direct_port_base), internal, [*listeners[:1], *others])

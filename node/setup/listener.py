@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
+from gateway.access.listeners.listener import PublicListener
+from gateway.access.listeners.listeners_file import DEFAULT, ListenerSpec
+from gateway.access.listeners.tls_context import Generation
 from gateway.access.waits import Wait
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
@@ -22,10 +24,11 @@ from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, TakenRequest, problem_response
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
-from gateway.wire.listening import listen
+from gateway.wire.listening import Door, listen
 from gateway.wire.messages import WireLimits
-from gateway.wire.server import QUIET_S, HttpServer, tls_context
+from gateway.wire.server import QUIET_S, HttpServer
 from node.node import Node
+from node.setup.public_listeners import default_listener, read_generation
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
 SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
@@ -35,13 +38,23 @@ class Listener:
     """Serves one node on some ports of its host."""
 
     def __init__(
-        self, node: Node, settings: NodeSettings, ports: Sequence[int], socket_passing: SocketPassing | None = None
+        self,
+        node: Node,
+        settings: NodeSettings,
+        ports: Sequence[int],
+        socket_passing: SocketPassing | None = None,
+        specs: Sequence[ListenerSpec] = (),
     ) -> None:
-        """`socket_passing` moves connections between the processes of a standalone node."""
+        """`ports` are those of the default listener. `specs` are all listeners, the default one first; empty: only it.
+
+        `socket_passing` moves connections between the processes of a standalone node.
+        """
         self._settings = settings
         self._socket_passing = socket_passing
         self._node = node
         self._ports = ports
+        self._specs = specs or [default_listener(settings)]
+        self._doors: dict[str, Door] = {}
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
         adapter = Adapter(node.server, _body_limits(settings), self._streams)
         self._server = HttpServer(
@@ -69,15 +82,11 @@ class Listener:
 
     async def open(self) -> None:
         """Open every port. Raises StartRefused."""
-        addresses = await self._node.offload.in_thread(partial(addresses_of, self._settings.host))
-        places = [(address, port) for port in self._ports for address in addresses]
-        tls = await self._tls()
-        if self._socket_passing is not None and tls is None:
+        for spec in self._specs:
+            self._doors[spec.name] = await self._door(spec)
+        if self._socket_passing is not None and not self._settings.is_tls:
             self._socket_passing.open(self._server)
-        try:
-            self._server.open(listen(places), tls)
-        except OSError as error:
-            raise StartRefused(f"cannot listen on {places}: {error.strerror}") from None
+        self._server.open(list(self._doors.values()))
         self._node.start_push()
         self._watching = [
             keep_running(self._node.loop_watch.run, "watching the event loop"),
@@ -85,14 +94,33 @@ class Listener:
             keep_running(MemoryWatch(self._node.executor).run, "giving memory back"),
         ]
 
-    async def renew(self) -> None:
-        """Use the certificate that is on disk now for new connections. Open connections end after their answers.
+    async def renew(self, name: str) -> None:
+        """Use the TLS files of a listener that are on disk now for new connections. Open ones end after their answers.
 
-        Raises StartRefused; then nothing has changed.
+        A connection of a revoked certificate ends at once. Raises StartRefused; then nothing has changed.
         """
-        tls = await self._tls()
-        if tls is not None and not self._node.lifecycle.is_draining:
-            self._server.renew(tls)
+        (spec,) = (spec for spec in self._specs if spec.name == name)
+        generation = await self._generation(spec)
+        if generation is not None and not self._node.lifecycle.is_draining:
+            door = self._doors[name]
+            if door.listener is not None:
+                door.listener.use_names(generation.names)
+            self._server.renew(door, generation.context, generation.refuses)
+
+    async def _door(self, spec: ListenerSpec) -> Door:
+        """Raises StartRefused."""
+        generation = await self._generation(spec)
+        listener = PublicListener(spec) if spec != default_listener(self._settings) else None
+        if listener is not None and generation is not None:
+            listener.use_names(generation.names)
+        ports = self._ports if spec.name == DEFAULT else [spec.port]
+        addresses = await self._node.offload.in_thread(partial(addresses_of, spec.host))
+        places = [(address, port) for port in ports for address in addresses]
+        try:
+            sockets = listen(places)
+        except OSError as error:
+            raise StartRefused(f"cannot listen on {places}: {error.strerror}") from None
+        return Door(sockets, None if generation is None else generation.context, listener)
 
     async def announce_shutdown(self) -> None:
         """Move clients to other nodes before `drain`: serve connected clients, reject new ones, then close the ports.
@@ -131,14 +159,8 @@ class Listener:
         elif verdict is Verdict.STALLED:
             self._node.responses.stalled += 1
 
-    async def _tls(self) -> ssl.SSLContext | None:
-        settings = self._settings
-        if not settings.is_tls:
-            return None
-        try:
-            return await self._node.offload.in_thread(partial(tls_context, settings.tls_cert, settings.tls_key))
-        except OSError as error:  # includes ssl.SSLError
-            raise StartRefused(f"TLS cannot start: {error}", hint="check --tls-cert and --tls-key") from None
+    async def _generation(self, spec: ListenerSpec) -> Generation | None:
+        return await self._node.offload.in_thread(partial(read_generation, spec, self._node.clock.now_ms()))
 
 
 def _times(settings: NodeSettings) -> Times:

@@ -1,4 +1,4 @@
-"""Reloads changed files while a node serves: its tokens and its TLS certificate.
+"""Reloads changed files while a node serves: its tokens and the TLS files of its listeners.
 
 A single process does it itself. With several shards the supervisor watches the files and notifies every shard, one
 after the other, so that all have the same tokens; a shard that restarts while a file is broken gets the tokens of the
@@ -17,12 +17,14 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, StartRefused
+from engine.runtime.clock import Clock
 from engine.runtime.tasks import keep_running
+from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.access.state import state_from
 from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
 from gateway.links.link import Handler, handler
 from gateway.settings import NodeSettings
-from node.setup.setting_sources import check_certificate
+from node.setup.public_listeners import read_generation
 from node.setup.watched_files import WatchedFiles
 
 log = logging.getLogger("penstock.node")
@@ -63,18 +65,23 @@ class FileReloader:
         settings: NodeSettings,
         executor: Executor,
         use_tokens: Callable[[str], Awaitable[None]],
-        renew_tls: Callable[[], Awaitable[None]],
+        renew_tls: Callable[[str], Awaitable[None]],
+        listeners: Sequence[ListenerSpec],
+        clock: Clock,
     ) -> None:
+        """`renew_tls` takes the name of a listener whose files have changed and are good."""
         self._settings = settings
         self._executor = executor
         self._use_tokens = use_tokens
         self._renew_tls = renew_tls
+        self._clock = clock
         self._files: list[WatchedFiles] = []
         self._watching: list[asyncio.Task[None]] = []
         if settings.tokens_file:
             self.watch([settings.tokens_file], self._read_tokens, is_read_again=True)
-        if settings.is_tls:
-            self.watch([settings.tls_cert, settings.tls_key], self._check_and_renew)
+        for listener in listeners:
+            if listener.is_tls:
+                self.watch(listener.files.given(), partial(self._check_and_renew, listener))
 
     def watch(
         self, paths: Sequence[str], changed: Callable[[], Awaitable[None]], *, is_read_again: bool = False
@@ -112,10 +119,10 @@ class FileReloader:
             raise ReloadRejected(str(error)) from None
         await self._use_tokens(text)
 
-    async def _check_and_renew(self) -> None:
-        cert, key = self._settings.tls_cert, self._settings.tls_key
-        await asyncio.get_running_loop().run_in_executor(self._executor, check_certificate, cert, key)
-        await self._renew_tls()
+    async def _check_and_renew(self, listener: ListenerSpec) -> None:
+        now_ms = self._clock.now_ms()
+        await asyncio.get_running_loop().run_in_executor(self._executor, read_generation, listener, now_ms)
+        await self._renew_tls(listener.name)
 
 
 def use_tokens(node: Node, text: str | None) -> None:
@@ -123,13 +130,15 @@ def use_tokens(node: Node, text: str | None) -> None:
     node.access.use_tokens(None if text is None else parse_tokens(text))
 
 
-def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
+def reloader_for_node(
+    settings: NodeSettings, node: Node, listener: Listener, specs: Sequence[ListenerSpec]
+) -> FileReloader:
     """Returns the reloader for a node in one process."""
 
     async def use(text: str) -> None:
         use_tokens(node, text)
 
-    return FileReloader(settings, node.executor, use, listener.renew)
+    return FileReloader(settings, node.executor, use, listener.renew, specs, node.clock)
 
 
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
@@ -143,8 +152,8 @@ def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler
         node.access.use_state(state_from(state))
         return None, b""
 
-    async def renew_tls(_: None, __: bytes) -> tuple[None, bytes]:
-        await listener.renew()
+    async def renew_tls(name: str, _: bytes) -> tuple[None, bytes]:
+        await listener.renew(name)
         return None, b""
 
     async def all_ready(_: None, __: bytes) -> tuple[None, bytes]:
@@ -154,6 +163,6 @@ def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler
     return {
         "tokens": handler(str, tokens),
         "access": handler(str, access),
-        "renew_tls": handler(NoneType, renew_tls),
+        "renew_tls": handler(str, renew_tls),
         "all_ready": handler(NoneType, all_ready),
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ from gateway.links.addresses import check_advertised_url, check_direct_url, chec
 from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
+from node.setup.public_listeners import check_plain, default_listener, is_loopback, read_generation
 from penstock.units import MEANING, kind_of, with_units
 from replication.coordination.zookeeper_security import ZookeeperSecurity
 
@@ -142,12 +142,13 @@ def _check_relations(settings: NodeSettings) -> None:
         if not os.access(path, os.R_OK):
             raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
     if settings.is_tls:
-        check_certificate(settings.tls_cert, settings.tls_key)
-    if not settings.is_loopback and not settings.tokens_file and not settings.insecure:
+        read_generation(default_listener(settings), now_ms=0)  # it has no list that could have expired
+    if not is_loopback(settings.host) and not settings.tokens_file and not settings.insecure:
         raise StartRefused(
             f"{settings.host} is not a loopback address, and authentication is disabled",
-            hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
+            hint="bind 127.0.0.1, or give --tokens-file and TLS, or --insecure if the network is trusted",
         )
+    check_plain(default_listener(settings), is_insecure=settings.insecure)
     for origin in settings.allowed_origins:
         if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
             hint = "an origin is a scheme, a host and optionally a port: https://app.example.org"
@@ -242,16 +243,3 @@ def internal_tls_files(settings: NodeSettings) -> TlsFiles:
 def node_tls(settings: NodeSettings, cluster_id: str) -> NodeTls:
     """Return the TLS of this node with others. Blocks, to read the files. Raises StartRefused."""
     return NodeTls(settings.internal_tls, internal_tls_files(settings), cluster_id, settings.node_id)
-
-
-def check_certificate(cert: str, key: str) -> None:
-    """Loads the certificate as the listener does later. Rejects an encrypted key instead of prompting for its password.
-
-    Blocks. Raises StartRefused.
-    """
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
-    except OSError as error:  # includes SSLError
-        text = f"{cert} and {key} cannot be used for TLS: {getattr(error, 'reason', None) or error.strerror or error}"
-        hint = "tls_cert is a PEM certificate chain, tls_key its private key without a password"
-        raise StartRefused(text, hint=hint) from None

@@ -29,6 +29,8 @@ FILE_DOORS = {
     "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",
     "node.processes.supervisor": "the directory of the sockets between its processes",
     "gateway.access.tokens_file": "the tokens file",
+    "gateway.access.listeners.tls_context": "the files of a listener's TLS",
+    "node.setup.public_listeners": "the listeners file",
     "replication.coordination.zookeeper_security": "the file with the login to ZooKeeper",
     "node.setup.watched_files": "whether the tokens file and the certificate have changed",
     "gateway.docs.page": "its own style sheet and pictures, from the package",

@@ -39,7 +39,7 @@ def request_of(
         Route(method, "/x", "test", need, _answer),
         names or {},
         CIMultiDictProxy(CIMultiDict(headers or {})),
-        connection or SimpleNamespace(client="127.0.0.1:1", known_caller=None),
+        connection or SimpleNamespace(client="127.0.0.1:1", known_caller=None, listener=None, tls=None),
         b"" if content is None else None,
         content,
     )

@@ -173,8 +173,11 @@ def test_a_store_that_all_nodes_can_reach_is_a_clusters(store):
     assert load_settings(flags, {}).store == store
 
 
-def test_with_tokens_a_node_may_be_reached_from_outside():
-    assert load_settings({"host": "0.0.0.0", "tokens_file": "tokens.toml"}, {}).host == "0.0.0.0"
+def test_with_tokens_a_node_may_be_reached_from_outside_by_tls_or_if_the_network_is_trusted():
+    given = {"host": "0.0.0.0", "tokens_file": "tokens.toml"}
+    assert load_settings({**given, "insecure": True}, {}).host == "0.0.0.0"
+    with pytest.raises(StartRefused, match="without TLS"):
+        load_settings(given, {})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])

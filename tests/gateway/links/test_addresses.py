@@ -16,6 +16,7 @@ from gateway.links.addresses import (
 )
 from gateway.settings import NodeSettings
 from gateway.wire.listening import listen
+from node.setup.public_listeners import is_loopback
 from node.setup.setting_sources import load_settings
 
 
@@ -68,7 +69,7 @@ def test_what_is_neither_is_refused_at_the_start(host, why):
 
 @pytest.mark.parametrize("host", ["::1", "[::1]", "localhost", "127.9.9.9"])
 def test_loopback_needs_no_tokens_in_whatever_form(host):
-    assert load_settings({"host": host}, {}).is_loopback
+    assert is_loopback(load_settings({"host": host}, {}).host)
 
 
 @pytest.mark.parametrize("url", ["http://[2001:db8::1]:8080", "https://events.example.org/", "http://localhost:1/base"])

@@ -12,7 +12,7 @@ from gateway.http.request import Handled, Request
 from gateway.http.response import Response
 from gateway.server.adapter import Adapter, TakenRequest, problem_response
 from gateway.wire.idle import Times
-from gateway.wire.listening import listen
+from gateway.wire.listening import Door, listen
 from gateway.wire.messages import WireLimits
 from gateway.wire.server import HttpServer
 from node.node import Node
@@ -68,7 +68,7 @@ async def served(node: Node, *, is_short: bool = True) -> AsyncIterator[tuple[tu
     )
     (listener,) = listen([("127.0.0.1", 0)])
     place = listener.getsockname()
-    server.open([listener])
+    server.open([Door([listener])])
     try:
         yield place, counts
     finally:

@@ -6,7 +6,7 @@ import time
 
 from gateway.wire.exchange import Exchange
 from gateway.wire.idle import Times
-from gateway.wire.listening import listen
+from gateway.wire.listening import Door, listen
 from gateway.wire.messages import WireLimits
 from gateway.wire.server import HttpServer
 
@@ -27,7 +27,8 @@ class Served:
         )
         (listener,) = listen([("127.0.0.1", 0)])
         self.place = listener.getsockname()
-        self.server.open([listener], tls)
+        self.door = Door([listener], tls)
+        self.server.open([self.door])
 
     async def _answer(self, exchange: Exchange) -> None:
         self.begun.append(exchange.head.path)

@@ -131,7 +131,7 @@ async def test_a_renewed_certificate_ends_a_connection_with_an_open_request(serv
     get = b"\x82\x86\x84\x41\x01h"
     ends = frames.END_HEADERS | frames.END_STREAM
     client = await served.client(HELLO + frame(frames.HEADERS, ends, 1, wait))
-    served.server.renew(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    served.server.renew(served.door, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), lambda _: False)
     await loop.sock_sendall(client, frame(frames.HEADERS, ends, 3, get))
     seen = b""
     goaway = frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR)

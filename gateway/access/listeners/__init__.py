@@ -1,0 +1,1 @@
+"""Public listeners: their file, their TLS, and whom a client certificate names."""
