@@ -13,17 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from gateway.access.listeners import tls_context as public
 from gateway.links.addresses import reserve_port
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.node_tls import REQUIRE, NodeTls, TlsFiles, uri_of
 from gateway.wire.handshakes import AT_ONCE, Handshakes
-from gateway.wire.server import tls_context
 from tests.certificates import NEW_RSA_KEY, Authority
 from tests.gateway.links.test_internal_link import HANDLERS, reversed_body
 from tests.gateway.wire.served import GET, Served, until
 
 CLIENTS = 120  # less than the queue of the kernel; the first step of each takes about 1 ms of the server
+ATTEMPTS = 3
+CERTIFIED = 1000  # after the restart of a node; each has a certificate
 HELD_S_MAX = 0.02
 CLUSTER = "c1"
 
@@ -39,9 +41,21 @@ def files(authority: Authority) -> TlsFiles:
     return TlsFiles(str(authority.ca), str(issued.cert), str(issued.key))
 
 
+def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext:
+    files = public.TlsFiles(cert, key, client_ca)
+    return public.read_tls(files, "1.2", requires_certificate=bool(client_ca), now_ms=0).context
+
+
 @asynccontextmanager
 async def public_port(files: TlsFiles) -> AsyncIterator[int]:
     served = Served(connections_max=CLIENTS * 2, tls=tls_context(files.cert, files.key))
+    yield served.place[1]
+    await served.server.close(0)
+
+
+@asynccontextmanager
+async def port_of_certificates(files: TlsFiles) -> AsyncIterator[int]:
+    served = Served(connections_max=CERTIFIED * 2, tls=tls_context(files.cert, files.key, files.ca))
     yield served.place[1]
     await served.server.close(0)
 
@@ -144,12 +158,30 @@ class Turns:
 
 @pytest.mark.parametrize("port_of", [public_port, internal_port])
 async def test_a_storm_of_handshakes_leaves_the_loop_to_others(files: TlsFiles, port_of: Callable) -> None:
+    longest_s = await longest_turn_s(files, port_of, CLIENTS)
+    assert longest_s < HELD_S_MAX, f"LONGEST {longest_s:.3f}"
+
+
+@pytest.mark.slow
+async def test_a_thousand_clients_with_certificates_leave_it_too(authority: Authority) -> None:
+    """A virtual machine counts the time that it was not given as processor time, so that a storm may be repeated."""
+    issued = authority.issue("curves", "IP:127.0.0.1")
+    files = TlsFiles(str(authority.ca), str(issued.cert), str(issued.key))
+    longest_s = []
+    for _ in range(ATTEMPTS):
+        longest_s.append(await longest_turn_s(files, port_of_certificates, CERTIFIED))
+        if longest_s[-1] < HELD_S_MAX:
+            return
+    raise AssertionError(longest_s)
+
+
+async def longest_turn_s(files: TlsFiles, port_of: Callable, count: int) -> float:
     async with port_of(files) as port:
-        with clients_of(port, files, CLIENTS) as clients:  # all of them wait as the loop comes to them
+        with clients_of(port, files, count) as clients:  # all of them wait as the loop comes to them
             turns = Turns()
             await asyncio.to_thread(finish, clients)
             turns.end()
-    assert turns.longest_s < HELD_S_MAX, f"LONGEST {turns.longest_s:.3f}"
+    return turns.longest_s
 
 
 @pytest.mark.parametrize("port_of", [public_port, internal_port])
@@ -192,7 +224,7 @@ async def test_a_certificate_that_is_renewed_counts_for_those_that_wait(files: T
     served = Served(tls=old)
     with socket.create_connection(served.place) as silent:
         await until(lambda: served.server._accepting)
-        served.server.renew(tls_context(str(new.cert), str(new.key)))
+        served.server.renew(served.door, tls_context(str(new.cert), str(new.key)), lambda _: False)
         context = client_context(files)
         with context.wrap_socket(silent, do_handshake_on_connect=False) as client:
             await asyncio.to_thread(client.do_handshake)
