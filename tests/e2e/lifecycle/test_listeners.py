@@ -313,10 +313,10 @@ def test_a_revoked_certificate_ends_what_is_open_within_2_s_of_the_reload(tmp_pa
 class Wait:
     """A request that waits for records, in a thread."""
 
-    def __init__(self, site, node, issued, *, http2, accept):
+    def __init__(self, site, node, issued, *, http2, accept, token=None):
         self.ended, self.failed, self.answer = threading.Event(), False, ""
         self._what = accept, http2
-        self._client = site.client(node, "both", issued, http2=http2)
+        self._client = site.client(node, "both", issued, http2=http2, token=token)
         self._headers = {"Accept": accept}
         self._query = "from=latest" + ("&wait_ms=30000" if accept == "application/json" else "")
         threading.Thread(target=self._run, daemon=True).start()
@@ -337,6 +337,45 @@ class Wait:
             self.failed, self.answer = True, repr(error)
         finally:
             self.ended.set()
+
+
+def test_open_polls_and_streams_end_with_the_certificate(tmp_path):
+    site = Site(tmp_path)
+    with site.start() as node:
+        admin = httpx.Client(base_url=node.url, headers=bearer(site.ops), timeout=60)
+        assert admin.put("/v1/topics/orders").status_code == 201
+        rule = {"effect": "allow", "principals": ["cert:shop"], "operations": ["read"], "resource": "topic"}
+        assert admin.post("/v1/access/rules", json={**rule, "pattern": "all"}).is_success
+        life_s = 6
+        short = site.clients.issue("short", uris=[URI], life_s=life_s)
+        began = time.monotonic()
+        waits = [
+            Wait(site, node, short, http2=http2, accept=accept, token=token)
+            for http2 in (False, True)
+            for accept in ("application/json", "text/event-stream")
+            for token in (None, site.ops)
+        ]
+        for wait in waits:
+            assert wait.ended.wait(60)
+            assert "the client certificate has expired" in wait.answer, wait.answer
+        assert life_s - 2 < time.monotonic() - began < life_s + 10
+        assert node.stop() == 0
+
+
+def test_a_signed_url_beside_a_certificate_is_taken_only_where_signatures_are(site, node):
+    admin = httpx.Client(base_url=node.url, headers=bearer(site.ops), timeout=60)
+    assert admin.post("/v1/access/keys").is_success
+    time.sleep(0.5)
+    given = admin.post("/v1/access/signed-urls", json={"url": "/v1/topics/orders/partitions/0/records?from=earliest"})
+    assert given.is_success, given.text
+    target = given.json()["url"]
+    target = target[target.index("/v1/") :]
+    assert httpx.get(f"{node.url}{target}").status_code == 200
+    with site.client(node, "both", site.shop) as client:
+        assert client.get("/v1/topics/orders").status_code == 200  # the connection is known by its certificate
+        refused = client.get(target)
+        assert refused.status_code == 401, refused.text
+        assert "signed" in refused.json()["detail"]
 
 
 def test_files_that_do_not_hold_change_nothing_while_a_node_runs(tmp_path):
