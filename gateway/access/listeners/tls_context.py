@@ -8,12 +8,19 @@ resumed across contexts. The name that a client asks for (SNI) chooses nothing.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.errors import StartRefused
-from gateway.access.listeners.x509 import CRL_BYTES_MAX, InvalidX509, names_of, read_crls, serial_of, subjects_of
+from gateway.access.listeners.x509 import (
+    CRL_BYTES_MAX,
+    InvalidX509,
+    certificates_of,
+    names_of,
+    read_crls,
+    serial_of,
+    subject_of,
+)
 
 MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -36,14 +43,19 @@ class Generation:
 
     context: ssl.SSLContext
     names: frozenset[str]
+    authorities: frozenset[bytes] = frozenset()  # the certificates of the CAs of clients
     revoked: frozenset[int] = frozenset()  # serial numbers
 
     def refuses(self, connection: ssl.SSLObject) -> bool:
-        """Returns whether a certificate in the chain of an open connection is revoked now.
+        """Returns whether the client certificate of an open connection would not be taken now: revoked, or its CA gone.
 
-        Serial numbers of all CAs are compared together: a client of another CA with the same number connects again.
+        A resumed session has no chain to look at: its client connects again. Serial numbers of all CAs are compared
+        together, so that a client of another CA with the same number connects again too.
         """
-        return bool(self.revoked) and any(serial in self.revoked for serial in _serials(connection))
+        if not self.authorities or connection.getpeercert(binary_form=True) is None:
+            return False
+        chain = _chain(connection)
+        return not chain or chain[-1] not in self.authorities or not self.revoked.isdisjoint(map(serial_of, chain))
 
 
 def read_tls(files: TlsFiles, tls_min: str, *, requires_certificate: bool, now_ms: int) -> Generation:
@@ -58,13 +70,13 @@ def read_tls(files: TlsFiles, tls_min: str, *, requires_certificate: bool, now_m
         return Generation(context, names)
     try:
         context.load_verify_locations(files.client_ca)
-        subjects = subjects_of(_text(files.client_ca))
+        authorities = certificates_of(_text(files.client_ca))
+        subjects = list(map(subject_of, authorities))
     except (OSError, InvalidX509) as error:
         hint = "client_ca is a PEM file with the certificates of CAs"
         raise StartRefused(f"{files.client_ca} has no CA of clients: {_reason(error)}", hint=hint) from None
-    return Generation(
-        context, names, _add_revoked(context, files, subjects, now_ms) if files.client_crl else frozenset()
-    )
+    revoked = _add_revoked(context, files, subjects, now_ms) if files.client_crl else frozenset[int]()
+    return Generation(context, names, frozenset(authorities), revoked)
 
 
 def _context(files: TlsFiles, tls_min: str, *, requires_certificate: bool) -> ssl.SSLContext:
@@ -109,8 +121,7 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
 
 
-def _serials(connection: ssl.SSLObject) -> Iterator[int]:
-    """Yields the serial numbers of the checked chain of the other end, from its own certificate up."""
+def _chain(connection: ssl.SSLObject) -> list[bytes]:
+    """Returns the checked chain of the other end, from its own certificate up; empty: the session was resumed."""
     chain = connection._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]  # public from Python 3.13 on
-    for certificate in chain:
-        yield serial_of(certificate.public_bytes(ssl._ssl.ENCODING_DER))  # type: ignore[attr-defined]
+    return [certificate.public_bytes(ssl._ssl.ENCODING_DER) for certificate in chain]  # type: ignore[attr-defined]

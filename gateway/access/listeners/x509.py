@@ -52,9 +52,15 @@ def read_crls(pem: str) -> Crls:
     return Crls(frozenset(issuers), frozenset(serials), min(ends, default=None))
 
 
-def subjects_of(pem: str) -> list[bytes]:
-    """Returns the subjects of the certificates in a PEM file, as they are encoded. Raises InvalidX509."""
-    return [der[subject.start : subject.end] for der in _blocks(pem, _CERTIFICATE) for subject in [_body(der)[4]]]
+def certificates_of(pem: str) -> list[bytes]:
+    """Returns the certificates in a PEM file. Raises InvalidX509."""
+    return _blocks(pem, _CERTIFICATE)
+
+
+def subject_of(der: bytes) -> bytes:
+    """Returns the subject of a certificate, as it is encoded. Raises InvalidX509."""
+    subject = _body(der)[4]
+    return der[subject.start : subject.end]
 
 
 def serial_of(der: bytes) -> int:

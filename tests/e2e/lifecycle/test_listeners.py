@@ -271,7 +271,7 @@ def until_logged(node, words, count=1):
 @pytest.mark.parametrize("shards", [0, 2])
 def test_a_revoked_certificate_ends_what_is_open_within_2_s_of_the_reload(tmp_path, shards):
     site = Site(tmp_path, shards=shards, log_level="info")
-    with site.start() as node:
+    with site.start() as node, contextlib.ExitStack() as held:
         admin = httpx.Client(base_url=node.url, headers=bearer(site.ops), timeout=60)
         assert admin.put("/v1/topics/orders").status_code == 201
         rule = {"effect": "allow", "principals": ["*"], "operations": ["read"], "resource": "topic", "pattern": "all"}
@@ -291,6 +291,8 @@ def test_a_revoked_certificate_ends_what_is_open_within_2_s_of_the_reload(tmp_pa
             with connected(site, node, "both", context) as before:
                 ask(before)
                 sessions.append(before.session)
+        resumed = held.enter_context(connected(site, node, "both", contexts[0], sessions[0]))
+        ask(resumed)
         time.sleep(0.5)
         assert not [wait.answer for wait in (*waits, *others) if wait.ended.is_set()]
         site.clients.revoke(revoked)
@@ -299,9 +301,11 @@ def test_a_revoked_certificate_ends_what_is_open_within_2_s_of_the_reload(tmp_pa
         for wait in waits:
             assert wait.ended.wait(max(0, began + 2 - time.monotonic())), wait
             assert wait.failed, wait.answer
+        resumed.settimeout(max(0.01, began + 2 - time.monotonic()))
+        assert read_all(resumed) == b""
         for context, session in zip(contexts, sessions, strict=True):
-            for resumed in (session, None):
-                with pytest.raises(OSError), connected(site, node, "both", context, resumed) as after:
+            for given in (session, None):
+                with pytest.raises(OSError), connected(site, node, "both", context, given) as after:
                     ask(after)
         assert admin.post("/v1/topics/orders/records", json={"records": [{"value": 1}]}).is_success
         for wait in others:
@@ -376,6 +380,19 @@ def test_a_signed_url_beside_a_certificate_is_taken_only_where_signatures_are(si
         refused = client.get(target)
         assert refused.status_code == 401, refused.text
         assert "signed" in refused.json()["detail"]
+
+
+def test_a_ca_that_is_taken_away_ends_the_connections_of_its_clients(tmp_path):
+    site = Site(tmp_path)
+    site.file.write_text(site.file.read_text().replace(f'client_crl = "{site.crl}"\n', ""))
+    with site.start() as node, connected(site, node, "both", site.context(site.shop)) as open_one:
+        open_one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert open_one.recv(65536).startswith(b"HTTP/1.1 200 ")
+        ClientAuthority(tmp_path, "clients")
+        reload(node)
+        open_one.settimeout(2)
+        assert read_all(open_one) == b""
+        assert node.stop() == 0
 
 
 def test_files_that_do_not_hold_change_nothing_while_a_node_runs(tmp_path):
