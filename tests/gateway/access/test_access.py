@@ -185,7 +185,7 @@ async def test_a_signed_url_is_never_the_caller_that_its_connection_knows():
             request.head.path = url
             request.route = request.route._replace(operation="fetch")
             request.http = HttpContext(1, 1, 1, None, None, None)
-            request.connection.known_caller = _Known(authorization, other, access.snapshot)
+            request.connection.known_caller = _Known(authorization, other, access.snapshot, 0)
             access.take_signature(request)
             if is_good:
                 access.check(request)
