@@ -26,7 +26,9 @@ from gateway.quotas.shares import Lender
 from gateway.routing.peers import Peers
 
 TICK_S = 0.1
-INTERVALS_S = {Scope.NODE: TICK_S, Scope.CLUSTER: 1.0}  # between the reports of a process
+# Between the reports of a process; a demand that begins is reported at the next tick. Over a shorter time the demand of
+# clients that wait for their quota looks like none.
+INTERVALS_S = {Scope.NODE: 0.5, Scope.CLUSTER: 1.0}
 LOOKS_PER_TICK = 1000  # at owners; with more of them each is looked at less often
 CALL_S = 1.0
 FORGET_S = 60.0  # an unused lender
