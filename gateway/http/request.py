@@ -84,8 +84,9 @@ class Request:
     by connection; `reserved_bytes` are those of its answer. `topics_read` are those that its body names, whose
     records it waits for or whose positions it commits. `extra_headers` are those of any answer to it: those for a
     browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
-    debits a body without a length. `is_counted_poll`: it counts as a long poll of its owners. `change`: of the audit
-    trail. `space`: the names of its tenant; None: it is of none.
+    debits a body without a length, `topic_meter` one that names topics. `is_counted_poll`: it counts as a long poll of
+    its owners. `change`: of the audit trail. `space`: the names of its tenant; None: it is
+    of none.
     """
 
     __slots__ = (
@@ -112,6 +113,7 @@ class Request:
         "reserved_bytes",
         "route",
         "space",
+        "topic_meter",
         "topics_read",
     )  # fmt: skip
 
@@ -147,6 +149,7 @@ class Request:
         self.began = 0.0
         self.charges: Charges | None = None
         self.meter: BodyMeter | None = None
+        self.topic_meter: TopicMeter | None = None
         self.is_counted_poll = False
         self.held_bytes = self.connection_bytes = self.reserved_bytes = self.debited_bytes = 0
 
@@ -229,6 +232,13 @@ class BodyMeter(Protocol):
 
     async def take(self, size_bytes: int) -> None:
         """Counts a piece. Raises Problem if no more of it is to be read."""
+
+
+class TopicMeter(Protocol):
+    """Counts the bytes of a body by the topics that it names."""
+
+    def take(self, size_bytes: Mapping[str, int]) -> None:
+        """Counts all of them. Raises Problem if the request is to be refused."""
 
 
 class MediaType(NamedTuple):

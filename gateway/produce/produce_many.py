@@ -22,7 +22,7 @@ from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.http.record_content_type import JSON, LINES, NDJSON
-from gateway.http.request import Request
+from gateway.http.request import Request, TopicMeter
 from gateway.http.response import Response
 from gateway.http.rights import Caller, Names, Operation
 from gateway.produce.answer import answer
@@ -94,7 +94,8 @@ async def _produce_many(
     parsed = parsed._replace(caller=request.caller)  # it was checked again
     began, now_ms = time.perf_counter(), context.clock.now_ms()
     with ExitStack() as keys:
-        parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys, request.space)
+        meter = request.topic_meter
+        parts = await _group_by_topic(context, parsed, body, now_ms, keyed, keys, request.space, meter)
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [part for part in parts if part.problem is None]
         for part in ready:
@@ -192,10 +193,11 @@ async def _group_by_topic(
     keyed: KeyedRequest | None,
     keys: ExitStack,
     space: Names | None,
+    meter: TopicMeter | None,
 ) -> list[Part]:
     """Returns the parts of a body in the order of topics and partitions. `keys` releases the keys in flight.
 
-    Raises Problem for a body that cannot be read, no_records, body_too_large.
+    Raises Problem for a body that cannot be read, no_records, body_too_large, quota_exceeded.
     """
     by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*parsed.decode(body)))
     if space is not None:
@@ -203,6 +205,10 @@ async def _group_by_topic(
     check_count(sum(len(rows.rows) for rows in by_topic.values()), context.settings.records_per_request_max)
     if len(by_topic) > context.settings.produce_partitions_max:
         raise _too_many_partitions(len(by_topic), context)
+    if meter is not None:
+        of_record = len(body) / max(sum(len(rows.rows) for rows in by_topic.values()), 1)
+        mine = {name: rows for name, rows in by_topic.items() if parsed.caller.allows(Operation.WRITE, name)}
+        meter.take({name: round(of_record * len(rows.rows)) for name, rows in mine.items()})
     parts: list[Part] = []
     targets: list[_Target] = []
     for name, rows in by_topic.items():

@@ -129,17 +129,19 @@ class Charges:
     """
 
     __slots__ = ("_bytes_in", "_control", "_requests", "bytes_out", "counts_connections", "counts_polls",
-                 "is_control", "is_plain", "loop", "rates", "uses")  # fmt: skip
+                 "is_control", "is_plain", "loop", "names_topics", "rates", "uses")  # fmt: skip
 
-    def __init__(self, uses: Sequence[OwnerUse], *, is_control: bool = False) -> None:
-        """`is_control`: its requests are heartbeats or commits."""
+    def __init__(self, uses: Sequence[OwnerUse], *, is_control: bool = False, names_topics: bool = False) -> None:
+        """`is_control`: its requests are heartbeats or commits. `names_topics`: their bodies name topics."""
         self.uses = tuple(uses)
         self.is_control = is_control
+        self.names_topics = names_topics
         self._requests, self._bytes_in, self.bytes_out, self.loop = (self._of(dimension) for dimension in RATES)
         self.rates = (*self._requests, *self._bytes_in, *self.bytes_out, *self.loop)
         self.counts_connections = any(Dimension.CONNECTIONS in use.counts for use in uses)
         self.counts_polls = any(Dimension.LONG_POLLS in use.counts for use in uses)
-        self.is_plain = bool(uses) and not (is_control or self.loop or self.counts_connections or self.counts_polls)
+        is_counted = self.counts_connections or self.counts_polls
+        self.is_plain = bool(uses) and not (is_control or names_topics or self.loop or is_counted)
         self._control = tuple(use.control for use in uses if use.control is not None)
 
     def __repr__(self) -> str:

@@ -78,16 +78,32 @@ class Quotas:
         """Forgets which owners requests have, and not what these use."""
         self.kept = {}
 
-    def keep(self, key: Key, requester: Requester | None, now: float, *, is_control: bool = False) -> Charges:
+    def keep(
+        self,
+        key: Key,
+        requester: Requester | None,
+        now: float,
+        *,
+        is_control: bool = False,
+        names_topics: bool = False,
+    ) -> Charges:
         """Returns the charges of a request, and keeps them for those with this key. None: it has no owner."""
         if len(self.uses) >= OWNERS_MAX:
             self._sweep(now)
         found = [] if requester is None else [self._use(owner, name) for owner, name in self._owners(requester)]
-        charges = Charges(found, is_control=is_control) if found else NOTHING
+        names_topics = names_topics and self.has_topics
+        charges = NOTHING
+        if found or names_topics:
+            charges = Charges(found, is_control=is_control, names_topics=names_topics)
         if len(self.kept) >= KEPT_MAX:
             self.kept = {}
         self.kept[key] = charges
         return charges
+
+    def charges_of_topic(self, topic: str, now: float) -> Charges:
+        """Returns the charges of a topic that a body names."""
+        key = (None, "", "", topic)
+        return self.kept.get(key) or self.keep(key, Requester("", "", "", topic), now)
 
     def _owners(self, requester: Requester) -> Iterator[tuple[Owner, str]]:
         """Yields the owners of a request that have a quota."""

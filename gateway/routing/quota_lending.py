@@ -26,7 +26,9 @@ from gateway.quotas.shares import Lender
 from gateway.routing.peers import Peers
 
 TICK_S = 0.1
-INTERVALS_S = {Scope.NODE: TICK_S, Scope.CLUSTER: 1.0}  # between the reports of a process
+# Between the reports of a process; a demand that begins is reported at the next tick. Over a shorter time the demand of
+# clients that wait for their quota looks like none.
+INTERVAL_S = 1.0
 LOOKS_PER_TICK = 1000  # at owners; with more of them each is looked at less often
 CALL_S = 1.0
 FORGET_S = 60.0  # an unused lender
@@ -113,7 +115,7 @@ class QuotaLending:
                 continue
             lender = self._lender_of(use.quota.per, use.owner, use.name)
             if lender not in self._calls:
-                for dimension, amount in use.demands(INTERVALS_S[use.quota.per], now):
+                for dimension, amount in use.demands(INTERVAL_S, now):
                     by_lender.setdefault(lender, []).append((use, Demand(use.owner, use.name, dimension, amount)))
         for lender, demands in by_lender.items():
             self._calls[lender] = in_background(self._borrow(lender, demands, now), "borrowing quotas")
@@ -157,5 +159,5 @@ class QuotaLending:
         key = (demand.owner, demand.name, demand.dimension)
         lender = self._lenders.get(key)
         if lender is None:
-            lender = self._lenders[key] = Lender(INTERVALS_S[quota.per], self._changed_at)
+            lender = self._lenders[key] = Lender(INTERVAL_S, self._changed_at)
         return lender.lend(limit, member, demand.amount, members, now)

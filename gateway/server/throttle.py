@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from math import inf
 from random import Random
 from typing import Any
 
@@ -84,6 +85,8 @@ class Throttle:
         """Does what few requests need: they have a body to come, wait, are refused, or are counted otherwise."""
         if charges is NOTHING:
             return self._call(request)
+        if charges.names_topics:
+            request.topic_meter = _TopicsOfBody(self)
         if charges.is_control:
             if (verdict := charges.enter_control(request.began)) is not None:
                 raise self._refusal(verdict)
@@ -125,7 +128,13 @@ class Throttle:
             tenant = "" if caller.space is None else caller.space.tenant
             principal = f"{tenant}/{caller.principal}" if tenant else caller.principal  # tenants have names in common
             requester = Requester(tenant, principal, client_id, topic)
-        return self.quotas.keep(key, requester, request.began, is_control=operation in CONTROL)
+        return self.quotas.keep(
+            key,
+            requester,
+            request.began,
+            is_control=operation in CONTROL,
+            names_topics=operation == "produce_many",
+        )
 
     def _announced_bytes(self, request: Request) -> int:
         """Returns the bytes of a body that are debited at once; those of one without a length are as they come."""
@@ -218,6 +227,17 @@ class Throttle:
             self._throttled[Dimension.BYTES_OUT.field] += 1
             await asyncio.sleep(min(wait_s, PAUSE_S_MAX))
 
+    def take_topics(self, size_bytes: Mapping[str, int]) -> None:
+        """Debits the topics that a body names, or none of them. Raises Problem quota_exceeded."""
+        now = time.perf_counter()
+        topics = [(self.quotas.charges_of_topic(topic, now), size) for topic, size in size_bytes.items()]
+        for charges, _ in topics:
+            if (wait_s := charges.wait_s(now)) > self._delay_s_max:
+                violated = charges.violated(now)
+                raise self._refusal(Verdict(wait_s, True, violated, violated))
+        for charges, size in topics:
+            charges.enter(now, size, inf)
+
     async def wait_for_body(self, request: Request, charges: Charges, delayed_s: float) -> float:
         """Waits until the bodies of others are paid, and returns the time. Raises Problem quota_exceeded."""
         now = time.perf_counter()
@@ -253,6 +273,16 @@ class _ChunkedBody:
         charges.take_in(time.perf_counter(), size_bytes)
         request.debited_bytes += size_bytes
         self._delayed_s += await self._throttle.wait_for_body(request, charges, self._delayed_s)
+
+
+class _TopicsOfBody:
+    """Debits the topics of a produce to many topics. It is refused as a whole, before anything of it is stored."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        self._throttle = throttle
+
+    def take(self, size_bytes: Mapping[str, int]) -> None:
+        self._throttle.take_topics(size_bytes)
 
 
 class _PacedStream:

@@ -183,6 +183,20 @@ async def test_a_topic_prefix_is_limited_for_all_callers_together(boss, client):
         assert_problem(max(answers, key=lambda one: one.status), "quota_exceeded", owner="topic:t")
 
 
+async def test_a_produce_to_many_topics_is_refused_whole_for_one_of_them(boss, client):
+    await limit(boss, "topic", "t", bytes_in=1000)
+    await boss.send("PUT", "/v1/topics/free", {"partitions": 1})
+    body = {"records": [{"topic": "t", "value": "x" * 9000}, {"topic": "free", "value": 1}]}
+    async with client() as shop:
+        assert (await shop.send("POST", "/v1/records", body)).status == 200
+        end = (await shop.send("GET", "/v1/topics/free/partitions/0/offsets")).json
+        assert_problem(await shop.send("POST", "/v1/records", body), "quota_exceeded", owner="topic:t")
+        assert_problem(await shop.produce(), "quota_exceeded", owner="topic:t")
+        assert (await shop.send("GET", "/v1/topics/free/partitions/0/offsets")).json == end, "nothing was stored"
+        only_free = {"records": [{"topic": "free", "value": 1}]}
+        assert (await shop.send("POST", "/v1/records", only_free)).status == 200
+
+
 async def test_the_time_of_the_loop_is_a_quota(boss, client):
     await limit(boss, "principal", "token:shop", loop_ms=0.1)
     body = orjson.dumps({"records": [{"value": {"n": n}} for n in range(20_000)]})
