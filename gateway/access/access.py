@@ -238,7 +238,7 @@ class Access:
                 identity = known.identity
             else:
                 identity = self._identify(request) if self._attempts is None else self._attempt(request, self._attempts)
-            if tenant is not None or identity.space is not None or request.space is not None:
+            if tenant is not None or identity.space is not request.space:
                 identity = self._enter(request, identity, tenant)
             request.caller = identity
             operation, resource, where = need
@@ -251,6 +251,8 @@ class Access:
                     raise forbidden(identity, operation, name, resource, decision)
             else:
                 _check_unnamed(request, identity, need)
+        elif tenant is not None and self.tokens is None:
+            raise Problem("invalid_header", f"{TENANT} needs a node that knows its callers: give it a tokens file")
         if need is READ_TOPIC and request.names["topic"] in INTERNAL_TOPICS:
             raise unreadable(request.names["topic"])
 

@@ -250,7 +250,8 @@ async def change_access(
             ),
         )
     )
-    return {"generation": generation, "behind": await nodes_behind(context.links, generation)}
+    behind = await nodes_behind(context.links, generation)
+    return {"generation": generation, "behind": behind if request.space is None else []}  # nodes are the operator's
 
 
 def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
@@ -258,14 +259,17 @@ def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
     match what:
         case AddRule(rule):
             return {"after": _shown_rule(rule), "name": rule.id}
-        case RemoveRule(rule_id):
-            return {"before": [_shown_rule(rule) for rule in state.rules if rule.id == rule_id]}
+        case RemoveRule(rule_id, of_tenant):
+            rules = [rule for rule in state.rules if (rule.id, rule.tenant) == (rule_id, of_tenant)]
+            return {"before": [_shown_rule(rule) for rule in rules]}
         case AddToken(token):
             return {"after": _shown_token(token), "name": token.name}
-        case RemoveToken(name):
-            return {"before": [_shown_token(token) for token in state.tokens if name in (token.id, token.name)]}
+        case RemoveToken(name, of_tenant):
+            tokens = [one for one in state.tokens if one.tenant == of_tenant and name in (one.id, one.name)]
+            return {"before": [_shown_token(token) for token in tokens]}
         case RotateToken(token, others_end_ms):
-            before = [_shown_token(other) for other in state.tokens if other.name == token.name]
+            principal = (token.name, token.tenant)
+            before = [_shown_token(other) for other in state.tokens if (other.name, other.tenant) == principal]
             return {"before": before, "after": _shown_token(token) | {"others_end_ms": others_end_ms}}
         case SetQuota(quota):
             before = [to_builtins(other) for other in state.quotas if other.id == quota.id]

@@ -193,3 +193,10 @@ async def test_a_signed_url_is_never_the_caller_that_its_connection_knows():
             else:
                 with pytest.raises(Problem, match="expired"):
                     access.check(request)
+
+
+def test_a_node_that_knows_no_callers_refuses_to_act_inside_of_a_tenant():
+    request = request_with("", ALTER_TOPIC, "t")
+    with pytest.raises(Problem) as refusal:
+        Access(SystemClock()).check(request, "acme")
+    assert refusal.value.code == "invalid_header"

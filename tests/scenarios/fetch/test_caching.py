@@ -111,8 +111,11 @@ async def test_what_cannot_be_decoded_is_not_kept(new_topic):
 
 
 async def test_how_long_is_a_setting():
-    assert cacheable_headers('"x"', 1500)["Cache-Control"] == "max-age=1"
-    assert cacheable_headers('"x"', 0)["Cache-Control"] == "no-cache"
+    assert cacheable_headers('"x"', 1500, is_private=False)["Cache-Control"] == "max-age=1"
+    assert cacheable_headers('"x"', 0, is_private=False)["Cache-Control"] == "no-cache"
+    private = cacheable_headers('"x"', 1500, is_private=True)
+    assert private["Cache-Control"] == "private, max-age=1"
+    assert "Authorization" in private["Vary"]
 
 
 @given(st.lists(st.text("ab1", max_size=4), max_size=4))

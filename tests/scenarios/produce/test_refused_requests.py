@@ -19,7 +19,8 @@ IDS = {"ids": lambda operation: operation.operation_id}
 def path_of(operation, topic="no-such-topic", group="g"):
     path = operation.path.replace("{topic}", topic).replace("{partition}", "0").replace("{node_id}", "1")
     path = path.replace("{group}", group).replace("{member}", "m").replace("{key}", "k").replace("{subscription}", "s")
-    return path.replace("{rule}", "r").replace("{token}", "t")
+    path = path.replace("{rule}", "r").replace("{token}", "t").replace("{tenant}", "acme")
+    return path.replace("{owner}/{name}", "tenant/acme")
 
 
 @in_process_only
