@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from gateway.access.state import AccessState, StoredToken, Tenant
+from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
@@ -88,6 +91,14 @@ async def test_a_wrong_token_and_a_wrong_mechanism_are_refused_with_the_reason(c
     async with connected(node) as other:
         early = await other.ask("SaslAuthenticate", 2, auth_bytes=b"")
         assert early.error_code == Error.ILLEGAL_SASL_STATE
+
+
+async def test_a_token_of_a_tenant_is_refused(client: Connection, node: Node) -> None:
+    token_id, text = make_text(os.urandom)
+    stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text), created_ms=0, tenant="acme")
+    tenant = Tenant(id="acme", created_ms=0)
+    node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,)))
+    assert await login(client, text) == Error.SASL_AUTHENTICATION_FAILED
 
 
 async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:
