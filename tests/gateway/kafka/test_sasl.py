@@ -95,7 +95,7 @@ async def test_a_wrong_token_and_a_wrong_mechanism_are_refused_with_the_reason(c
 
 async def test_a_token_of_a_tenant_is_refused(client: Connection, node: Node) -> None:
     token_id, text = make_text(os.urandom)
-    stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text), created_ms=0, tenant="acme")
+    stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
     tenant = Tenant(id="acme", created_ms=0)
     node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,)))
     assert await login(client, text) == Error.SASL_AUTHENTICATION_FAILED
