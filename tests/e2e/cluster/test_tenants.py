@@ -40,6 +40,7 @@ def test_no_byte_that_a_tenant_receives_of_three_nodes_names_another_one_or_its_
             ports = [urlsplit(node.url).port or 0 for node in cluster.nodes.values()]
             nodes = [Node(port, boss, hook) for port in ports]
             until(lambda: nodes[0].caller(boss)("GET", "/readyz").json()["status"] == "ready")
+            assert nodes[0].caller(boss)("POST", "/v1/access/keys").status_code == 201
             ids = [f"q{secrets.token_hex(8)}" for _ in range(3)]
             of_tenants = [node.tenant(tenant) for node, tenant in zip(nodes, ids, strict=True)]
             until(lambda: all(_knows(node, token) for node in nodes for token in of_tenants))
