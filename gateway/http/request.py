@@ -85,8 +85,7 @@ class Request:
     records it waits for or whose positions it commits. `extra_headers` are those of any answer to it: those for a
     browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
     debits a body without a length, `topic_meter` one that names topics. `is_counted_poll`: it counts as a long poll of
-    its owners. `change`: of the audit trail. `space`: the names of its tenant; None: it is
-    of none.
+    its owners. `change`: of the audit trail. `space`: the names of its tenant; None: it is of none.
     """
 
     __slots__ = (

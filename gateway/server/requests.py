@@ -3,10 +3,9 @@
 Before its handler, a request gets its id, is counted, and is checked: Host and Origin come first, then the token, then
 the other headers: headers that appear once, transfer codings. Nothing else of a request is read before its token. The
 audit trail, if there is one, stands around the handlers that change something (gateway/server/routes.py), and learns of
-each denial here. The
-server in front checks the framing; it delivers requests without Host, with two of them, or with transfer codings that
-it does not decode. After the handler, the answer is counted and logged. Invariant: what a request holds is released,
-and its answer is counted, whatever its handler raises.
+each denial here. The server in front checks the framing; it delivers requests without Host, with two of them, or with
+transfer codings that it does not decode. After the handler, the answer is counted and logged. Invariant: what a request
+holds is released, and its answer is counted, whatever its handler raises.
 """
 
 from __future__ import annotations
