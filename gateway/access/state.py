@@ -17,7 +17,7 @@ from gateway.access.evaluator import Evaluator
 from gateway.access.rules import InvalidRule, Rule, address_of, check_rule
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
-from gateway.quotas.quota import InvalidQuota, Quota, check_quota, principal_of
+from gateway.quotas.quota import TENANT_END, InvalidQuota, Quota, check_quota, principal_of, tenant_of
 
 BLOCKS = 16  # of 5,000 items: 300 a block, some 100 KiB of rules
 OF_TENANT_MAX = 500  # rules, and tokens, of one tenant
@@ -155,7 +155,7 @@ class AddTenant(Struct, frozen=True, tag="add_tenant"):
 
 
 class RemoveTenant(Struct, frozen=True, tag="remove_tenant"):
-    """Removes a tenant with its rules and tokens. Topics with its prefix are other callers' from then on."""
+    """Removes a tenant with its rules, tokens and quotas. Topics with its prefix are other callers' from then on."""
 
     id: str
 
@@ -282,6 +282,7 @@ def _changed(state: AccessState, change: Change) -> AccessState:
                 tenants=tuple(one for one in state.tenants if one.id != tenant_id),
                 tokens=tuple(one for one in state.tokens if one.tenant != tenant_id),
                 rules=tuple(one for one in state.rules if one.tenant != tenant_id),
+                quotas=tuple(quota for quota in state.quotas if tenant_of(quota) != tenant_id),
             )
 
 
@@ -337,8 +338,12 @@ def _check_new_quota(state: AccessState, quota: Quota, file_principals: tuple[st
         check_quota(quota)
     except InvalidQuota as error:
         raise Problem("invalid_quota", str(error)) from None
-    principal = principal_of(quota)
-    if _is_unknown(state, principal, file_principals):
+    principal, tenant = principal_of(quota), tenant_of(quota)
+    if tenant and all(tenant != known.id for known in state.tenants):
+        raise Problem("invalid_quota", f"name: there is no tenant {tenant[:64]!r}: create it before its quota")
+    if tenant:
+        principal, file_principals = principal.removeprefix(f"{tenant}{TENANT_END}"), ()
+    if _is_unknown(state, principal, file_principals, tenant or None):
         text = f"name: there is no token {principal.removeprefix(_OF_TOKENS)!r}: create it before its quota"
         raise Problem("invalid_quota", text)
 

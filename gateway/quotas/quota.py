@@ -18,6 +18,7 @@ COUNT_MAX = 10_000_000
 BURST_S_MAX = 3600.0
 DEFAULT = "*"
 SEPARATOR = "+"  # of a principal and a client id; a client id has none
+TENANT_END = "."  # of the tenant before its principal: ids of tenants and kinds of principals have no dot
 _NAME_CHARS_MAX = 300
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
 
@@ -99,6 +100,14 @@ def principal_of(quota: Quota) -> str:
     if quota.owner is Owner.CLIENT:
         return quota.name.rpartition(SEPARATOR)[0]
     return quota.name if quota.owner is Owner.PRINCIPAL else ""
+
+
+def tenant_of(quota: Quota) -> str:
+    """Returns the tenant that a quota names, or of whose principal it is, or an empty text."""
+    if quota.owner is Owner.TENANT:
+        return "" if quota.name == DEFAULT else quota.name
+    tenant, dot, _ = principal_of(quota).partition(":")[0].partition(TENANT_END)
+    return tenant if dot else ""
 
 
 def check_quota(quota: Quota) -> None:

@@ -31,7 +31,7 @@ from gateway.http.response import Response, Stream
 from gateway.http.rights import Resource
 from gateway.metrics.metrics import Metrics
 from gateway.quotas.charges import NOTHING, Charges, Verdict
-from gateway.quotas.quota import Dimension
+from gateway.quotas.quota import TENANT_END, Dimension
 from gateway.quotas.quotas import Key, Quotas, Requester
 from gateway.server.quota_answers import THROTTLE_HEADER, limit_headers, quota_problem
 
@@ -126,7 +126,9 @@ class Throttle:
         requester = None
         if request.route.need.resource is not Resource.CLUSTER:  # that of a route without a caller too
             tenant = "" if caller.space is None else caller.space.tenant
-            principal = f"{tenant}/{caller.principal}" if tenant else caller.principal  # tenants have names in common
+            principal = (
+                f"{tenant}{TENANT_END}{caller.principal}" if tenant else caller.principal
+            )  # tenants have names in common
             requester = Requester(tenant, principal, client_id, topic)
         return self.quotas.keep(
             key,

@@ -16,15 +16,19 @@ from gateway.access.state import (
     Author,
     Change,
     RemoveRule,
+    RemoveTenant,
     RemoveToken,
     RotateToken,
+    SetQuota,
     StoredToken,
+    Tenant,
     changed,
     state_from,
     state_to,
 )
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
+from gateway.quotas.quota import Owner, Quota, id_of
 
 OPS = StoredToken(id="00000001", name="ops", sha256="00" * 32, created_ms=1)
 SHOP = StoredToken(id="00000002", name="shop", sha256="11" * 32, created_ms=1)
@@ -136,6 +140,28 @@ def test_an_author_who_has_lost_the_right_changes_nothing(state, author, is_forc
     with pytest.raises(Problem, match="may not change rules") as refused:
         after(AddRule(rule("back")), state, author, is_forced=is_forced)
     assert (refused.value.code, refused.value.members) == ("forbidden", {"operation": "access", "resource": "cluster"})
+
+
+def quota(owner: Owner, name: str) -> SetQuota:
+    return SetQuota(Quota(id=id_of(owner, name), owner=owner, name=name, requests=1))
+
+
+def test_quotas_of_a_tenant_name_its_tokens_and_go_with_it() -> None:
+    theirs = replace(SHOP, id="00000003", name="all", tenant="acme")
+    state = replace(BEFORE, tenants=(Tenant(id="acme", created_ms=1),), tokens=(OPS, SHOP, theirs))
+    for name in ("acme.token:all", "acme.oidc:corp:a.b"):
+        state = after(quota(Owner.PRINCIPAL, name), state)
+    state = after(quota(Owner.CLIENT, "acme.token:all+batch"), after(quota(Owner.TENANT, "acme"), state))
+    state = after(quota(Owner.TENANT, "*"), after(quota(Owner.PRINCIPAL, "token:shop"), state))
+    for owner, name in (
+        (Owner.PRINCIPAL, "acme.token:shop"),
+        (Owner.PRINCIPAL, "token:all"),
+        (Owner.PRINCIPAL, "none.token:all"),
+        (Owner.TENANT, "none"),
+    ):
+        assert refusal(quota(owner, name), state) == "invalid_quota", name
+    left = after(RemoveTenant("acme"), state, is_forced=True)
+    assert sorted(one.id for one in left.quotas) == ["principal:token:shop", "tenant:*"]
 
 
 def test_rules_are_bounded() -> None:
