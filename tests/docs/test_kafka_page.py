@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,13 +34,14 @@ def test_the_commands_of_the_page_work(tmp_path: Path, free_ports: tuple[int, in
     serve, commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[:2]
     http, kafka = (str(port) for port in free_ports)
     command = [*serve.replace("9092", kafka).split(), "--port", http, "--data-dir", str(tmp_path / "data")]
-    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=path)
     try:
         assert node.stdout is not None
         assert "ready" in node.stdout.readline()
         commands = commands.replace("8080", http).replace("9092", kafka).replace("curl", "curl -sS")
         script = f"set -euo pipefail\n{commands}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True, env=path)
     finally:
         node.terminate()
         node.wait(20)

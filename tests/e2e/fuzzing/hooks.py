@@ -242,7 +242,20 @@ def _mend_check(case: Any) -> None:
     case.body |= {"resource": "topic", "operation": "read", "name": TOPIC, "groups": [], "address": ""}
 
 
+def _mend_quota(case: Any) -> None:
+    """A quota limits something, and the names of owners depend on their kind. A large one holds nothing back."""
+    case.path_parameters["name"] = "*+*" if case.path_parameters.get("owner") == "client" else "*"
+    if isinstance(case.body, dict):
+        case.body = {"requests": 10**9, **{name: case.body[name] for name in ("per", "note") if name in case.body}}
+
+
+def _mend_tenant(case: Any) -> None:
+    case.path_parameters["tenant"] = "fuzzed"
+
+
 _MENDS = {
+    "set_quota": _mend_quota,
+    "create_tenant": _mend_tenant,
     "add_rule": _mend_rule,
     "check_access": _mend_check,
     "fetch": _mend_fetch,

@@ -93,7 +93,7 @@ async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_p
                     while not (answer := await health(address, port)):
                         pass  # the previous listener accepted it and ended
                     assert answer.startswith(b"HTTP/1.1 200 "), address
-                await listener.renew()
+                await listener.renew("default")
             await listener.drain()
 
 

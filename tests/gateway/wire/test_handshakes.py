@@ -162,7 +162,7 @@ async def test_a_storm_of_handshakes_leaves_the_loop_to_others(files: TlsFiles, 
     assert longest_s < HELD_S_MAX, f"LONGEST {longest_s:.3f}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_thousand_clients_with_certificates_leave_it_too(authority: Authority) -> None:
     """A virtual machine counts the time that it was not given as processor time, so that a storm may be repeated."""
     issued = authority.issue("curves", "IP:127.0.0.1")
