@@ -301,6 +301,8 @@ class Access:
         if known is not None:  # it was checked before
             tenant = request.headers.get(TENANT)
         if tenant is not None:
+            if type(request.head) is SignedHead:
+                raise Problem("invalid_header", f"the URL is signed, and {TENANT} would change the topic that it names")
             may = identity.tenant is None and any(
                 identity.allows(operation, "", Resource.CLUSTER) for operation in (Operation.OPERATE, Operation.ACCESS)
             )

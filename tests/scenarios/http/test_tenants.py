@@ -436,6 +436,15 @@ def test_a_signed_url_acts_in_the_tenant_of_its_signer(node: Node) -> None:
         for other in filter(None, (moved, url.replace(f"&sig_tenant={tenant}", ""))):
             assert other != url
             assert httpx.get(str(base.join(other))).status_code == 401
+    boss("PUT", "/v1/topics/orders", {"partitions": 1})
+    place = {"url": "/v1/topics/orders/partitions/0/records?offset=0"}
+    inside = {"Penstock-Tenant": ids[0]}
+    assert boss("POST", "/v1/access/signed-urls", place, inside).json()["code"] == "forbidden", "it would be outside"
+    outside = base.join(boss("POST", "/v1/access/signed-urls", place).json()["url"])
+    assert httpx.get(str(outside)).json()["records"] == []
+    led_in = httpx.get(str(outside), headers=inside)
+    assert (led_in.status_code, led_in.json()["code"]) == (400, "invalid_header"), "the tenant is not signed"
+    assert boss("DELETE", "/v1/topics/orders").status_code == 204
     assert boss("DELETE", f"/v1/access/keys/{key}").status_code == 200
 
 
