@@ -121,6 +121,21 @@ async def test_a_revoked_token_ends_its_connections(client: Connection, token: s
     assert await client.is_closed()
 
 
+async def test_wrong_tokens_from_an_address_end_no_known_client_of_it_when_the_rules_change(
+    tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "REFUSAL_PAUSE_S", 0)
+    tokens = parse_tokens(tokens_file.read_text())
+    async with kafka_node(tmp_path, tokens, bad_attempts_per_second=1, bad_attempts_burst=2) as (node, _):
+        async with connected(node) as client, connected(node) as other:
+            assert await login(client, token) == 0
+            for _ in range(3):
+                assert await login(other, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
+            assert await login(other, token) == Error.SASL_AUTHENTICATION_FAILED, "its address waits"
+            node.access.use_state(AccessState(generation=1))
+            assert (await client.ask("Metadata", 1, topics=None)).topics == []
+
+
 async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
     client.send_bytes(struct.pack(">i", 64 * 1024 + 1))
     assert await client.is_closed()
