@@ -126,14 +126,18 @@ async def test_wrong_tokens_from_an_address_end_no_known_client_of_it_when_the_r
 ) -> None:
     monkeypatch.setattr(sasl, "REFUSAL_PAUSE_S", 0)
     tokens = parse_tokens(tokens_file.read_text())
-    async with kafka_node(tmp_path, tokens, bad_attempts_per_second=1, bad_attempts_burst=2) as (node, _):
-        async with connected(node) as client, connected(node) as other:
-            assert await login(client, token) == 0
-            for _ in range(3):
-                assert await login(other, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
-            assert await login(other, token) == Error.SASL_AUTHENTICATION_FAILED, "its address waits"
-            node.access.use_state(AccessState(generation=1))
-            assert (await client.ask("Metadata", 1, topics=None)).topics == []
+    settings = {"bad_attempts_per_second": 1, "bad_attempts_burst": 2}
+    async with (
+        kafka_node(tmp_path, tokens, **settings) as (node, _),
+        connected(node) as client,
+        connected(node) as other,
+    ):
+        assert await login(client, token) == 0
+        for _ in range(3):
+            assert await login(other, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
+        assert await login(other, token) == Error.SASL_AUTHENTICATION_FAILED, "its address waits"
+        node.access.use_state(AccessState(generation=1))
+        assert (await client.ask("Metadata", 1, topics=None)).topics == []
 
 
 async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
