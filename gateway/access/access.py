@@ -276,7 +276,7 @@ class Access:
     def identify_token(self, text: str, client: str, *, was_good: bool = False) -> Identity:
         """Returns the caller of a token that came by another protocol, from `host:port`.
 
-        `was_good`: before rules have changed, so that it is no attempt. Raises Problem overloaded, unauthorized,
+        `was_good`: before rules have changed; it does not count as an attempt. Raises Problem overloaded, unauthorized,
         forbidden, TooManyAttempts.
         """
         if self._state is None:

@@ -541,6 +541,20 @@ def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node
     assert ask("GET", path).json()["limits"] == {"topics": None, "partitions": 4}
 
 
+def test_a_tenant_with_a_subscription_is_not_removed(node: Node) -> None:
+    """It would go on, to the same receiver, for a later tenant of this id."""
+    tenant = f"q{secrets.token_hex(8)}"
+    ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
+    assert ask("PUT", "/v1/topics/t", {"partitions": 1}).status_code == 201
+    wish = {"url": f"{node.hook.url}/{tenant}", "topics": ["t"], "secrets": [SECRET]}
+    assert ask("PUT", "/v1/subscriptions/s", wish).status_code == 201
+    assert ask("DELETE", "/v1/topics/t").status_code == 204
+    refused = boss("DELETE", f"/v1/tenants/{tenant}").json()
+    assert (refused["code"], refused["subscriptions"]) == ("tenant_not_empty", ["s"])
+    assert boss("DELETE", "/v1/subscriptions/s", None, {"Penstock-Tenant": tenant}).status_code == 204
+    assert boss("DELETE", f"/v1/tenants/{tenant}").status_code == 200
+
+
 def test_what_is_open_ends_when_its_tenant_goes(node: Node) -> None:
     tenant = f"q{secrets.token_hex(8)}"
     ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
