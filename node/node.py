@@ -218,6 +218,7 @@ class Node:
                 secrets.token_bytes,
                 clock,
                 self.topics,
+                groups.coordinators.list,
                 settings.signed_url_life_max_ms,
             ),
             self.access,

@@ -273,21 +273,23 @@ class Access:
                 attempts.fail(address, now)
             raise
 
-    def identify_token(self, text: str, client: str) -> Identity:
+    def identify_token(self, text: str, client: str, *, was_good: bool = False) -> Identity:
         """Returns the caller of a token that came by another protocol, from `host:port`.
 
-        Raises Problem overloaded, unauthorized, TooManyAttempts.
+        `was_good`: before rules have changed; it does not count as an attempt. Raises Problem overloaded, unauthorized,
+        forbidden, TooManyAttempts.
         """
         if self._state is None:
             raise Problem("overloaded", "this node has not read the rules of the coordination store yet")
         attempts = self._attempts
+        if attempts is None or was_good:
+            return self._by_token(text, client)
         address, now = address_of(client), self._clock.monotonic()
-        if attempts is not None:
-            attempts.check(address, now)
+        attempts.check(address, now)
         try:
             return self._by_token(text, client)
         except Problem as problem:
-            if problem.code == "unauthorized" and attempts is not None:
+            if problem.code == "unauthorized":
                 attempts.fail(address, now)
             raise
 
@@ -301,6 +303,8 @@ class Access:
         if known is not None:  # it was checked before
             tenant = request.headers.get(TENANT)
         if tenant is not None:
+            if type(request.head) is SignedHead:
+                raise Problem("invalid_header", f"the URL is signed, and {TENANT} would change the topic that it names")
             may = identity.tenant is None and any(
                 identity.allows(operation, "", Resource.CLUSTER) for operation in (Operation.OPERATE, Operation.ACCESS)
             )

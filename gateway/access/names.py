@@ -161,6 +161,9 @@ class TenantNames:
             document = orjson.loads(response.join()) | problem
             document.pop("limit", None)
             response.body = orjson.dumps(document)
+        if response.problem == "quota_exceeded":  # elsewhere an owner is not a name of ours
+            document = orjson.loads(response.join())
+            response.body = orjson.dumps(document | {"owner": self.shown(document["owner"])})
         if not is_shown and headers.get("Content-Type") in _JSON_TYPES and self._bytes in response.join():
             response.body = orjson.dumps(self.shown(orjson.loads(response.body)))
         return response

@@ -78,7 +78,7 @@ class Owners:
             return None if token is None else snapshot.identity_of(token, client)
         if kind == "oidc" and not self._knows_issuer(name.partition(":")[0]):
             return None
-        key = f"owner:{owner.principal}:{','.join(owner.groups)}:{owner.tenant}"
+        key = f"owner:{(owner.principal, owner.groups, owner.tenant)}"  # names and groups may have any separator
         return snapshot.identity(key, kind, name, client, groups=owner.groups, tenant=owner.tenant)
 
     def _knows_issuer(self, alias: str) -> bool:

@@ -210,8 +210,9 @@ ChangeAccess = Callable[[Change], Awaitable[int]]
 
 def changed(state: AccessState, change: Change) -> AccessState:
     """Returns the state after a change, with the next generation. Raises Problem."""
-    if change.author is not None and not _may_change(state, change.author, change.now_ms):
-        problem = Problem("forbidden", f"{change.author.principal} may not change rules and tokens any more")
+    author, tenant = change.author, _tenant_of(change.what)
+    if author is not None and not _may_change(state, author, change.now_ms, tenant):
+        problem = Problem("forbidden", f"{author.principal} may not change rules and tokens any more")
         problem.members = {"operation": Operation.ACCESS.value, "resource": Resource.CLUSTER.value}
         raise problem
     after = replace(_changed(state, change), generation=state.generation + 1)
@@ -220,8 +221,8 @@ def changed(state: AccessState, change: Change) -> AccessState:
         if kind.count_max < count > len(getattr(state, name)):
             raise Problem("too_many_rules", f"there are {kind.count_max} {name} at most")
     _check_room_of_tenant(after, change.what)
-    if change.author is not None and not change.is_forced and not _may_change(after, change.author, change.now_ms):
-        text = f"{change.author.principal} could not change rules and tokens after this; force it if that is meant"
+    if author is not None and not change.is_forced and not _may_change(after, author, change.now_ms, tenant):
+        text = f"{author.principal} could not change rules and tokens after this; force it if that is meant"
         raise Problem("access_locks_out", text)
     return after
 
@@ -356,8 +357,20 @@ def _is_unknown(
     return principal.startswith(_OF_TOKENS) and principal not in known
 
 
-def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
-    """Returns whether the author may change rules in this state."""
+def _tenant_of(what: AccessChange) -> str | None:
+    """Returns the tenant inside of which a change is; None: it is outside of all."""
+    match what:
+        case AddRule(rule):
+            return rule.tenant
+        case AddToken(token) | RotateToken(token):
+            return token.tenant
+        case RemoveRule(_, tenant) | RemoveToken(_, tenant):
+            return tenant
+    return None
+
+
+def _may_change(state: AccessState, author: Author, now_ms: int, tenant: str | None) -> bool:
+    """Returns whether the author may change rules in this state; with `tenant`, those inside of it."""
     if author.expires_ms and author.expires_ms <= now_ms:
         return False
     if author.is_superuser:
@@ -368,10 +381,13 @@ def _may_change(state: AccessState, author: Author, now_ms: int) -> bool:
             return False
     evaluator = Evaluator((*author.own_rules, *(rule for rule in state.rules if rule.tenant == author.tenant)))
     address = address_of(author.client)
+
+    def may(resource: Resource, name: str) -> bool:
+        return evaluator.answers(author.principals, Operation.ACCESS, resource, address).decide(name).is_allowed
+
     if author.tenant is not None:
-        answers = evaluator.answers(author.principals, Operation.ACCESS, Resource.TENANT, address)
-        return answers.decide(author.tenant).is_allowed
-    return evaluator.answers(author.principals, Operation.ACCESS, Resource.CLUSTER, address).decide("").is_allowed
+        return may(Resource.TENANT, author.tenant)
+    return may(Resource.CLUSTER, "") or (tenant is not None and may(Resource.TENANT, tenant))
 
 
 def _by_id(items: tuple[_Item, ...]) -> tuple[_Item, ...]:

@@ -150,7 +150,8 @@ class AccessStore:
             known = self._blocks.get(name)
             if known is None or tuple(new) != known.items:
                 head.blocks[name] = after.generation
-                value = msgspec.json.encode({"generation": after.generation, "items": new})
+                items = [_stored(item) for item in new]
+                value = msgspec.json.encode({"generation": after.generation, "items": items})
                 operations.append(_write(f"/access/{name}", value, None if known is None else known.seen))
         return [_write(HEAD, msgspec.json.encode(head), self._head), *operations]
 
@@ -183,6 +184,12 @@ async def _read_block(session: Session, name: str) -> _Block | None:
 
 def _block_from(seen: Versioned, items: Any, plain: Any) -> _Block:
     return _Block(plain["generation"], seen, msgspec.convert(plain["items"], items))
+
+
+def _stored(item: Any) -> dict[str, Any]:
+    """Returns an item as it is stored: a version without tenants reads those that are of none."""
+    fields: dict[str, Any] = msgspec.to_builtins(item)
+    return {name: value for name, value in fields.items() if name != "tenant" or value is not None}
 
 
 def _write(key: str, value: bytes, seen: Versioned | None) -> Operation:

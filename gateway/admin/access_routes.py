@@ -6,7 +6,7 @@ token is in one answer, that of its creation; the store has its hash.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -47,6 +47,7 @@ from gateway.access.state import (
 )
 from gateway.access.tokens import digest_of, make_text
 from gateway.admin.peer_calls import nodes_behind
+from gateway.groups.model.values import GroupRow
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
@@ -68,7 +69,7 @@ _Note = Annotated[str, Meta(max_length=200)]
 class AccessContext:
     """The dependencies of the routes of access. `change`: None in a process without a coordination store.
 
-    `links` are those to the other nodes, which are to serve a change before it is answered.
+    `links` are those to the other nodes, which are to serve a change before it is answered. `groups` lists all groups.
     """
 
     access: Access
@@ -77,6 +78,7 @@ class AccessContext:
     random_bytes: Callable[[int], bytes]
     clock: Clock
     topics: Topics
+    groups: Callable[[], Awaitable[Sequence[GroupRow]]]
     signed_life_max_ms: int
 
 

@@ -50,6 +50,8 @@ async def sign_url(request: Request, context: AccessContext) -> Response:
         text = "this node has no tokens file, and answers every URL without a signature"
         raise Problem("forbidden", text)
     check_subject(caller.principal)
+    if caller.space is not None and caller.tenant is None:  # the URL would name another topic, outside of the tenant
+        raise Problem("forbidden", "an operator cannot sign URLs inside a tenant: let one of its own callers sign")
     try:
         target = target_of(body.method, body.url)
     except InvalidUrl as error:

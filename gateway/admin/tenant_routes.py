@@ -15,6 +15,7 @@ from engine.directory.ceilings import count_of
 from gateway.access.names import TENANT_ID
 from gateway.access.state import AddTenant, LimitTenant, RemoveTenant, Tenant, TenantLimits, unknown_tenant
 from gateway.admin.access_routes import AccessContext, ForceQuery, change_access
+from gateway.groups.names import PUSH_PREFIX
 from gateway.http.json_body import invalid, read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -23,7 +24,7 @@ from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation, Resource
 
 _ID = re.compile(TENANT_ID)
-TOPICS_SHOWN = 10  # of those that keep a tenant from being removed
+TOPICS_SHOWN = 10  # of those, and of the subscriptions, that keep a tenant from being removed
 
 
 class _CreateTenant(Struct, forbid_unknown_fields=True):
@@ -90,6 +91,13 @@ async def remove_tenant(request: Request, context: AccessContext) -> Response:
         names = ", ".join(topics[:TOPICS_SHOWN])
         text = f"the tenant {tenant.id} has {len(topics)} topics ({names}): delete them before it"
         raise Problem("tenant_not_empty", text, topics=topics[:TOPICS_SHOWN])
+    # They would run on, for a later tenant of this id, to the receivers of this one.
+    prefix = f"{PUSH_PREFIX}{tenant.id}."
+    left = sorted(row.group.removeprefix(prefix) for row in await context.groups() if row.group.startswith(prefix))
+    if left:
+        names = ", ".join(left[:TOPICS_SHOWN])
+        text = f"the tenant {tenant.id} has {len(left)} subscriptions ({names}): delete them before it"
+        raise Problem("tenant_not_empty", text, subscriptions=left[:TOPICS_SHOWN])
     return json_response(await change_access(request, context, RemoveTenant(tenant.id), query))
 
 

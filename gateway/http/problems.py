@@ -72,7 +72,7 @@ KINDS: dict[str, Kind] = {
     "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
     "access_exists": Kind(409, "A rule, a token or a tenant has this id or name"),
-    "tenant_not_empty": Kind(409, "The tenant has topics"),
+    "tenant_not_empty": Kind(409, "The tenant has topics or subscriptions"),
     "access_locks_out": Kind(409, "The author could not change rules again"),
     "too_many_rules": Kind(409, "The cluster has its maximum of rules, tokens or quotas"),
     "topic_protected": Kind(409, "The topic is protected from deletion"),

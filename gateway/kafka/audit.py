@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from engine.errors import EngineError
-from gateway.access.rules import address_of
+from gateway.access.rules import SUPERUSER_RULE, address_of
 from gateway.audit.events import Kind, Subject
 from gateway.audit.trail import Trail
 from gateway.audit.writer import AuditFailed
@@ -20,6 +21,8 @@ from gateway.kafka.sasl import check_still_known
 
 log = logging.getLogger("penstock.audit")
 
+_CHANGES = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "DeleteRecords",
+                      "DeleteGroups", "OffsetDelete"})  # fmt: skip
 _DENIALS = {
     Error.TOPIC_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.TOPIC),
     Error.GROUP_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.GROUP),
@@ -51,7 +54,7 @@ async def audited(
     caller = request.caller
     subject = subject_of(request.client, f"kafka_{request.api.name}", operation, resource, name)
     decision = caller.decide(operation, name, resource)
-    fields = {"request_id": f"{request.client.address}-{request.correlation_id}", "client_request_id": None}
+    fields = _ids_of(request)
     intended = {"decision": "allowed", "rule": decision.rule, "before": before, "after": after}
     await trail.write(trail.line(Kind.INTENDED, subject, **intended, **fields))
     outcome, code = "failed", "internal"
@@ -61,6 +64,9 @@ async def audited(
             raise Problem("forbidden", f"{caller.principal} has lost the right to {operation} the {resource}")
         yield
         outcome, code = "done", ""
+    except asyncio.CancelledError:  # its client has left, and the change may have been made
+        outcome, code = "unknown", ""
+        raise
     except (EngineError, Problem) as error:
         code = error.code
         raise
@@ -80,8 +86,19 @@ def note_denial(request: KafkaRequest, trail: Trail) -> None:
     """Notes a request that was answered with the error of a missing right, or whose credential was refused."""
     kind, operation, resource = _DENIALS[request.error]
     subject = subject_of(request.client, f"kafka_{request.api.name}", operation, resource, None)
-    ids = {"request_id": f"{request.client.address}-{request.correlation_id}", "client_request_id": None}
-    trail.note(kind, subject, None, lambda: dict(ids))
+    trail.note(kind, subject, None, lambda: _ids_of(request))
+
+
+def note_superuser(request: KafkaRequest, trail: Trail) -> None:
+    """Notes a request of a superuser. Changes have lines of their own."""
+    if request.api.name in _CHANGES:
+        return
+    subject = subject_of(request.client, f"kafka_{request.api.name}", Operation.DESCRIBE, Resource.CLUSTER, None)
+    trail.note(Kind.SUPERUSER, subject, SUPERUSER_RULE, lambda: _ids_of(request))
+
+
+def _ids_of(request: KafkaRequest) -> dict[str, object]:
+    return {"request_id": f"{request.client.address}-{request.correlation_id}", "client_request_id": None}
 
 
 def is_denial(error: Error) -> bool:

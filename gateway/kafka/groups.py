@@ -22,6 +22,7 @@ from gateway.groups.model.classic import (
 )
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Client, GroupRow
+from gateway.groups.names import PUSH_PREFIX
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited
@@ -61,8 +62,8 @@ def refusal_of_group(
     request: KafkaRequest, context: KafkaContext, group: str, operation: Operation = Operation.READ
 ) -> Error:
     """Returns why a call of a group is refused before it reaches the coordinator."""
-    if not 0 < len(group) <= NAME_CHARS_MAX or not group.isprintable():
-        return Error.INVALID_GROUP_ID
+    if not 0 < len(group) <= NAME_CHARS_MAX or not group.isprintable() or group.startswith(PUSH_PREFIX):
+        return Error.INVALID_GROUP_ID  # one of a subscription is not a client's
     if not request.caller.allows(operation, group, Resource.GROUP):
         return Error.GROUP_AUTHORIZATION_FAILED
     return Error.COORDINATOR_NOT_AVAILABLE if context.lifecycle.is_refusing else Error.NONE
@@ -267,6 +268,7 @@ async def list_groups(request: KafkaRequest, context: KafkaContext) -> Message:
         ListedGroup(row.group, "" if row.kind == SHARE_TYPE else row.protocol_type, _state(row), row.kind)
         for row in sorted(rows, key=lambda row: row.group)
         if request.caller.allows(Operation.DESCRIBE, row.group, Resource.GROUP)
+        and not row.group.startswith(PUSH_PREFIX)
         and (not states or _state(row).lower() in states)
         and (not kinds or row.kind.lower() in kinds)
     ]

@@ -78,12 +78,6 @@ async def offset_commit(request: KafkaRequest, context: KafkaContext) -> Message
     return Committed(topics=topics)
 
 
-def _position(context: KafkaContext, name: str, one: Message) -> Position:
-    topic_id = context.topics.topic(name).record.topic_id
-    metadata, epoch = one.committed_metadata or "", one.committed_leader_epoch
-    return Position(name, topic_id, one.partition_index, one.committed_offset, metadata, epoch)
-
-
 async def _refusal_of_position(request: KafkaRequest, context: KafkaContext, name: str, one: Message) -> Error:
     if not request.caller.allows(Operation.READ, name):
         return Error.TOPIC_AUTHORIZATION_FAILED

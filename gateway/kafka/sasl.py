@@ -71,10 +71,10 @@ def check(client: Client, given: bytes, context: KafkaContext) -> str | None:
     return reason
 
 
-def identify(client: Client, access: Access) -> str | None:
+def identify(client: Client, access: Access, *, was_good: bool = False) -> str | None:
     """Gives a client the identity of its token by the present rules. Returns why it has none."""
     try:
-        identity = access.identify_token(client.token, client.address)
+        identity = access.identify_token(client.token, client.address, was_good=was_good)
     except Problem as problem:
         return problem.detail
     if identity.space is not None:  # names are mapped for HTTP alone
@@ -87,7 +87,7 @@ def check_still_known(client: Client, access: Access, now_ms: int) -> None:
     """Checks a client for one more request. Raises Malformed once its token is revoked or has expired."""
     if access.tokens is None or (client.snapshot is access.snapshot and not 0 < client.expires_ms <= now_ms):
         return
-    reason = identify(client, access)
+    reason = identify(client, access, was_good=True)
     if reason is not None:
         raise Malformed(reason)
 

@@ -60,6 +60,7 @@ class Service:
         self._apis = apis
         self._metrics = context.metrics
         self._quotas = context.access.quotas
+        self._superusers = context.audit if context.settings.superusers else None
         self._is_logging = context.settings.request_log
 
     def __repr__(self) -> str:
@@ -96,6 +97,8 @@ class Service:
             handled = unsupported_version(request)
         else:
             request.message = read_message(api.name, head.version, frame, body_begin(frame, api.name, head))
+            if self._superusers is not None and client.caller is not None and client.caller.is_superuser:
+                audit.note_superuser(request, self._superusers)
             if self._quotas.is_on and client.caller is not None:
                 self._debit(request, len(frame))
             try:

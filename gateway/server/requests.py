@@ -68,6 +68,7 @@ class Requests:
         self.throttle = Throttle(
             self._quotas,
             self._call,
+            self.access.check,
             context.produce.lifecycle,
             context.metrics,
             context.random,

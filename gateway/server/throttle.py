@@ -43,12 +43,16 @@ _CLIENT_ID = istr("Penstock-Client-Id")
 
 
 class Throttle:
-    """The quotas of a process as its requests meet them. `call` calls the handler of a request."""
+    """The quotas of a process as its requests meet them. `call` calls the handler of a request.
+
+    `check` is that of its caller's right, which may have ended while it waited.
+    """
 
     def __init__(
         self,
         quotas: Quotas,
         call: Callable[[Request], Handled],
+        check: Callable[[Request], None],
         lifecycle: Lifecycle,
         metrics: Metrics,
         random: Random,
@@ -58,6 +62,7 @@ class Throttle:
     ) -> None:
         self.quotas = quotas
         self._call = call
+        self._check = check
         self._lifecycle = lifecycle
         self._throttled, self._refused = metrics.quota_throttled, metrics.quota_refused
         self._random = random
@@ -183,6 +188,7 @@ class Throttle:
                 await asyncio.sleep(min(left_s, PAUSE_S_MAX))
         finally:
             charges.unpark()
+        self._check(request)
         if type(request.parsed) is FetchRequest:
             left_ms = max(request.parsed.wait_ms - round(verdict.wait_s * 1000), 0)
             request.parsed = structs.replace(request.parsed, wait_ms=left_ms)

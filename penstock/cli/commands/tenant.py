@@ -83,7 +83,7 @@ def list_tenants(node: Node, as_json: bool) -> None:
 @force_option
 @node_options
 def remove(tenant_id: str, force: bool, node: Node, as_json: bool) -> None:
-    """Remove a tenant that has no topics, with its tokens and rules."""
+    """Remove a tenant that has no topics and no subscriptions, with its tokens and rules."""
     removed = node.once().send(api.tenants("DELETE", tenant_id, force=force)).json()
     if as_json:
         print_json(removed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -25,6 +27,9 @@ from gateway.groups.model.values import Position, Token
 from gateway.groups.poll import PollRequest
 from gateway.http.problems import Problem
 from gateway.http.rights import OPERATIONS, Operation, Resource
+from gateway.quotas.charges import Policy, Verdict
+from gateway.quotas.quota import Dimension, Owner
+from gateway.server.quota_answers import quota_problem
 from gateway.subscriptions.bodies import GivenDelivery, PatchSubscription, PutSubscription
 
 ACME = TenantNames("acme")
@@ -142,6 +147,15 @@ def test_every_body_that_names_topics_is_marked() -> None:
         "gateway.produce.json_records._TopicObject: topic",  # produce_many maps what the decoder returns
         "gateway.produce.json_records._FetchedTopicObject: topic",
     }
+
+
+def test_a_refusal_by_the_quota_of_a_topic_names_the_visible_one() -> None:
+    used_up = Policy(Dimension.REQUESTS, Owner.TOPIC, "acme.orders", 1, 1, -1, 2)
+    problem = quota_problem(Verdict(2, True, (used_up,), (used_up,)), Random(1))
+    request: Any = SimpleNamespace(route=SimpleNamespace(operation="produce"))
+    document = orjson.loads(ACME.leave(request, problem.response("r")).join())
+    assert (document["owner"], document["quota"]) == ("topic:orders", "requests")
+    assert "the topic orders may use 1 request" in document["detail"]
 
 
 def test_documents_leave_without_the_prefix_and_with_the_text_of_their_clients() -> None:

@@ -58,6 +58,13 @@ async def test_an_owner_has_the_rights_of_its_principal_and_its_groups(
     assert (lacks in reason) if lacks else not reason
 
 
+async def test_a_group_whose_name_has_separators_is_not_two_groups() -> None:
+    owners = owners_of("group:corp:b", issuers=("corp",))
+    two, one = ("group:corp:a", "group:corp:b"), ("group:corp:a,group:corp:b",)
+    assert not owners.lost_right(Owner("oidc:corp:anna", groups=two), NEEDED)
+    assert "lacks the right read" in owners.lost_right(Owner("oidc:corp:anna", groups=one), NEEDED)
+
+
 async def test_an_owner_of_an_issuer_that_is_not_trusted_any_more_has_no_right() -> None:
     assert "is unknown now" in owners_of("oidc:corp:anna", issuers=("other",)).lost_right(ANNA, NEEDED)
 

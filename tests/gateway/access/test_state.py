@@ -69,6 +69,25 @@ def test_each_change_is_one_generation() -> None:
     assert state_from(state_to(added)) == added
 
 
+def test_an_operator_with_access_to_a_tenant_alone_changes_what_is_inside_of_it() -> None:
+    """Its route allows that, to an operator that may act inside."""
+    acme = replace(rule("ops"), resource=Resource.TENANT, pattern=Pattern.LITERAL, name="acme")
+    state = AccessState(
+        1, (acme,), (OPS, SHOP), tenants=(Tenant(id="acme", created_ms=0), Tenant(id="b", created_ms=0))
+    )
+    inside = replace(acme, id="inside", principals=("*",), tenant="acme")
+    added = after(AddRule(inside), state)
+    assert after(RemoveRule("inside", "acme"), added).rules == (acme,)
+    assert after(AddToken(replace(SHOP, id="00000009", tenant="acme")), state).generation == 2
+    for what in (
+        AddRule(rule("more")),
+        AddRule(replace(inside, tenant="b", name="b")),
+        RemoveRule("ops"),
+        RemoveTenant("acme"),
+    ):
+        assert refusal(what, state) == "forbidden"
+
+
 @pytest.mark.parametrize(
     "what",
     [

@@ -12,8 +12,11 @@ import pytest
 from gateway.groups.core import classic
 from gateway.groups.hosting.calls import HEARTBEAT
 from gateway.groups.model.errors import WrongGroupKind
-from gateway.groups.model.values import HeartbeatCall, Membership
+from gateway.groups.model.values import HeartbeatCall, Membership, PushCall
 from gateway.kafka.errors import Error
+from gateway.subscriptions.bodies import GivenDelivery
+from gateway.subscriptions.calls import DESCRIBE, PUT, View
+from gateway.subscriptions.core.definition import Definition, encode
 from node.node import Node
 from tests.gateway.kafka.served import Connection, batch, connected, kafka_node, produce, request
 
@@ -126,6 +129,21 @@ async def test_unknown_groups_are_dead_or_not_found(client: Connection) -> None:
     assert await commit(client, 3) == 0
     assert (await client.ask("DeleteGroups", 2, groups_names=["g"])).results[0].error_code == 0
     assert await committed(client) == (-1, -1, "")
+
+
+async def test_the_group_of_a_subscription_is_not_a_client_s(client: Connection, node: Node) -> None:
+    """A right to groups is none to subscriptions."""
+    name, delivery = "push:s", GivenDelivery().to_delivery()
+    definition = encode(Definition("http://localhost/", ("t",), delivery, (), ())).decode()
+    coordinators = node.server.groups.coordinators
+    await coordinators.call(PUT, None, name, PushCall(name, definition, (), None, is_new=True), creates=True)
+    deleted = await client.ask("DeleteGroups", 2, groups_names=[name])
+    assert deleted.results[0].error_code == Error.INVALID_GROUP_ID
+    assert await commit(client, 3, group=name) == Error.INVALID_GROUP_ID
+    assert (await join(client, group=name)).error_code == Error.INVALID_GROUP_ID
+    assert (await client.ask("DescribeGroups", 5, groups=[name])).groups[0].error_code == Error.INVALID_GROUP_ID
+    assert (await client.ask("ListGroups", 4)).groups == []
+    assert (await coordinators.call(DESCRIBE, View, name, name)).definition == definition
 
 
 async def test_positions_are_forgotten(client: Connection) -> None:

@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -16,8 +17,11 @@ from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
+from gateway.http.rights import Operation
 from gateway.kafka import sasl
+from gateway.kafka.audit import audited
 from gateway.kafka.errors import Error
+from gateway.kafka.requests import Api, Client, Head, KafkaRequest
 from gateway.quotas.quota import Owner, Quota, Scope, id_of
 from node.node import Node
 from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request
@@ -121,6 +125,25 @@ async def test_a_revoked_token_ends_its_connections(client: Connection, token: s
     assert await client.is_closed()
 
 
+async def test_wrong_tokens_from_an_address_end_no_known_client_of_it_when_the_rules_change(
+    tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "REFUSAL_PAUSE_S", 0)
+    tokens = parse_tokens(tokens_file.read_text())
+    settings = {"bad_attempts_per_second": 1, "bad_attempts_burst": 2}
+    async with (
+        kafka_node(tmp_path, tokens, **settings) as (node, _),
+        connected(node) as client,
+        connected(node) as other,
+    ):
+        assert await login(client, token) == 0
+        for _ in range(3):
+            assert await login(other, "penstock_wrong") == Error.SASL_AUTHENTICATION_FAILED
+        assert await login(other, token) == Error.SASL_AUTHENTICATION_FAILED, "its address waits"
+        node.access.use_state(AccessState(generation=1))
+        assert (await client.ask("Metadata", 1, topics=None)).topics == []
+
+
 async def test_a_frame_of_an_unknown_client_is_small(client: Connection) -> None:
     client.send_bytes(struct.pack(">i", 64 * 1024 + 1))
     assert await client.is_closed()
@@ -135,8 +158,7 @@ async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
     async with kafka_node(tmp_path, tokens, audit="on") as (node, _), connected(node) as client:
         assert await login(client, admin) == 0
         assert (await client.ask("CreateTopics", 7, topics=[one], timeout_ms=1)).topics[0].error_code == 0
-        lines = [orjson.loads(line) for path in tmp_path.rglob("audit*/*") for line in path.read_bytes().splitlines()]
-        changes = [line for line in lines if "change" in line["type"]]
+        changes = [line for line in _audit_lines(tmp_path) if "change" in line["type"]]
         assert [line["type"].rpartition(".")[2] for line in changes] == ["intended", "ended"]
         assert [line["subject"] for line in changes] == ["topic/made"] * 2
         assert (changes[0]["data"]["principal"], changes[0]["data"]["operation"]) == ("token:ops", "kafka_CreateTopics")
@@ -153,6 +175,41 @@ async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
         rows = (await client.ask("DeleteTopics", 1, topic_names=["made"])).responses
         assert [row.error_code for row in rows] == [Error.KAFKA_STORAGE_ERROR]
         assert "made" in node.shard.topics
+
+
+async def test_a_change_whose_client_has_left_has_an_unknown_end(tmp_path: Path) -> None:
+    async with kafka_node(tmp_path, audit="on") as (node, listener):
+        client = Client("127.0.0.1:1")
+        create = KafkaRequest(Api("CreateTopics", 19, 0, 7, sasl.handshake, None), Head(19, 7, 1, "", 0), client, 0.0)
+        begun = asyncio.Event()
+
+        async def change() -> None:
+            async with audited(create, listener.context, Operation.CREATE, "made"):
+                begun.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(change())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert (node.audit is not None, task.cancelled()) == (True, True)
+        ended = [line for line in _audit_lines(tmp_path) if line["type"].endswith("change.ended")]
+        assert [line["data"]["outcome"] for line in ended] == ["unknown"]
+
+
+async def test_the_use_of_a_superuser_is_in_the_audit_trail(tmp_path: Path, tokens_file: Path, token: str) -> None:
+    settings = {"superusers": "token:shop", "audit": "on", "tokens_file": str(tokens_file)}
+    tokens = parse_tokens(tokens_file.read_text())
+    async with kafka_node(tmp_path, tokens, **settings) as (node, _), connected(node) as client:
+        assert await login(client, token) == 0
+        for _ in range(3):
+            await client.ask("Metadata", 1, topics=None)
+        assert node.audit is not None
+        assert node.audit.events[Kind.SUPERUSER] == 1
+
+
+def _audit_lines(path: Path) -> list[Any]:
+    return [orjson.loads(line) for file in path.rglob("audit*/*") for line in file.read_bytes().splitlines()]
 
 
 async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, tokens_file: Path, token: str) -> None:

@@ -47,6 +47,18 @@ async def test_what_one_node_changes_another_one_follows(coordination) -> None:
     assert [rule.id for rule in other.state.rules] == ["r0000", "r0001", "r0002"]
 
 
+async def test_what_is_of_no_tenant_is_stored_as_versions_without_tenants_read_it(coordination) -> None:
+    """Their rules refuse a field that they do not know."""
+    session, store = await coordination.session(), AccessStore()
+    await store.change(session, adding(1))
+    token = StoredToken(id="t", name="t", sha256="00", created_ms=0)
+    await store.change(session, Change(what=AddToken(token), author=None, now_ms=0))
+    for kind in ("rules", "tokens"):
+        (block,) = await session.children(f"/access/{kind}")
+        (item,) = orjson.loads((await session.get(f"/access/{kind}/{block}")).value)["items"]
+        assert "tenant" not in item
+
+
 async def test_of_two_that_change_at_once_none_is_lost(coordination) -> None:
     sessions = [await coordination.session() for _ in range(3)]
 

@@ -95,6 +95,26 @@ async def test_a_request_over_its_quota_is_delayed_and_says_so(boss, client):
         assert "Penstock-Throttle-Ms" not in (await other.produce()).headers
 
 
+async def test_a_request_whose_right_ends_while_it_is_delayed_changes_nothing(boss, client):
+    made = await boss.send("POST", "/v1/access/tokens", {"name": "late"})
+    rule = {"id": "late", "principals": ["token:late"], "operations": ["write"], "resource": "topic", "name": "t"}
+    assert (await boss.send("POST", "/v1/access/rules", rule)).status == 201
+    await limit(boss, "principal", "token:late", requests=1.2, burst_s=1, per="node")
+    late = {**bearer(made.json["token"]), "Content-Type": JSON}
+    before = (await boss.send("GET", FETCH, offset=0)).json
+    async with client() as other:
+        for _ in range(2):
+            assert (await other.send("POST", RECORDS, ONE, late)).status == 200
+        waiting = asyncio.create_task(other.send("POST", RECORDS, ONE, late))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert (await boss.send("DELETE", "/v1/access/tokens/late")).status == 200
+        assert (await waiting).status == 401
+    after = (await boss.send("GET", FETCH, offset=0)).json
+    assert after["next_offset"] == before["next_offset"] + 2
+    assert (await boss.send("DELETE", "/v1/access/rules/late")).status == 200
+
+
 async def test_beyond_the_delay_it_is_refused_with_the_time_to_wait(boss, client):
     await limit(boss, "principal", "token:shop", requests=4)
     async with client() as shop:

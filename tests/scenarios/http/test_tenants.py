@@ -436,6 +436,15 @@ def test_a_signed_url_acts_in_the_tenant_of_its_signer(node: Node) -> None:
         for other in filter(None, (moved, url.replace(f"&sig_tenant={tenant}", ""))):
             assert other != url
             assert httpx.get(str(base.join(other))).status_code == 401
+    boss("PUT", "/v1/topics/orders", {"partitions": 1})
+    place = {"url": "/v1/topics/orders/partitions/0/records?offset=0"}
+    inside = {"Penstock-Tenant": ids[0]}
+    assert boss("POST", "/v1/access/signed-urls", place, inside).json()["code"] == "forbidden", "it would be outside"
+    outside = base.join(boss("POST", "/v1/access/signed-urls", place).json()["url"])
+    assert httpx.get(str(outside)).json()["records"] == []
+    led_in = httpx.get(str(outside), headers=inside)
+    assert (led_in.status_code, led_in.json()["code"]) == (400, "invalid_header"), "the tenant is not signed"
+    assert boss("DELETE", "/v1/topics/orders").status_code == 204
     assert boss("DELETE", f"/v1/access/keys/{key}").status_code == 200
 
 
@@ -530,6 +539,20 @@ def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node
         assert boss("PATCH", path, {"limits": limits}).status_code == 400
     assert ask("PATCH", path, {"limits": {"partitions": None}}).status_code == 403, "it is the operator's to give"
     assert ask("GET", path).json()["limits"] == {"topics": None, "partitions": 4}
+
+
+def test_a_tenant_with_a_subscription_is_not_removed(node: Node) -> None:
+    """It would go on, to the same receiver, for a later tenant of this id."""
+    tenant = f"q{secrets.token_hex(8)}"
+    ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
+    assert ask("PUT", "/v1/topics/t", {"partitions": 1}).status_code == 201
+    wish = {"url": f"{node.hook.url}/{tenant}", "topics": ["t"], "secrets": [SECRET]}
+    assert ask("PUT", "/v1/subscriptions/s", wish).status_code == 201
+    assert ask("DELETE", "/v1/topics/t").status_code == 204
+    refused = boss("DELETE", f"/v1/tenants/{tenant}").json()
+    assert (refused["code"], refused["subscriptions"]) == ("tenant_not_empty", ["s"])
+    assert boss("DELETE", "/v1/subscriptions/s", None, {"Penstock-Tenant": tenant}).status_code == 204
+    assert boss("DELETE", f"/v1/tenants/{tenant}").status_code == 200
 
 
 def test_what_is_open_ends_when_its_tenant_goes(node: Node) -> None:
