@@ -63,7 +63,7 @@ def with_kafka_port(settings: NodeSettings) -> Iterator[NodeSettings]:
         yield settings
         return
     listens = parse_endpoint(settings.kafka_listen, "kafka_listen")
-    with reserve_port(listens.host, listens.port) as port:
+    with reserve_port(listens.host, listens.port, "--kafka-listen") as port:
         text = Endpoint(listens.host, port).text
         yield dataclasses.replace(settings, kafka_listen=text, kafka_advertised=settings.kafka_advertised or text)
 

@@ -47,7 +47,7 @@ def add(
     subscription: str | None, cluster: bool, prefix: bool, is_all: str | None, sources: tuple[str, ...], rule_id: str,
     note: str, force: bool, tenant: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add a rule that allows or denies operations of principals on a resource.
+    """Add a rule. It allows or denies operations of principals on a resource.
 
     A deny comes before every allow, and an operation that no rule allows is denied.
 
@@ -163,7 +163,7 @@ def describe(rule: Json) -> str:
     which = {
         "literal": f"{resource} {name}",
         "prefix": f"{resource}s that begin with {name}",
-        "all": "the cluster" if resource == "cluster" else f"all {resource}s",
+        "all": f"the {resource}" if resource in ("cluster", "tenant") else f"all {resource}s",
     }[rule["pattern"]]
     verb = "may" if rule["effect"] == "allow" else "may not"
     return f"{', '.join(rule['principals'])} {verb} {', '.join(rule['operations'])} {which}"
