@@ -57,7 +57,8 @@ def _place_options(command: CommandT) -> CommandT:
                 raise click.UsageError("--tokens-file is a file, and --url or --context names a node: give one of them")
             tokens_file = None
         if not tokens_file and not names_node(ctx):
-            raise click.UsageError("name the place of the tokens: --tokens-file FILE, or a node with --url")
+            text = "name the place of the tokens: --tokens-file FILE, or a node with --url, PENSTOCK_URL or --context"
+            raise click.UsageError(text)
         return command(*arguments, path=tokens_file, node=node, **options)
 
     return _file_option(node_options(with_place))  # type: ignore[return-value]
