@@ -239,6 +239,7 @@ class Access:
             else:
                 identity = self._identify(request) if self._attempts is None else self._attempt(request, self._attempts)
             if tenant is not None or identity.space is not request.space:
+                request.caller = identity  # a refusal names it in the audit trail
                 identity = self._enter(request, identity, tenant)
             request.caller = identity
             operation, resource, where = need

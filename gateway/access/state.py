@@ -270,7 +270,9 @@ def _changed(state: AccessState, change: Change) -> AccessState:
             return replace(state, quotas=quotas)
         case AddTenant(tenant):
             if any(tenant.id == other.id for other in state.tenants):
-                raise Problem("access_exists", f"there is a tenant {tenant.id!r}")
+                raise Problem(
+                    "access_exists", f"there is a tenant {tenant.id!r} already: use another id, or remove that one"
+                )
             return replace(state, tenants=_by_id((*state.tenants, tenant)))
         case LimitTenant(tenant_id, limits):
             _check_tenant(state, tenant_id)

@@ -274,8 +274,8 @@ def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
             before = [_shown_token(other) for other in state.tokens if (other.name, other.tenant) == principal]
             return {"before": before, "after": _shown_token(token) | {"others_end_ms": others_end_ms}}
         case SetQuota(quota):
-            before = [to_builtins(other) for other in state.quotas if other.id == quota.id]
-            return {"before": before, "after": to_builtins(quota), "name": quota.id}
+            replaced = next((to_builtins(other) for other in state.quotas if other.id == quota.id), None)
+            return {"before": replaced, "after": to_builtins(quota), "name": quota.id}
         case AddKey(key):
             return {"after": {"id": key.id}, "name": key.id}  # never its secret
         case RemoveKey(key_id):
@@ -285,8 +285,8 @@ def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:
         case AddTenant(tenant):
             return {"after": to_builtins(tenant), "name": tenant.id}
         case LimitTenant(tenant_id, limits):
-            before = [to_builtins(other) for other in state.tenants if other.id == tenant_id]
-            return {"before": before, "after": to_builtins(limits)}
+            former = next((to_builtins(other.limits) for other in state.tenants if other.id == tenant_id), None)
+            return {"before": former, "after": to_builtins(limits)}
         case RemoveTenant(tenant_id):
             return {"before": [to_builtins(tenant) for tenant in state.tenants if tenant.id == tenant_id]}
 

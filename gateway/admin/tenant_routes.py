@@ -89,7 +89,8 @@ async def remove_tenant(request: Request, context: AccessContext) -> Response:
     topics = _topics_of(context, tenant.id)
     if topics:
         names = ", ".join(topics[:TOPICS_SHOWN])
-        text = f"the tenant {tenant.id} has {len(topics)} topics ({names}): delete them before it"
+        count = "1 topic" if len(topics) == 1 else f"{len(topics)} topics"
+        text = f"the tenant {tenant.id} has {count} ({names}): delete its topics before it"
         raise Problem("tenant_not_empty", text, topics=topics[:TOPICS_SHOWN])
     # They would run on, for a later tenant of this id, to the receivers of this one.
     prefix = f"{PUSH_PREFIX}{tenant.id}."

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import combinations
 from urllib.parse import urlsplit
 
 from engine.errors import StartRefused
@@ -81,15 +82,17 @@ def addresses_of(host: str) -> list[str]:
 
 
 @contextmanager
-def reserve_port(host: str, port: int) -> Iterator[int]:
+def reserve_port(host: str, port: int, option: str = "--port") -> Iterator[int]:
     """Yields the port if it is free on all addresses of the host; for 0, a free one. Blocks. Raises StartRefused.
+
+    `option` is how the port is given.
 
     The port stays bound until the context ends, without a listener. So the kernel gives it to no outgoing connection
     before a process of the node listens on it, nor while that process is started again.
     The listener shares its port between processes (SO_REUSEPORT), so it would not notice another program on it; a plain
     bind does.
     """
-    sockets = _bind_free(host, port)
+    sockets = _bind_free(host, port, option)
     try:
         yield sockets[0].getsockname()[1]
     finally:
@@ -97,14 +100,28 @@ def reserve_port(host: str, port: int) -> Iterator[int]:
             bound.close()
 
 
-def _bind_free(host: str, port: int) -> list[socket.socket]:
+def _bind_free(host: str, port: int, option: str) -> list[socket.socket]:
     """Returns sockets on one port that is free on all addresses of the host. Blocks. Raises StartRefused."""
     try:
         return bind_sockets(host, port)
     except OSError as error:
         text = f"cannot listen on {_address_text(host, port)}: {error.strerror}"
-        hint = "another program has the port: stop it, or give --port another one"
+        hint = f"another program has the port: stop it, or give {option} another one"
         raise StartRefused(text, hint=hint) from None
+
+
+def check_apart(listens: Sequence[tuple[str, str, int]]) -> None:
+    """Checks that no two of (what listens, host, port) share an address and a port. Blocks. Raises StartRefused.
+
+    A reserved port is bound without a listener, so the kernel lets another reservation of this process have it too, and
+    would then share the connections out among both.
+    """
+    for (one, host, port), (other, other_host, other_port) in combinations(listens, 2):
+        hosts = {host, other_host}
+        if port == other_port != 0 and (
+            not hosts.isdisjoint(WILDCARDS) or not set(addresses_of(host)).isdisjoint(addresses_of(other_host))
+        ):
+            raise StartRefused(f"{one} and {other} both have the port {port}", hint="give one of them another port")
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:

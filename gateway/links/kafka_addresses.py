@@ -36,10 +36,12 @@ def parse_endpoint(text: str, setting: str) -> Endpoint:
 def check_kafka_addresses(settings: NodeSettings) -> None:
     """Checks that the listener is as safe as that of HTTP, and that clients can connect to it. Raises StartRefused."""
     listens = parse_endpoint(settings.kafka_listen, "kafka_listen")
-    if not _is_loopback(listens.host) and not settings.tokens_file and not settings.insecure:
+    if not (_is_loopback(listens.host) or settings.insecure or (settings.tokens_file and settings.is_tls)):
+        why = "tokens would be sent to it without TLS" if settings.tokens_file else "authentication is disabled"
+        missing = "--tls-cert and --tls-key" if settings.tokens_file else "--tokens-file and TLS"
         raise StartRefused(
-            f"kafka_listen {settings.kafka_listen} is not a loopback address, and authentication is disabled",
-            hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
+            f"kafka_listen {settings.kafka_listen} is not a loopback address, and {why}",
+            hint=f"bind 127.0.0.1, or give {missing}, or --insecure if the network is trusted",
         )
     advertised = listens
     if settings.kafka_advertised:
@@ -63,7 +65,7 @@ def with_kafka_port(settings: NodeSettings) -> Iterator[NodeSettings]:
         yield settings
         return
     listens = parse_endpoint(settings.kafka_listen, "kafka_listen")
-    with reserve_port(listens.host, listens.port) as port:
+    with reserve_port(listens.host, listens.port, "--kafka-listen") as port:
         text = Endpoint(listens.host, port).text
         yield dataclasses.replace(settings, kafka_listen=text, kafka_advertised=settings.kafka_advertised or text)
 

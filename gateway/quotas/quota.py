@@ -20,6 +20,7 @@ DEFAULT = "*"
 SEPARATOR = "+"  # of a principal and a client id; a client id has none
 TENANT_END = "."  # of the tenant before its principal: ids of tenants and kinds of principals have no dot
 _NAME_CHARS_MAX = 300
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
@@ -144,5 +145,5 @@ def _check_name(owner: Owner, name: str) -> None:
             raise InvalidQuota(f"name is {name!r}: any client could choose the id {client!r}, so name its principal")
     elif owner is Owner.PRINCIPAL and name != DEFAULT and ":" not in name and name not in ("anonymous", "anybody"):
         raise InvalidQuota(f"name is {name!r}: a principal has its kind, as in token:{name}")
-    elif owner is Owner.TOPIC and DEFAULT in name and name != DEFAULT:
-        raise InvalidQuota(f"name is {name!r}: it is the beginning of topics, without *; the name * is each topic")
+    elif owner is Owner.TOPIC and name != DEFAULT and not _TOPIC.fullmatch(name):
+        raise InvalidQuota(f"name is {name!r}: no topic begins with it; it is 1 to 200 of A-Z a-z 0-9 . _ -, or *")

@@ -154,7 +154,7 @@ def _intended(data: dict[str, Any]) -> list[str]:
     if isinstance(before, dict) and isinstance(after, dict):
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         return [f"{name}: {_json(before.get(name))} -> {_json(after.get(name))}" for name in names]
-    return [_json(before or after)] if before or after else []
+    return [" -> ".join(_json(one) for one in (before, after) if one)]
 
 
 def _ended(data: dict[str, Any]) -> list[str]:

@@ -20,7 +20,8 @@ from gateway.access.listeners.listeners_file import (
     parse_listeners,
 )
 from gateway.access.listeners.tls_context import Generation, read_tls
-from gateway.links.addresses import check_host, reserve_port
+from gateway.links.addresses import check_apart, check_host, reserve_port
+from gateway.links.kafka_addresses import parse_endpoint
 from gateway.settings import NodeSettings
 
 _HINT = "see docs/listeners.md"
@@ -54,6 +55,10 @@ def read_listeners(settings: NodeSettings, now_ms: int) -> tuple[ListenerSpec, .
             raise StartRefused(f"{settings.listeners_file}: {error}", hint=_HINT) from None
         check_plain(specs[-1], is_insecure=settings.insecure)
         read_generation(specs[-1], now_ms)
+    listens = [(f"the listener {spec.name!r}", spec.host, spec.port) for spec in specs]
+    if settings.kafka_listen:
+        listens.append(("kafka_listen", *parse_endpoint(settings.kafka_listen, "kafka_listen")))
+    check_apart(listens)
     return tuple(specs)
 
 
@@ -61,7 +66,8 @@ def check_plain(spec: ListenerSpec, *, is_insecure: bool) -> None:
     """Checks that no credential crosses a network in plain. Raises StartRefused."""
     if not (spec.is_tls or is_insecure or is_loopback(spec.host)):
         text = f"{spec.host} is not a loopback address, and credentials would be sent to it without TLS"
-        hint = "give tls_cert and tls_key, or bind 127.0.0.1, or --insecure if the network is trusted"
+        given = "--tls-cert and --tls-key" if spec.name == DEFAULT else "tls_cert and tls_key"
+        hint = f"give {given}, or bind 127.0.0.1, or --insecure if the network is trusted"
         raise StartRefused(f"the listener {spec.name!r}: {text}", hint=hint)
 
 
@@ -86,7 +92,10 @@ def read_generation(spec: ListenerSpec, now_ms: int) -> Generation | None:
 def reserved(further: Sequence[ListenerSpec]) -> Iterator[list[ListenerSpec]]:
     """Yields the listeners with the ports that they have, which stay reserved. Blocks. Raises StartRefused."""
     with ExitStack() as stack:
-        yield [replace(spec, port=stack.enter_context(reserve_port(spec.host, spec.port))) for spec in further]
+        yield [
+            replace(spec, port=stack.enter_context(reserve_port(spec.host, spec.port, f"the listener {spec.name!r}")))
+            for spec in further
+        ]
 
 
 def _read_file(settings: NodeSettings) -> ListenersFile:

@@ -45,6 +45,7 @@ _FLAGS = {
 # HTTP requests and parameters in the details of problems, and the commands and flags that replace them.
 _ADVICE = (
     ("create it with PUT /v1/topics/", "create it with penstock topic create "),
+    ("POST /v1/access/keys adds one", "penstock url-key add makes one"),
     ("alter it with PATCH", "alter it with penstock topic alter"),
     ("has nothing at key_pointer ", "has nothing at --key-pointer "),
 )

@@ -145,6 +145,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({"advertised_url": "http://user:secret@host"}, {}, "", ["advertised_url"]),
         ({"kafka_listen": "9092"}, {}, "", ["kafka_listen '9092'", "HOST:PORT"]),
         ({"kafka_listen": "0.0.0.0:9092"}, {}, "", ["kafka_listen", "--insecure", "--tokens-file"]),
+        ({"kafka_listen": "0.0.0.0:9092", "tokens_file": "/t"}, {}, "", ["without TLS", "--tls-cert", "--insecure"]),
         ({"kafka_listen": "0.0.0.0:9092", "insecure": True}, {}, "", ["0.0.0.0", "--kafka-advertised"]),
         ({"kafka_listen": "127.0.0.1:9092", "kafka_advertised": "a:0"}, {}, "", ["kafka_advertised has port 0"]),
         ({"data_dirs": ("/a", "/b", "/c/../a")}, {}, "", ["data_dirs", "/a", "more than once"]),

@@ -11,6 +11,7 @@ from penstock.cli.output import Column, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
 RESOURCES = ("topic", "group", "subscription", "tenant", "cluster")
+_OPERATION = click.Choice(("describe", "read", "write", "create", "alter", "delete", "operate", "metrics", "access"))
 _PRINCIPAL = "A principal with its kind: token:NAME, group:ISSUER:NAME, anonymous, or '*' for all others."
 force_option = click.option(
     "--force", is_flag=True, help="Make the change even if you could not change rules again after it."
@@ -28,8 +29,12 @@ def acl(**_: object) -> None:
 
 @acl.command()
 @click.argument("principals", metavar="PRINCIPAL...", nargs=-1, required=True)
-@click.option("--allow", multiple=True, metavar="OPERATION", help="Allow this operation. May be repeated.")
-@click.option("--deny", multiple=True, metavar="OPERATION", help="Deny this operation. May be repeated.")
+@click.option(
+    "--allow", multiple=True, type=_OPERATION, metavar="OPERATION", help="Allow this operation. May be repeated."
+)
+@click.option(
+    "--deny", multiple=True, type=_OPERATION, metavar="OPERATION", help="Deny this operation. May be repeated."
+)
 @click.option("--topic", metavar="NAME", help="The resource is this topic.")
 @click.option("--group", metavar="NAME", help="The resource is this group.")
 @click.option("--subscription", metavar="NAME", help="The resource is this subscription.")
@@ -47,7 +52,9 @@ def add(
     subscription: str | None, cluster: bool, prefix: bool, is_all: str | None, sources: tuple[str, ...], rule_id: str,
     note: str, force: bool, tenant: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add a rule that allows or denies operations of principals on a resource.
+    """Add a rule. It allows or denies operations of principals on a resource.
+
+    OPERATION is describe, read, write, create, alter or delete, of a cluster also operate, metrics or access.
 
     A deny comes before every allow, and an operation that no rule allows is denied.
 
@@ -110,7 +117,7 @@ def list_rules(tenant: str | None, node: Node, as_json: bool) -> None:
 
 @acl.command()
 @click.argument("principal")
-@click.argument("operation")
+@click.argument("operation", type=_OPERATION, metavar="OPERATION")
 @click.argument("resource", type=click.Choice(RESOURCES))
 @click.argument("name", default="")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group of the principal. May be repeated.")
@@ -163,7 +170,7 @@ def describe(rule: Json) -> str:
     which = {
         "literal": f"{resource} {name}",
         "prefix": f"{resource}s that begin with {name}",
-        "all": "the cluster" if resource == "cluster" else f"all {resource}s",
+        "all": f"the {resource}" if resource in ("cluster", "tenant") else f"all {resource}s",
     }[rule["pattern"]]
     verb = "may" if rule["effect"] == "allow" else "may not"
     return f"{', '.join(rule['principals'])} {verb} {', '.join(rule['operations'])} {which}"

@@ -32,7 +32,7 @@ class _Limit(click.ParamType[int | float]):
         except ValueError:
             self.fail(f"{text!r} is not a number, or a size such as 10MB", param, ctx)
         if not math.isfinite(number) or number <= 0:
-            self.fail(f"{text} is not a number above 0: remove the quota to have no limit", param, ctx)
+            self.fail(f"{text} is not a number above 0: leave the option out to have no limit", param, ctx)
         return int(number) if number.is_integer() else number
 
 
@@ -43,7 +43,7 @@ def quota(**_: object) -> None:
 
 
 @quota.command("set")
-@click.argument("owner", type=click.Choice(OWNERS))
+@click.argument("owner", type=click.Choice(OWNERS), metavar="OWNER")
 @click.argument("name")
 @click.option("--requests", type=_Limit(), metavar="N", help="Requests a second.")
 @click.option("--bytes-in", type=_Limit(), metavar="SIZE", help="Bytes a second of request bodies: 10MB.")
@@ -57,7 +57,9 @@ def quota(**_: object) -> None:
     "--burst-s", type=_Limit(), metavar="N", help="Seconds of the rates that may be used at once.  [default: 1]"
 )
 @click.option(
-    "--per", type=click.Choice(("cluster", "node")), help="The limits are of the whole cluster, or of each node."
+    "--per",
+    type=click.Choice(("cluster", "node")),
+    help="The limits are of the whole cluster, or of each node.  [default: cluster]",
 )
 @click.option("--note", metavar="TEXT", help="A text for people.")
 @node_options

@@ -81,6 +81,8 @@ def remove(key: str, node: Node, as_json: bool) -> None:
 
 
 def _amount(option: str, text: str | None, kind: str, form: str) -> int | None:
+    if kind == "bytes" and text is not None and text.isascii() and text.isdecimal():
+        return int(text)
     try:
         quantity = None if text is None else parse_quantity(text)
     except ValueError:

@@ -22,14 +22,14 @@ def tenant(**_: object) -> None:
 @click.option("--note", default="", metavar="TEXT", help="A text for people.")
 @node_options
 def create(tenant_id: str, note: str, node: Node, as_json: bool) -> None:
-    """Create a tenant, which owns all topics, groups and subscriptions whose names begin with its id and a dot."""
+    """Create a tenant. It owns all topics, groups and subscriptions whose names begin with its id and a dot."""
     made = node.once().send(api.tenants("PUT", tenant_id, {"note": note})).json()
     if as_json:
         print_json(made)
         return
     click.echo(f"Created tenant {tenant_id}. Make its tokens with: penstock token create NAME --tenant {tenant_id}")
     if made["topics"]:
-        print_note(f"{made['topics']} topics whose names begin with {tenant_id}. are the tenant's from now on.")
+        print_note(f"Topics that the tenant has already, by their names: {made['topics']}.")
 
 
 @tenant.command()
@@ -38,7 +38,7 @@ def create(tenant_id: str, note: str, node: Node, as_json: bool) -> None:
 @click.option("--partitions", metavar="N", help="The most partitions that these may have, or none for no limit.")
 @node_options
 def limits(tenant_id: str, topics: str | None, partitions: str | None, node: Node, as_json: bool) -> None:
-    """Show how much a tenant has and may have, or set the limits that are given.
+    """Show or set how much a tenant may have.
 
     \f
     Raises UsageError.
@@ -69,7 +69,7 @@ def list_tenants(node: Node, as_json: bool) -> None:
     if as_json:
         print_json(document)
     elif not document["tenants"]:
-        print_note("There are no tenants. Create one with: penstock tenant create ID")
+        print_note("There are no tenants that you may see. An operator creates one with: penstock tenant create ID")
     else:
         columns = [Column(name, is_text=True) for name in ("tenant", "created", "author", "note")]
         rows = [

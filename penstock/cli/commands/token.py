@@ -57,7 +57,8 @@ def _place_options(command: CommandT) -> CommandT:
                 raise click.UsageError("--tokens-file is a file, and --url or --context names a node: give one of them")
             tokens_file = None
         if not tokens_file and not names_node(ctx):
-            raise click.UsageError("name the place of the tokens: --tokens-file FILE, or a node with --url")
+            text = "name the place of the tokens: --tokens-file FILE, or a node with --url, PENSTOCK_URL or --context"
+            raise click.UsageError(text)
         return command(*arguments, path=tokens_file, node=node, **options)
 
     return _file_option(node_options(with_place))  # type: ignore[return-value]
@@ -77,7 +78,7 @@ def create(
     name: str, read: tuple[str, ...], write: tuple[str, ...], admin: tuple[str, ...], group: tuple[str, ...],
     metrics: bool, life: str | None, tenant: str | None, path: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make a token and print it once: it is kept as a hash, and is not shown again.
+    """Make a token and print it once. It is kept as a hash, and is not shown again.
 
     Options may be repeated. At a node each right becomes an access rule.
 
@@ -141,7 +142,7 @@ def revoke(name: str, force: bool, tenant: str | None, path: str | None, node: N
 @tenant_option
 @_place_options
 def list_tokens(tenant: str | None, path: str | None, node: Node, as_json: bool) -> None:
-    """List the tokens: of a file with their rights, of a node with their ends.
+    """List the tokens. A file shows their rights, and a node shows their ends.
 
     \f
     Raises Failure, UsageError.
@@ -163,7 +164,9 @@ def _call_server(command: str, **options: Any) -> None:
 def _refuse_tenant(tenant: str | None) -> None:
     """Raises UsageError for a token of a tenant in a file."""
     if tenant is not None:
-        raise click.UsageError("tokens of a file are of no tenant: leave out --tenant, or name a node")
+        raise click.UsageError(
+            "tokens of a file are of no tenant: leave out --tenant, or name a node with --url or --context"
+        )
 
 
 def _rules(name: str, rights: dict[str, tuple[str, ...]], metrics: bool) -> Iterator[Json]:

@@ -1,6 +1,7 @@
 """Listen addresses: valid addresses and names, and invalid ones."""
 
 import socket
+from contextlib import nullcontext
 
 import pytest
 
@@ -8,6 +9,7 @@ from engine.errors import StartRefused
 from gateway.links.addresses import (
     addresses_of,
     bind_sockets,
+    check_apart,
     check_host,
     direct_urls,
     reachable,
@@ -169,3 +171,25 @@ def test_sockets_of_a_name_have_one_port_and_the_wildcard_takes_ipv4_too(both):
         pass
     for one in (*sockets, wildcard):
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "other", "is_shared"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+    ],
+)
+def test_two_listeners_of_a_node_do_not_share_a_port(host, other, is_shared):
+    """The kernel would let them, and send each connection to one of them by chance."""
+    check_apart([("one", host, 0), ("other", host, 0)])
+    check_apart([("one", host, 8080), ("other", host, 8081)])
+    with pytest.raises(StartRefused, match="one and other both have the port 8080") if is_shared else nullcontext():
+        check_apart([("one", host, 8080), ("other", other, 8080)])
+
+
+def test_a_taken_port_is_named_by_its_option():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(StartRefused) as refused:
+        reserve_port("127.0.0.1", taken.getsockname()[1], "--kafka-listen").__enter__()
+    assert refused.value.hint == "another program has the port: stop it, or give --kafka-listen another one"

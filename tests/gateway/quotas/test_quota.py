@@ -42,6 +42,7 @@ def test_a_quota_limits_something():
         ("client", "token:shop+"),
         ("client", "*+batch"),  # any client could choose this id
         ("topic", "orders.*"),
+        ("topic", "a b"),
     ],
 )
 def test_a_name_that_no_owner_has_is_refused(owner, name):

@@ -90,6 +90,7 @@ def test_an_administrator_needs_force_to_lock_itself_out(ask):
         (("token:none", "--allow", "read", "--topic", "t"), "there is no token 'none'"),
         (("shop", "--allow", "read", "--topic", "t"), "is not a principal"),
         (("*", "--allow", "read", "--topic", "*"), "is not a name"),
+        (("*", "--allow", "raed", "--topic", "t"), "'raed' is not one of 'describe', 'read'"),
     ],
 )
 def test_a_rule_that_says_too_little_or_too_much_is_refused_in_one_line(ask, words, says):

@@ -97,3 +97,22 @@ def test_what_is_not_there_or_not_a_time_ends_in_one_line(run, tmp_path):
     assert (empty.code, "no audit files" in empty.err) == (1, True)
     wrong = run("audit", tmp_path, "--since", "yesterday")
     assert (wrong.code, "--since" in wrong.err) == (1, True)
+
+
+def test_a_replaced_quota_and_a_rotated_token_show_what_was_and_what_is(run, tmp_path, monkeypatch):
+    path = tmp_path / "tokens.toml"
+    boss = add_token(path, "boss")
+    with running_process(tmp_path, tokens_file=path, superusers="token:boss") as node:
+        monkeypatch.setenv("PENSTOCK_URL", node.url)
+        monkeypatch.setenv("PENSTOCK_TOKEN", boss)
+        for requests in ("5", "50"):
+            assert run("quota", "set", "principal", "*", "--requests", requests).code == 0
+        assert run("tenant", "create", "acme").code == 0
+        assert run("tenant", "limits", "acme", "--topics", "2").code == 0
+        assert run("token", "create", "shop").code == 0
+        assert run("token", "rotate", "shop").code == 0
+        assert node.stop() == 0
+    lines = [line for line in run("audit", tmp_path / "data" / "audit").out.splitlines() if "change.intended" in line]
+    assert "requests: 5 -> 50" in lines[1]
+    assert "topics: null -> 2" in lines[3]
+    assert "] -> {" in lines[-1]

@@ -45,3 +45,10 @@ def test_a_limit_is_a_number_above_0(ask, limit):
 def test_the_node_says_what_is_wrong_with_a_quota(ask):
     assert "limits nothing: give one of requests" in ask("quota", "set", "tenant", "acme").err
     assert "there is no token 'x'" in ask("quota", "set", "principal", "token:x", "--requests", "1").err
+
+
+@pytest.mark.parametrize("name", ["a b", "a*"])
+def test_a_beginning_that_no_topic_can_have_is_refused(ask, name):
+    refused = ask("quota", "set", "topic", name, "--requests", "1")
+    assert "[invalid_quota]" in refused.err
+    assert f"name is {name!r}" in refused.err

@@ -31,7 +31,7 @@ def test_a_url_is_signed_with_the_newest_key_and_read_without_a_token(ask, node)
     url, _ = node
     assert "no URL can be signed" in ask("url-key", "list").err
     refused = ask("sign-url", "/v1/topics/t/records?from=latest")
-    assert "there is no key that signs URLs" in refused.err
+    assert "there is no key that signs URLs: penstock url-key add makes one" in refused.err
     assert ask("url-key", "add").out.startswith("Added key ")
     first = ask("url-key", "list", "--json").json()["keys"][0]["id"]
     ask("topic", "create", "t")
@@ -55,6 +55,8 @@ def test_a_produce_is_signed_with_its_limit(ask, node):
     assert signed["max_bytes"] == 1024
     with urllib.request.urlopen(node[0] + signed["url"], b"x") as answer:
         assert answer.status == 200
+    plain = ask("sign-url", "/v1/topics/t/records", "--method", "POST", "--max-bytes", "100", "--json").json()
+    assert plain["max_bytes"] == 100
 
 
 @pytest.mark.parametrize(

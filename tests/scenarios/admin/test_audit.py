@@ -137,6 +137,8 @@ async def test_denials_and_refused_credentials_are_reported_once_and_then_counte
     async with in_process(tmp_path, **settings) as gateway:
         for _ in range(4):
             assert (await gateway.send("DELETE", "/v1/topics/t", headers=bearer(weak))).status == 403
+        inside = {"Penstock-Tenant": "acme", **bearer(weak)}
+        assert (await gateway.send("GET", "/v1/topics", headers=inside)).status == 403
         body = b'{"records":[{"topic":"x","value":1}]}'
         given = {"Content-Type": "application/json", **bearer(weak)}
         assert (await gateway.send("POST", "/v1/records", body, given)).status in (403, 404)
@@ -156,6 +158,7 @@ async def test_denials_and_refused_credentials_are_reported_once_and_then_counte
     assert sum(counts["denied"]) >= 4
     assert counts["refused"] == [1, 5], "one of them had no credential at all"
     assert sum(counts["limited"]) == 5
+    assert {event["principal"] for event in events if event["kind"] == "denied"} == {"token:weak"}
     denied = next(event for event in events if event["kind"] == "denied")
     assert (denied["principal"], denied["resource"], denied["rule"]) == (
         "token:weak",
