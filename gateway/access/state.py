@@ -360,7 +360,7 @@ def _is_unknown(
 
 
 def _tenant_of(what: AccessChange) -> str | None:
-    """Returns the tenant inside of which a change is; None: it is outside of all."""
+    """Returns the tenant that a change is inside of; None: it is outside of all."""
     match what:
         case AddRule(rule):
             return rule.tenant
