@@ -13,6 +13,7 @@ from engine.errors import StartRefused
 from gateway.access.listeners.listeners_file import (
     DEFAULT,
     Admission,
+    Credential,
     InvalidListeners,
     ListenersFile,
     ListenerSpec,
@@ -57,9 +58,22 @@ def read_listeners(settings: NodeSettings, now_ms: int) -> tuple[ListenerSpec, .
         read_generation(specs[-1], now_ms)
     listens = [(f"the listener {spec.name!r}", spec.host, spec.port) for spec in specs]
     if settings.kafka_listen:
+        _check_kafka(specs[0])
         listens.append(("kafka_listen", *parse_endpoint(settings.kafka_listen, "kafka_listen")))
     check_apart(listens)
     return tuple(specs)
+
+
+def _check_kafka(default: ListenerSpec) -> None:
+    """Checks that the port of Kafka's protocol, which takes tokens alone, opens no way around the default listener.
+
+    Raises StartRefused.
+    """
+    if Credential.TOKEN not in default.credentials or default.client_ca:
+        hint = "give [default] the credential token and no client_ca, or leave out --kafka-listen"
+        raise StartRefused(
+            "kafka_listen takes tokens without certificates, and the listener 'default' does not", hint=hint
+        )
 
 
 def check_plain(spec: ListenerSpec, *, is_insecure: bool) -> None:

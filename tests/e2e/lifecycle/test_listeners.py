@@ -482,6 +482,7 @@ def test_a_certificate_that_is_renewed_under_load_fails_no_request(tmp_path):
         (lambda site: add(site, 'hosts = ["https://x"]'), "hosts"),
         (lambda site: site.file.write_text("x"), "listeners.toml"),
         (lambda site: site.file.unlink(), "listeners.toml"),
+        (lambda site: serve_kafka(site, 'credentials = ["signed"]'), "kafka_listen takes tokens"),
     ],
 )
 def test_a_start_with_files_that_do_not_hold_is_one_line(tmp_path, breaks, says):
@@ -491,6 +492,11 @@ def test_a_start_with_files_that_do_not_hold_is_one_line(tmp_path, breaks, says)
     assert (code, out, err.count("\n")) == (1, "", 1), err
     assert says in err
     assert not (tmp_path / "data").exists()
+
+
+def serve_kafka(site, default):
+    site.settings["kafka_listen"] = "127.0.0.1:0"
+    site.file.write_text(f"[default]\n{default}\n{site.file.read_text()}")
 
 
 def add(site, line):
