@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from engine.directory.topics import check_new_topic, grown_partitions
+from engine.directory.topics import NAME_RULE, check_new_topic, grown_partitions
 from engine.errors import EngineError, InvalidConfig, UnknownTopic
 from engine.format.paths import is_topic_name
 from engine.settings import TopicSettings
@@ -58,7 +58,7 @@ async def _create(request: KafkaRequest, context: KafkaContext, one: Message, co
     if count > 1:
         raise Refused(Error.INVALID_REQUEST, "the request names the topic more than once")
     if not is_topic_name(name):
-        raise Refused(Error.INVALID_TOPIC, "a name has 1 to 200 of A-Z a-z 0-9 . _ - and does not begin with __")
+        raise Refused(Error.INVALID_TOPIC, NAME_RULE)
     if not request.caller.allows(Operation.CREATE, name):
         raise Refused(Error.TOPIC_AUTHORIZATION_FAILED, f"{request.caller.principal} may not create the topic")
     await context.topics.refresh(name)

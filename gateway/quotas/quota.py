@@ -14,6 +14,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from engine.format.paths import TOPIC_CHARS_MAX
+
 RATE_MAX = 1e12  # units a second; beyond it a unit is lost in the number of a bucket
 COUNT_MAX = 10_000_000
 BURST_S_MAX = 3600.0
@@ -22,7 +24,7 @@ SEPARATOR = "+"  # of a principal and a client id; a client id has none
 TENANT_END = "."  # of the tenant before its principal: ids of tenants and kinds of principals have no dot
 NOTE_CHARS_MAX = 200
 _NAME_CHARS_MAX = 300
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
@@ -153,4 +155,5 @@ def _check_name(owner: Owner, name: str) -> None:
     elif owner is Owner.PRINCIPAL and name != DEFAULT and ":" not in name and name not in ("anonymous", "anybody"):
         raise InvalidQuota(f"name is {name!r}: a principal has its kind, as in token:{name}")
     elif owner is Owner.TOPIC and name != DEFAULT and not _TOPIC.fullmatch(name):
-        raise InvalidQuota(f"name is {name!r}: no topic begins with it; it is 1 to 200 of A-Z a-z 0-9 . _ -, or *")
+        text = f"it is 1 to {TOPIC_CHARS_MAX} of A-Z a-z 0-9 . _ -, or *"
+        raise InvalidQuota(f"name is {name!r}: no topic begins with it; {text}")
