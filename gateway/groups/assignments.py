@@ -95,7 +95,7 @@ class Assignments:
     async def find_starts(self, call: PollCall, grant: Grant) -> Grant:
         """Gives partitions without a position their first one, also those that another member gives up meanwhile.
 
-        Raises Problem no_committed_offset.
+        Raises Problem no_committed_offset, CoordinatorMoved.
         """
         while without := [position for position in grant.assignment if position.offset < 0]:
             if grant.start == "error" and any(position.offset == START_POLICY for position in without):

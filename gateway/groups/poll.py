@@ -470,7 +470,7 @@ class _Poll(Pending[Handled]):
     def _response(self, parts: Sequence[Part]) -> Response:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed.
 
-        A partition whose topic was deleted during the call has no records, and is no failure.
+        A partition whose topic was deleted during the call has no records, and has not failed.
         """
         grant = self._grant
         assert grant is not None

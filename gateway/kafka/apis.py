@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.kafka import configs, fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl, topics
+from gateway.kafka import (
+    configs,
+    consumer_groups,
+    fetch,
+    groups,
+    metadata,
+    offsets,
+    positions,
+    produce,
+    producer_ids,
+    sasl,
+    topics,
+)
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
@@ -43,6 +55,8 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DeleteGroups": groups.delete_groups,
         "OffsetDelete": offsets.offset_delete,
         "DescribeCluster": metadata.describe_cluster,
+        "ConsumerGroupHeartbeat": consumer_groups.consumer_group_heartbeat,
+        "ConsumerGroupDescribe": consumer_groups.consumer_group_describe,
     }
     for name, handler in handlers.items():
         table = TABLES[name]
