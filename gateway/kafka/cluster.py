@@ -82,8 +82,14 @@ def find_topic(context: KafkaContext, name: str) -> Topic | None:
     return None if name in INTERNAL_TOPICS else context.topics.get(name)
 
 
-def topics_by_id(context: KafkaContext) -> dict[bytes, Topic]:
-    return {id_bytes(topic.record.topic_id): topic for topic in context.topics.all()}
+def find_topic_by_id(context: KafkaContext, topic_id: bytes) -> Topic | None:
+    """Returns a topic that clients may name by its id; None if it is not known to this process."""
+    topic = context.topics.by_id(topic_id.hex())
+    return None if topic is None or topic.record.name in INTERNAL_TOPICS else topic
+
+
+def find_topic_by_key(context: KafkaContext, key: str | bytes) -> Topic | None:
+    return find_topic_by_id(context, key) if isinstance(key, bytes) else find_topic(context, key)
 
 
 def id_bytes(topic_id: str) -> bytes:
