@@ -13,7 +13,16 @@ from engine.format.paths import GROUPS_TOPIC, is_topic_name
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
-from gateway.kafka.cluster import Broker, brokers, find_topic, find_topic_by_id, id_bytes, leadership, visible_topics
+from gateway.kafka.cluster import (
+    NO_ID,
+    Broker,
+    brokers,
+    find_topic,
+    find_topic_by_id,
+    id_bytes,
+    leadership,
+    visible_topics,
+)
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
@@ -150,7 +159,7 @@ def _detailed(
     elif topic is None:
         error = Error.UNKNOWN_TOPIC_OR_PARTITION
     if topic is None or error is not Error.NONE:
-        return DetailedTopic(request.note(error), name, _NO_ID, partitions=[]), None
+        return DetailedTopic(request.note(error), name, NO_ID, partitions=[]), None
     count = topic.record.partitions
     numbers = range(min(max(begin, 0), count), min(max(begin, 0) + most, count))
     rows = [_detailed_partition(context, topic, number) for number in numbers]
