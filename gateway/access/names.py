@@ -122,11 +122,11 @@ class TenantNames:
 
     def stored_in(self, value: Any) -> Any:
         """Returns a body or a query with stored names where its type marks names. Raises Problem."""
-        return _renamed(self.stored, value)
+        return _rename(self.stored, value)
 
     def visible_in(self, value: Any) -> Any:
         """Returns a value with visible names where its type marks names."""
-        return _renamed(self.visible, value)
+        return _rename(self.visible, value)
 
     def expression(self, text: str) -> str:
         """Returns the expression over stored names of a valid one over visible names."""
@@ -172,7 +172,7 @@ class TenantNames:
         return response
 
 
-def _renamed(rename: Rename, value: Any) -> Any:
+def _rename(rename: Rename, value: Any) -> Any:
     shape: Any = type(value)
     plan = _plan_of(shape)
     return value if plan is None else plan(rename, value)

@@ -8,6 +8,7 @@ from gateway.kafka import (
     acls,
     client_quotas,
     configs,
+    consumer_groups,
     fetch,
     groups,
     log_dirs,
@@ -75,6 +76,8 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DescribeProducers": transactions.describe_producers,
         "ListTransactions": transactions.list_transactions,
         "DescribeTransactions": transactions.describe_transactions,
+        "ConsumerGroupHeartbeat": consumer_groups.consumer_group_heartbeat,
+        "ConsumerGroupDescribe": consumer_groups.consumer_group_describe,
     }
     for name, handler in handlers.items():
         table = TABLES[name]

@@ -51,6 +51,15 @@ TABLES = {
         "throttle_time_ms:i32 allow_replication_factor_change:bool@1+=true error_code:i16 error_message:string? "
         "responses[name:topic partitions[partition_index:i32 error_code:i16 error_message:string?]]",
     ),
+    "AlterShareGroupOffsets": Table(
+        91,
+        0,
+        0,
+        0,
+        "group_id:group topics[topic_name:topic partitions[partition_index:i32 start_offset:i64]]",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null responses[topic_name:topic topic_id:uuid "
+        "partitions[partition_index:i32 error_code:i16 error_message:string?=null]]",
+    ),
     "ApiVersions": Table(
         18,
         0,
@@ -61,6 +70,31 @@ TABLES = {
         "supported_features@3+#0[name:string min_version:i16 max_version:i16] "
         "finalized_features_epoch:i64@3+#1=-1 finalized_features@3+#2[name:string max_version_level:i16 "
         "min_version_level:i16] zk_migration_ready:bool@3+#3",
+    ),
+    "ConsumerGroupDescribe": Table(
+        69,
+        0,
+        1,
+        0,
+        "group_ids:[]group include_authorized_operations:bool",
+        "throttle_time_ms:i32 groups[error_code:i16 error_message:string?=null group_id:group group_state:string "
+        "group_epoch:i32 assignment_epoch:i32 assignor_name:string members[member_id:string "
+        "instance_id:string?=null rack_id:string?=null member_epoch:i32 client_id:string client_host:string "
+        "subscribed_topic_names:[]topic subscribed_topic_regex:string?=null "
+        "assignment{topic_partitions[topic_id:uuid topic_name:topic partitions:[]i32]} "
+        "target_assignment{topic_partitions[topic_id:uuid topic_name:topic partitions:[]i32]} "
+        "member_type:i8@1+=-1] authorized_operations:i32=-2147483648]",
+    ),
+    "ConsumerGroupHeartbeat": Table(
+        68,
+        0,
+        1,
+        0,
+        "group_id:group member_id:string member_epoch:i32 instance_id:string?=null rack_id:string?=null "
+        "rebalance_timeout_ms:i32=-1 subscribed_topic_names:[]topic?=null subscribed_topic_regex:string?@1+=null "
+        "server_assignor:string?=null topic_partitions?=null[topic_id:uuid partitions:[]i32]",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null member_id:string?=null member_epoch:i32 "
+        "heartbeat_interval_ms:i32 assignment?=null{topic_partitions[topic_id:uuid partitions:[]i32]}",
     ),
     "CreateAcls": Table(
         30,
@@ -116,6 +150,15 @@ TABLES = {
         2,
         "topics[name:topic partitions[partition_index:i32 offset:i64]] timeout_ms:i32",
         "throttle_time_ms:i32 topics[name:topic partitions[partition_index:i32 low_watermark:i64 error_code:i16]]",
+    ),
+    "DeleteShareGroupOffsets": Table(
+        92,
+        0,
+        0,
+        0,
+        "group_id:group topics[topic_name:topic]",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null responses[topic_name:topic topic_id:uuid "
+        "error_code:i16 error_message:string?=null]",
     ),
     "DeleteTopics": Table(
         20,
@@ -196,6 +239,16 @@ TABLES = {
         "throttle_time_ms:i32 topics[name:topic partitions[partition_index:i32 error_code:i16 "
         "error_message:string?=null active_producers[producer_id:i64 producer_epoch:i32 last_sequence:i32=-1 "
         "last_timestamp:i64=-1 coordinator_epoch:i32 current_txn_start_offset:i64=-1]]]",
+    ),
+    "DescribeShareGroupOffsets": Table(
+        90,
+        0,
+        1,
+        0,
+        "groups[group_id:group topics?[topic_name:topic partitions:[]i32]]",
+        "throttle_time_ms:i32 groups[group_id:group topics[topic_name:topic topic_id:uuid "
+        "partitions[partition_index:i32 start_offset:i64 leader_epoch:i32 lag:i64@1+=-1 error_code:i16 "
+        "error_message:string?=null]] error_code:i16 error_message:string?=null]",
     ),
     "DescribeTopicPartitions": Table(
         75,
@@ -371,12 +424,13 @@ TABLES = {
     "OffsetCommit": Table(
         8,
         2,
-        9,
+        10,
         8,
         "group_id:group generation_id_or_member_epoch:i32=-1 member_id:string group_instance_id:string?@7+=null "
-        "retention_time_ms:i64@2-4=-1 topics[name:topic partitions[partition_index:i32 committed_offset:i64 "
-        "committed_leader_epoch:i32@6+=-1 committed_metadata:string?]]",
-        "throttle_time_ms:i32@3+ topics[name:topic partitions[partition_index:i32 error_code:i16]]",
+        "retention_time_ms:i64@2-4=-1 topics[name:topic@2-9 topic_id:uuid@10+ partitions[partition_index:i32 "
+        "committed_offset:i64 committed_leader_epoch:i32@6+=-1 committed_metadata:string?]]",
+        "throttle_time_ms:i32@3+ topics[name:topic@2-9 topic_id:uuid@10+ partitions[partition_index:i32 "
+        "error_code:i16]]",
     ),
     "OffsetDelete": Table(
         47,
@@ -389,15 +443,15 @@ TABLES = {
     "OffsetFetch": Table(
         9,
         1,
-        9,
+        10,
         6,
         "group_id:group@1-7 topics?2+@1-7[name:topic partition_indexes:[]i32] groups@8+[group_id:group "
-        "member_id:string?@9+=null member_epoch:i32@9+=-1 topics?[name:topic partition_indexes:[]i32]] "
-        "require_stable:bool@7+",
+        "member_id:string?@9+=null member_epoch:i32@9+=-1 topics?[name:topic@8-9 topic_id:uuid@10+ "
+        "partition_indexes:[]i32]] require_stable:bool@7+",
         "throttle_time_ms:i32@3+ topics@1-7[name:topic partitions[partition_index:i32 committed_offset:i64 "
         "committed_leader_epoch:i32@5+=-1 metadata:string? error_code:i16]] error_code:i16@2-7 "
-        "groups@8+[group_id:group topics[name:topic partitions[partition_index:i32 committed_offset:i64 "
-        "committed_leader_epoch:i32=-1 metadata:string? error_code:i16]] error_code:i16]",
+        "groups@8+[group_id:group topics[name:topic@8-9 topic_id:uuid@10+ partitions[partition_index:i32 "
+        "committed_offset:i64 committed_leader_epoch:i32=-1 metadata:string? error_code:i16]] error_code:i16]",
     ),
     "OffsetForLeaderEpoch": Table(
         23,
@@ -437,6 +491,55 @@ TABLES = {
         NEVER,
         "mechanism:string",
         "error_code:i16 mechanisms:[]string",
+    ),
+    "ShareAcknowledge": Table(
+        79,
+        1,
+        2,
+        0,
+        "group_id:group?=null member_id:string? share_session_epoch:i32 is_renew_ack:bool@2+ topics[topic_id:uuid "
+        "partitions[partition_index:i32 acknowledgement_batches[first_offset:i64 last_offset:i64 "
+        "acknowledge_types:[]i8]]]",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null acquisition_lock_timeout_ms:i32@2+ "
+        "responses[topic_id:uuid partitions[partition_index:i32 error_code:i16 error_message:string?=null "
+        "current_leader{leader_id:i32 leader_epoch:i32}]] node_endpoints[node_id:i32 host:string port:i32 "
+        "rack:string?=null]",
+    ),
+    "ShareFetch": Table(
+        78,
+        1,
+        2,
+        0,
+        "group_id:group?=null member_id:string? share_session_epoch:i32 max_wait_ms:i32 min_bytes:i32 "
+        "max_bytes:i32=2147483647 max_records:i32 batch_size:i32 share_acquire_mode:i8@2+ is_renew_ack:bool@2+ "
+        "topics[topic_id:uuid partitions[partition_index:i32 acknowledgement_batches[first_offset:i64 "
+        "last_offset:i64 acknowledge_types:[]i8]]] forgotten_topics_data[topic_id:uuid partitions:[]i32]",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null acquisition_lock_timeout_ms:i32 "
+        "responses[topic_id:uuid partitions[partition_index:i32 error_code:i16 error_message:string?=null "
+        "acknowledge_error_code:i16 acknowledge_error_message:string?=null current_leader{leader_id:i32 "
+        "leader_epoch:i32} records:records acquired_records[first_offset:i64 last_offset:i64 "
+        "delivery_count:i16]]] node_endpoints[node_id:i32 host:string port:i32 rack:string?=null]",
+    ),
+    "ShareGroupDescribe": Table(
+        77,
+        1,
+        1,
+        0,
+        "group_ids:[]group include_authorized_operations:bool",
+        "throttle_time_ms:i32 groups[error_code:i16 error_message:string?=null group_id:group group_state:string "
+        "group_epoch:i32 assignment_epoch:i32 assignor_name:string members[member_id:string rack_id:string?=null "
+        "member_epoch:i32 client_id:string client_host:string subscribed_topic_names:[]topic "
+        "assignment{topic_partitions[topic_id:uuid topic_name:topic partitions:[]i32]}] "
+        "authorized_operations:i32=-2147483648]",
+    ),
+    "ShareGroupHeartbeat": Table(
+        76,
+        1,
+        1,
+        0,
+        "group_id:group member_id:string member_epoch:i32 rack_id:string?=null subscribed_topic_names:[]topic?=null",
+        "throttle_time_ms:i32 error_code:i16 error_message:string?=null member_id:string?=null member_epoch:i32 "
+        "heartbeat_interval_ms:i32 assignment?=null{topic_partitions[topic_id:uuid partitions:[]i32]}",
     ),
     "SyncGroup": Table(
         14,

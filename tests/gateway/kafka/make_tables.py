@@ -20,8 +20,8 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "Fetch": (4, 12),
     "ListOffsets": (1, 7),
     "Metadata": (0, 13),
-    "OffsetCommit": (2, 9),
-    "OffsetFetch": (1, 9),
+    "OffsetCommit": (2, 10),
+    "OffsetFetch": (1, 10),
     "FindCoordinator": (0, 6),
     "JoinGroup": (0, 9),
     "Heartbeat": (0, 4),
@@ -59,6 +59,15 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "DescribeUserScramCredentials": (0, 0),
     "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2),
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ConsumerGroupDescribe": (0, 1),
+    "ShareGroupHeartbeat": (1, 1),
+    "ShareGroupDescribe": (1, 1),
+    "ShareFetch": (1, 2),
+    "ShareAcknowledge": (1, 2),
+    "DescribeShareGroupOffsets": (0, 1),
+    "AlterShareGroupOffsets": (0, 0),
+    "DeleteShareGroupOffsets": (0, 0),
 }
 ENTITIES = {"topicName": "topic", "groupId": "group"}  # texts that name something; others are texts
 TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "float64": "f64"}
