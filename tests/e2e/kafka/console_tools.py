@@ -63,7 +63,7 @@ def steps(directory: Path) -> list[Step]:
         Step("kafka.admin.ConfigCommand", "--alter --entity-type topics --entity-name t --delete-config cleanup.policy",
              "Completed updating config"),
         Step("kafka.admin.ConfigCommand", "--alter --entity-type clients --entity-default --entity-type users "
-             "--entity-default --add-config producer_byte_rate=100000000", "Completed updating config"),
+             "--entity-default --add-config producer_byte_rate=100000000", "Completed updating"),
         Step("kafka.admin.ConfigCommand", "--describe --entity-type users --entity-default --entity-type clients "
              "--entity-default", "producer_byte_rate=1.0E8"),
         Step(f"{TOOLS}.LogDirsCommand", "--describe", '"partition":"t-0"'),
@@ -116,7 +116,7 @@ def acl_steps(config: Path) -> list[Step]:
         Step(ACLS, f"{common} --add --allow-principal User:shop --operation IdempotentWrite --cluster",
              "has no right of its own", fails=True),
         Step("kafka.admin.ConfigCommand", f"{common} --alter --entity-type users --entity-name shop --add-config "
-             "consumer_byte_rate=1000000", "Completed updating config"),
+             "consumer_byte_rate=1000000", "Completed updating"),
         Step("kafka.admin.ConfigCommand", f"{common} --describe --entity-type users --entity-name shop",
              "consumer_byte_rate=1000000.0"),
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def run_all(jars: Path, address: str, of: list[Step]) -> int:
         word, seconds = "ok" if is_good else "FAILED", time.monotonic() - began
         print(f"{word:7}{seconds:5.1f} s  {tool} {step.arguments[:80]}", flush=True)
         if not is_good:
-            print("\n".join(output.splitlines()[-15:]))
+            print("\n".join(line for line in output.splitlines() if " INFO " not in line and line[:1] != "\t")[-3000:])
     return failed
 
 
