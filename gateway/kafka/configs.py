@@ -200,7 +200,7 @@ async def _alter(request: KafkaRequest, context: KafkaContext, one: Message, rea
 
 
 def _ends_throttles(one: Message) -> bool:
-    """Returns whether a request only removes throttles of moves, which no node has, as kafka-reassign-partitions does."""
+    """Returns whether a request only removes throttles of moves, as kafka-reassign-partitions does. No node has any."""
     return bool(one.configs) and all(
         getattr(config, "config_operation", SET) == DELETE and config.name in _THROTTLES for config in one.configs
     )

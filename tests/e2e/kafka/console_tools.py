@@ -81,7 +81,7 @@ def steps(directory: Path) -> list[Step]:
         Step(f"{TOOLS}.consumer.ConsoleConsumer", "--topic t --from-beginning --max-messages 2 --group console", "two"),
         Step(f"{TOOLS}.ProducerPerformance", f"--topic t --num-records {RECORDS} --record-size 100 --throughput -1",
              f"{RECORDS} records sent"),
-        Step(f"{TOOLS}.ConsumerPerformance", f"--topic t --num-records {RECORDS} --group perf", f", {RECORDS // 10}"),
+        Step(f"{TOOLS}.ConsumerPerformance", f"--topic t --num-records {RECORDS} --group perf --timeout 90000", f", {RECORDS // 10}"),
         Step(f"{TOOLS}.VerifiableProducer", "--topic t --max-messages 100", '"acked":100'),
         Step(f"{TOOLS}.VerifiableConsumer", "--topic t --group-id v --max-messages 100 --reset-policy earliest",
              "records_consumed"),
