@@ -191,6 +191,8 @@ def _check_relations(settings: NodeSettings) -> None:
         check_direct_url(settings.advertised_direct_url)
     if settings.kafka_listen:
         check_kafka_addresses(settings)
+    elif settings.kafka_advertised:
+        raise StartRefused("kafka_advertised is given without kafka_listen", hint="give --kafka-listen HOST:PORT too")
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 
