@@ -7,13 +7,13 @@ the client takes the offsets that are its own. Records that were locked and do n
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.errors import EngineError
 from engine.format import batch as record_batch
+from engine.runtime.tasks import start_task
 from gateway.fetch.multi_fetch import BUSY, CALL_S
 from gateway.fetch.reader import PartitionRead
 from gateway.groups.acquiring import Acquiring
@@ -68,7 +68,7 @@ async def share_acknowledge(request: KafkaRequest, context: KafkaContext) -> Mes
     if error is Error.NONE and epoch == OPEN:
         error = Error.INVALID_SHARE_SESSION_EPOCH
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, time.monotonic())
+        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
         error = session if isinstance(session, Error) else Error.NONE
     if error is not Error.NONE:
         return Settled(error_code=request.note(error))
@@ -91,7 +91,7 @@ async def share_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
     error = _refusal(request, context)
     session: ShareSession | Error = error
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, time.monotonic())
+        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
     if isinstance(session, Error):
         return Fetched(error_code=request.note(session))
     update(session, message.topics, message.forgotten_topics_data)
@@ -189,7 +189,7 @@ class _ShareFetch:
         if client.is_waiting:
             return False
         client.behind = behind = loop.create_future()
-        waiting = asyncio.ensure_future(acquiring.wait(acquired))
+        waiting = start_task(acquiring.wait(acquired))
         try:
             await asyncio.wait([waiting, behind], return_when=asyncio.FIRST_COMPLETED)
             return waiting.done() and not behind.done() and waiting.result()
