@@ -17,6 +17,7 @@ from replication.errors import NoLeader
 
 UNKNOWN_EPOCH = -1
 NO_LEADER = -1
+NO_ID = bytes(16)  # of a topic that is not named by its id
 
 
 class Broker(NamedTuple):
@@ -97,8 +98,8 @@ def id_bytes(topic_id: str) -> bytes:
     try:
         found = bytes.fromhex(topic_id.replace("-", ""))
     except ValueError:
-        return bytes(16)
-    return found if len(found) == 16 else bytes(16)
+        return NO_ID
+    return found if len(found) == 16 else NO_ID
 
 
 def visible_topics(request: KafkaRequest, context: KafkaContext) -> list[Topic]:

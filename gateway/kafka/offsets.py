@@ -19,7 +19,7 @@ from gateway.groups.model.values import ForgetCall, GroupView, OffsetView, Posit
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import find_topic, find_topic_by_key, id_bytes
+from gateway.kafka.cluster import NO_ID, find_topic, find_topic_by_key, id_bytes
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -206,7 +206,7 @@ def _rows(
         else:
             rows.append((number, one.offset, one.leader_epoch, one.metadata, Error.NONE))
     topic_id = key if isinstance(key, bytes) else b"" if topic is None else id_bytes(topic.record.topic_id)
-    return name, topic_id or bytes(16), rows
+    return name, topic_id or NO_ID, rows
 
 
 async def offset_delete(request: KafkaRequest, context: KafkaContext) -> Message:

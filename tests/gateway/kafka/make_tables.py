@@ -41,6 +41,22 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "CreatePartitions": (0, 3),
     "DeleteGroups": (0, 2),
     "IncrementalAlterConfigs": (0, 1),
+    "AlterConfigs": (0, 2),
+    "DescribeLogDirs": (1, 4),
+    "DescribeAcls": (1, 3),
+    "CreateAcls": (1, 3),
+    "DeleteAcls": (1, 3),
+    "DescribeClientQuotas": (0, 1),
+    "AlterClientQuotas": (0, 1),
+    "ElectLeaders": (0, 2),
+    "AlterPartitionReassignments": (0, 1),
+    "ListPartitionReassignments": (0, 0),
+    "ListConfigResources": (0, 1),
+    "DescribeTopicPartitions": (0, 0),
+    "DescribeProducers": (0, 0),
+    "ListTransactions": (0, 2),
+    "DescribeTransactions": (0, 0),
+    "DescribeUserScramCredentials": (0, 0),
     "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2),
     "ConsumerGroupHeartbeat": (0, 1),
@@ -53,6 +69,7 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "AlterShareGroupOffsets": (0, 0),
     "DeleteShareGroupOffsets": (0, 0),
 }
+ENTITIES = {"topicName": "topic", "groupId": "group"}  # texts that name something; others are texts
 TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "float64": "f64"}
 HEAD = '''"""The messages of Kafka's protocol that this listener reads and writes: made, not written.
 
@@ -141,7 +158,8 @@ def field(schema: dict[str, Any], structs: dict[str, Any], within: Range) -> str
     marks += default(schema.get("default"), kind)
     name = snake(schema["name"])
     if inner[0].islower():
-        return f"{name}:{'[]' if is_array else ''}{TYPES.get(inner, inner)}{marks}"
+        word = ENTITIES.get(schema.get("entityType", ""), TYPES.get(inner, inner))
+        return f"{name}:{'[]' if is_array else ''}{word}{marks}"
     fields = schema.get("fields") or structs[inner]
     inside = " ".join(one for each in fields if (one := field(each, structs, versions)))
     opening, closing = "[]" if is_array else "{}"
