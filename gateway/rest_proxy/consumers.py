@@ -84,7 +84,7 @@ _Places = Annotated[list[_Place], Meta(max_length=POSITIONS_MAX)]
 
 
 class _Subscription(Struct, forbid_unknown_fields=True):
-    topics: Annotated[list[Annotated[_Topic, Meta(max_length=200)]], Meta(max_length=1000)] | None = None
+    topics: Annotated[list[Annotated[_Topic, Meta(max_length=249)]], Meta(max_length=1000)] | None = None
     topic_pattern: str | None = None
 
 
