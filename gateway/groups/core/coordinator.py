@@ -275,9 +275,8 @@ class Coordinator(GroupTable):
 
     def forget(self, call: ForgetCall, now: Now, source: TopicSource) -> None:
         """Deletes committed positions of a topic. Raises UnknownGroup, GroupNotEmpty, WrongGroupKind."""
-        group = self._group_of_member(call.group, now, is_join=False)
-        check_empty(group, "stop its members first")
-        positions.forget(group, call)
+        check_empty(self.find(call.group), "stop its members first")
+        positions.forget(self._group_of_member(call.group, now, is_join=False), call)
 
     def forget_shares(self, call: ForgetCall, now: Now, source: TopicSource) -> bool:
         """Forgets where a share group is in a topic. Returns whether it was there.
