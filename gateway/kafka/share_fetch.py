@@ -177,7 +177,7 @@ class _ShareFetch:
                         waiter.end()
                         if reads := await self._read_granted(acquiring, lock, acquired.granted):
                             return reads
-                        if acquiring.budget.wait_left_ms <= 0:  # nothing of it could be read
+                        if acquiring.budget.wait_left_ms <= 0:  # no record could be read
                             break
                         await asyncio.sleep(PAUSE_S)
                     elif not await self._wait(acquiring, acquired):
