@@ -6,7 +6,6 @@ duration it drops requests in flight, and the number of stored records would be 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests.generators.load import GeneratorFailed, Load, Outcome
+from loadtests.generators.load import GeneratorFailed, Load, Outcome, ended_children_cpu_s
 
 HOW_TO_GET = "h2load is not installed: `apt-get install nghttp2-client` (Debian, Ubuntu) gives it"
 WINDOW_BITS = "30"  # stream windows must not limit the rate
@@ -50,7 +49,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
         command += [part for name, value in load.headers for part in ("-H", f"{name}: {value}")]
         command += [] if load.body_file is None else ["-d", str(load.body_file)]
         command += ["--h1"] if load.is_http1 else []
-        cpu_before = _children_cpu_s()
+        cpu_before = ended_children_cpu_s()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
@@ -65,7 +64,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
             seconds=printed.seconds,
             durations_us=durations_us,
             answer_bytes=printed.answer_bytes,
-            generator_cpu_s=_children_cpu_s() - cpu_before,
+            generator_cpu_s=ended_children_cpu_s() - cpu_before,
             what_went_wrong="" if printed.good == printed.total else printed.statuses,
         )
 
@@ -88,8 +87,3 @@ def parse_log(text: str) -> list[int]:
         if status.startswith("2") and len(status) == 3:
             durations_us.append(int(duration_us))
     return durations_us
-
-
-def _children_cpu_s() -> float:
-    times = os.times()
-    return times.children_user + times.children_system
