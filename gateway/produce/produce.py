@@ -35,7 +35,14 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
 from gateway.produce.idempotency import HeldKey, KeyedRequest, keyed_request, window_header
 from gateway.produce.partitioner import unknown_partition
-from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.queue import (
+    Outcome,
+    PendingProduce,
+    check_keys,
+    count_abandoned,
+    needs_keys,
+    stored_records,
+)
 from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
@@ -82,6 +89,8 @@ class TopicProduce(PendingProduce[Response]):
 
     def result(self, outcomes: Sequence[Outcome]) -> Response:
         context, topic, acknowledged = self.context, self.topic, time.perf_counter()
+        if self.request.space is not None:
+            self.request.stored_records = stored_records(self.parts, outcomes)
         if self.parsed.render is not None:
             return self.parsed.render(self, outcomes)
         headers: tuple[Header, ...] = ()
@@ -95,6 +104,9 @@ class TopicProduce(PendingProduce[Response]):
         response = answer(self.parts, outcomes, self.parsed.acks, self.now_ms, topic, headers)
         context.stages.answer.observe(time.perf_counter() - acknowledged)
         return response
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        count_abandoned(self.request, self.context, self.parts, outcomes)
 
 
 def produce(request: Request, context: ProduceContext) -> Handled:

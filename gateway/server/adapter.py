@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
@@ -149,8 +148,7 @@ class Adapter:
             pass
 
     def _begin_stream(self, request: Request, exchange: Exchange, headers: dict[str, str]) -> Stream:
-        stream = _StreamedAnswer(exchange, self._streams, headers)
-        return stream if request.charges is None else self.requests.throttle.paced(request.charges, stream)
+        return self.requests.begin_stream(request, _StreamedAnswer(exchange, self._streams, headers))
 
     async def _send_rest(self, request: Request, exchange: Exchange, rest: NextPiece) -> None:
         """Gives each piece once the pieces before it have left. Raises what `rest` raises, ConnectionResetError."""
@@ -164,8 +162,7 @@ class Adapter:
             piece, is_last = await rest()
             responses.give(connection, len(piece))
             exchange.write(piece)
-            if request.charges is not None:
-                request.charges.take_out(time.perf_counter(), len(piece))
+            self.requests.count_piece(request, len(piece))
             if not piece:  # no record passed a filter
                 await asyncio.sleep(0)
         exchange.finish()

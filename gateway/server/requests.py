@@ -29,11 +29,12 @@ from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import min_partitions
 from gateway.http.request import Handled, Request, response_of
-from gateway.http.response import Response
+from gateway.http.response import Response, Stream
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
 from gateway.server.throttle import Throttle
+from gateway.usage.counting import UsageCounting
 
 log = logging.getLogger("penstock.gateway")
 
@@ -70,6 +71,7 @@ class Requests:
         self.responses = context.responses
         self.access = context.access
         self._audit = context.audit
+        self._counting = context.usage.keeper.counting
         self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
@@ -166,8 +168,11 @@ class Requests:
             self._bodies.held_bytes -= request.held_bytes
             request.held_bytes = 0
         self._metrics.requests_in_flight.value -= 1
-        seconds = time.perf_counter() - request.began
+        now = time.perf_counter()
+        seconds = now - request.began
         if not response.is_streamed:  # a stream has counted itself at its beginning
+            if request.space is not None:
+                self._count_usage(request, request.space.tenant, response, now)
             answers = self._metrics.answers[request.route.operation, response.status]
             answers.count += 1
             answers.observe(seconds)
@@ -186,6 +191,34 @@ class Requests:
             self.throttle.settle(request, request.charges, None)
         self._bodies.release(request)
         self._metrics.requests_in_flight.value -= 1
+
+    def begin_stream(self, request: Request, stream: Stream) -> Stream:
+        """Returns a stream whose bytes are debited, and counted for its tenant."""
+        if request.charges is not None:
+            stream = self.throttle.paced(request.charges, stream)
+        if request.space is None:
+            return stream
+        tenant, operation = request.space.tenant, request.route.operation
+        self._counting.count_request(tenant, operation, 200, 0, 0, 0, time.perf_counter())
+        return _CountedStream(self._counting, tenant, operation, stream)
+
+    def count_piece(self, request: Request, size_bytes: int) -> None:
+        """Debits and counts a piece of an answer that leaves in pieces."""
+        now = time.perf_counter()
+        if request.charges is not None:
+            request.charges.take_out(now, size_bytes)
+        if request.space is not None:
+            self._counting.count_bytes_out(request.space.tenant, request.route.operation, size_bytes, now)
+
+    def _count_usage(self, request: Request, tenant: str, response: Response, now: float) -> None:
+        """Counts an answered request for the bills of its tenant."""
+        body = request.body
+        bytes_in = len(body) if body is not None else 0 if request.content is None else request.content.received_bytes
+        if "Penstock-Duplicate" in response.headers:  # the answer that is repeated has counted them
+            bytes_in = 0
+        bytes_out = 0 if request.head.method == "HEAD" else response.size_bytes
+        operation, stored = request.route.operation, request.stored_records
+        self._counting.count_request(tenant, operation, response.status, bytes_in, bytes_out, stored, now)
 
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
@@ -245,6 +278,20 @@ class Requests:
             _check_transfer_coding(headers)
         if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
             _check_common_headers(request)
+
+
+class _CountedStream:
+    """An answer whose bytes are counted for a tenant."""
+
+    def __init__(self, counting: UsageCounting, tenant: str, operation: str, stream: Stream) -> None:
+        self._counting = counting
+        self._tenant = tenant
+        self._operation = operation
+        self._stream = stream
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.write(data)
+        self._counting.count_bytes_out(self._tenant, self._operation, len(data), time.perf_counter())
 
 
 def _check_common_headers(request: Request) -> None:

@@ -50,6 +50,7 @@ from node.processes.process_parts import (
     make_compactor,
     make_merge_lane,
     make_scrubber,
+    make_usage_keeper,
     new_id,
     open_directories,
     open_probed_store,
@@ -166,6 +167,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
 
         access = AccessKeeper(lambda: session, use_access)
         producer_ids = ProducerIds(blocks)
+        usage = make_usage_keeper(RealDisk(), directory, executor, store, store_executor, clock)
         node = Node(
             settings,
             shard,
@@ -180,6 +182,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             partitioners,
             AllTopicsKnown(),
             operate_standalone(settings.node_id),
+            usage,
             change_access=access.change,
             access_gauges=access.gauges,
             audit=audit,
@@ -209,11 +212,15 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         compactor.start()
         counting = AcceptedCounting(store, store_executor, clock, shard, directory.identity.cluster_id, new_id())
         counting.start(settings.accepted_counts_ms)
+        usage.start()
+        node.stored_bytes.start()
         try:
             yield node
         finally:
             await node.drain()
             access.stop()
+            await node.stored_bytes.stop()
+            await usage.stop()
             await counting.stop()
             await compactor.stop()
             await scrubber.stop()

@@ -192,6 +192,8 @@ def _check_relations(settings: NodeSettings) -> None:
         check_direct_url(settings.advertised_direct_url)
     if settings.kafka_listen:
         check_kafka_addresses(settings)
+    elif settings.kafka_advertised:
+        raise StartRefused("kafka_advertised is given without kafka_listen", hint="give --kafka-listen HOST:PORT too")
     if settings.rest_proxy_listen:
         check_rest_proxy_address(settings)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import failures, membership, positions, sharing
-from gateway.groups.core.group_table import GroupTable, check_empty
+from gateway.groups.core.group_table import GroupTable, check_empty, check_kind
 from gateway.groups.core.membership import Subscription, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
@@ -275,9 +275,18 @@ class Coordinator(GroupTable):
 
     def forget(self, call: ForgetCall, now: Now, source: TopicSource) -> None:
         """Deletes committed positions of a topic. Raises UnknownGroup, GroupNotEmpty, WrongGroupKind."""
-        group = self._group_of_member(call.group, now, is_join=False)
+        check_empty(self.find(call.group), "stop its members first")
+        positions.forget(self._group_of_member(call.group, now, is_join=False), call)
+
+    def forget_shares(self, call: ForgetCall, now: Now, source: TopicSource) -> bool:
+        """Forgets where a share group is in a topic. Returns whether it was there.
+
+        Raises UnknownGroup, GroupNotEmpty, WrongGroupKind.
+        """
+        group = self.find(call.group)
+        check_kind(group, SHARE)
         check_empty(group, "stop its members first")
-        positions.forget(group, call)
+        return sharing.forget(self, group, call.topic)
 
     def sweep(self, now: Now, source: TopicSource) -> None:
         """Removes members and groups whose time is over, and follows topics that came, grew or went."""
@@ -298,7 +307,7 @@ class Coordinator(GroupTable):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
-                if group.classic is not None and group.classic.members:
+                if group.member_count:
                     continue
                 if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
                     self._delete(group)

@@ -18,6 +18,7 @@ from gateway.groups.model.classic import CLASSIC, ClassicState, Phase
 from gateway.groups.model.history import History
 from gateway.groups.model.instances import Instance
 from gateway.groups.model.settings import GroupSettings, stored_settings
+from gateway.groups.model.share_members import ShareMember
 from gateway.groups.model.values import Client, KafkaMember, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
@@ -141,14 +142,16 @@ class Group:
     instances: dict[str, Instance] = field(default_factory=dict)  # readers whose state is kept here, by their id
     changed_instances: set[str] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on
+    share_members: dict[str, ShareMember] = field(default_factory=dict)  # over Kafka's protocol
     classic: ClassicState | None = None  # from the first call of Kafka's classic protocol on
     delayed: dict[Slot, Delayed] = field(default_factory=dict)  # begins with a coordinator, from the stored times
     dead_letters: int = 0  # copied since the coordinator began
 
     @property
     def member_count(self) -> int:
-        """The number of members, of either protocol: those of one are never beside those of the other."""
-        return len(self.members) if self.classic is None else len(self.members) + len(self.classic.members)
+        """The number of members. A group has those of one kind at a time."""
+        classic = 0 if self.classic is None else len(self.classic.members)
+        return len(self.members) + classic + len(self.share_members)
 
     @property
     def kind(self) -> str:
@@ -157,6 +160,8 @@ class Group:
 
     @property
     def state(self) -> str:
+        if self.share_members:
+            return "stable"
         if not self.members:
             return "empty" if self.classic is None else CLASSIC_STATES[self.classic.phase]
         return "stable" if self.owners == self.target else "reconciling"
