@@ -48,6 +48,7 @@ from gateway.groups.hosting.answering import group_calls
 from gateway.groups.hosting.classic import classic_group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.instances import instance_calls
 from gateway.groups.hosting.lags import GroupLags
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import share_read_calls
@@ -195,6 +196,7 @@ class Node:
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
             *classic_group_calls(self.groups),
+            *instance_calls(self.groups),
             *push_calls(self.push),
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),

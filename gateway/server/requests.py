@@ -15,6 +15,7 @@ import itertools
 import logging
 import re
 import time
+from collections.abc import Callable
 
 from multidict import CIMultiDictProxy, istr
 
@@ -50,11 +51,20 @@ _SIGNED = f"{SIGNATURE}="
 _REQUEST_ID = istr("X-Request-Id")
 
 
+def answer_problem(request: Request, problem: Problem) -> Response:
+    """Returns the problem document of the contract."""
+    return problem.response(request.id)
+
+
 class Requests:
     """The requests of one process."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(
+        self, context: ServerContext, refuse: Callable[[Request, Problem], Response] = answer_problem, id_mark: str = ""
+    ) -> None:
+        """`refuse` renders the problem of a request that has failed."""
         self._context = context
+        self._refuse = refuse
         self._metrics = context.metrics
         self._topics = context.topics
         self._bodies = context.bodies
@@ -78,7 +88,7 @@ class Requests:
             body_bytes_max=context.settings.request_body_bytes_max,
         )
         self._ids = itertools.count(1)
-        self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
+        self._id_prefix = f"{id_mark}{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
     def __repr__(self) -> str:
         return f"Requests({self._id_prefix})"
@@ -225,12 +235,12 @@ class Requests:
                 each.__traceback__ = each.__context__ = None
             if self._audit is not None:
                 self._audit.note_failure(request, problem)
-            return tail.resume_later(request, self._context.fetch, problem) or problem.response(request.id)
+            return tail.resume_later(request, self._context.fetch, problem) or self._refuse(request, problem)
         self.responses.cancel_reservation(request)
         fields = {"request_id": request.id, "operation": request.route.operation}
         log.error("a handler failed", exc_info=error, extra=fields)
         text = "the server failed; its log has the error under this request_id"
-        return Problem("internal", text).response(request.id)
+        return self._refuse(request, Problem("internal", text))
 
     def check(self, request: Request) -> None:
         """Checks the head of a request, in the order that the module names. Raises Problem."""

@@ -34,6 +34,7 @@ from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
 from gateway.links.kafka_addresses import with_kafka_port
+from gateway.links.rest_proxy_address import with_rest_proxy_port
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
@@ -85,6 +86,7 @@ async def serve(settings: NodeSettings) -> None:
             reserve_port(settings.host, settings.port) as port,
             reserved(further) as others,
             with_kafka_port(settings) as settings,
+            with_rest_proxy_port(settings) as settings,
         ):
             await _serve(settings, port, [default, *others], stop)
 
