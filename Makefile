@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single
 bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
+
+fairness: $(VENV)/.all ## Nine clients of a node with and without a tenth that has a hundred times their connections (ARGS="--only few --rounds 9")
+	@$(BIN)/python -m loadtests.fairness.__main__ $(ARGS)
 
 bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": three minutes)
 	@$(BIN)/python -m penstock_codec --measured
