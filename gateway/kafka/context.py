@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
@@ -13,6 +13,7 @@ from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.request import RequestBodies
+from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.links.kafka_addresses import Endpoint, parse_endpoint
 from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
@@ -44,6 +45,7 @@ class KafkaContext:
     metrics: Metrics
     clock: Clock
     audit: Trail | None
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
 
 def make_context(server: ServerContext) -> KafkaContext:

@@ -9,11 +9,11 @@ from typing import Any
 from zlib import crc32
 
 from engine.errors import EngineError
-from engine.format.paths import GROUPS_TOPIC, INTERNAL_TOPICS, is_topic_name
+from engine.format.paths import GROUPS_TOPIC, is_topic_name
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
-from gateway.kafka.cluster import Broker, brokers, find_topic, id_bytes, leadership, topics_by_id, visible_topics
+from gateway.kafka.cluster import Broker, brokers, find_topic, find_topic_by_id, id_bytes, leadership, visible_topics
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
@@ -23,7 +23,6 @@ from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
 log = logging.getLogger("penstock.kafka")
 
 _WORD = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NO_ID = bytes(16)
 BROKERS, CONTROLLERS = 1, 2  # types of endpoints
 GROUP, TRANSACTION = 0, 1  # types of keys of coordinators
 NO_TRANSACTIONS = (
@@ -57,10 +56,9 @@ async def metadata(request: KafkaRequest, context: KafkaContext) -> Message:
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(request, context, topic) for topic in visible_topics(request, context)]
     else:
-        by_id = topics_by_id(context) if any(one.topic_id != _NO_ID for one in wanted) else {}
         for one in wanted:
             if one.name is None:
-                topics.append(_topic_by_id(request, context, one.topic_id, by_id))
+                topics.append(_topic_by_id(request, context, one.topic_id))
             else:
                 topics.append(await _topic_by_name(request, context, one.name))
     return Metadata(
@@ -95,11 +93,9 @@ def _may_create(request: KafkaRequest, context: KafkaContext) -> bool:
     return context.settings.auto_create_topics and (request.version < 4 or request.message.allow_auto_topic_creation)
 
 
-def _topic_by_id(
-    request: KafkaRequest, context: KafkaContext, topic_id: bytes, by_id: Mapping[bytes, Topic]
-) -> Message:
-    topic = by_id.get(topic_id)
-    if topic is None or topic.record.name in INTERNAL_TOPICS:
+def _topic_by_id(request: KafkaRequest, context: KafkaContext, topic_id: bytes) -> Message:
+    topic = find_topic_by_id(context, topic_id)
+    if topic is None:
         return MetadataTopic(error_code=request.note(Error.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id)
     if not request.caller.allows(Operation.DESCRIBE, topic.record.name):
         return MetadataTopic(error_code=request.note(Error.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id)

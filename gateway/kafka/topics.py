@@ -9,11 +9,10 @@ from engine.directory.topics import check_new_topic, grown_partitions
 from engine.errors import EngineError, InvalidConfig, UnknownTopic
 from engine.format.paths import is_topic_name
 from engine.settings import TopicSettings
-from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import find_topic, id_bytes, topics_by_id
+from gateway.kafka.cluster import find_topic, find_topic_by_id, id_bytes
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
@@ -116,19 +115,16 @@ def _check_assignments(context: KafkaContext, given: Mapping[int, Sequence[int]]
 async def delete_topics(request: KafkaRequest, context: KafkaContext) -> Message:
     """Deletes topics, by name or by id."""
     message = request.message
-    by_id = topics_by_id(context) if request.version >= 6 else {}
     wanted: list[tuple[str | None, bytes]] = [(name, _NO_ID) for name in message.topic_names]
     if request.version >= 6:
         wanted = [(one.name, one.topic_id) for one in message.topics]
-    return Deleted(responses=[await _delete(request, context, name, topic_id, by_id) for name, topic_id in wanted])
+    return Deleted(responses=[await _delete(request, context, name, topic_id) for name, topic_id in wanted])
 
 
-async def _delete(
-    request: KafkaRequest, context: KafkaContext, name: str | None, topic_id: bytes, by_id: Mapping[bytes, Topic]
-) -> Message:
+async def _delete(request: KafkaRequest, context: KafkaContext, name: str | None, topic_id: bytes) -> Message:
     error, text = Error.NONE, None
     if name is None:
-        topic = by_id.get(topic_id)
+        topic = find_topic_by_id(context, topic_id)
         if topic is None or not request.caller.allows(Operation.DESCRIBE, topic.record.name):
             return DeletedTopic(None, topic_id, request.note(Error.UNKNOWN_TOPIC_ID))
         name = topic.record.name
