@@ -132,7 +132,7 @@ class _Fetch(FetchWork):
         data, high_watermark, log_start, problem, diverging = part
         if problem is not None:
             error = self.request.note(_EPOCH_ERRORS.get(problem) or error_of_read(problem, self.request.version))
-            return FetchRow(number, error, high_watermark, log_start, b"", None, self._leader(asked, error))
+            return FetchRow(number, error, NO_OFFSET, NO_OFFSET, b"", None, self._leader(asked, error))
         if (
             asked.preferred is not None
             and diverging is None

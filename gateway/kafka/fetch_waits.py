@@ -83,12 +83,12 @@ class FetchWork(RecordWait[Any]):
             return self.answer([])
         if len(self._entries) < len(self.asked):  # one with an error is answered at once
             return self.run(0.0)
-        message = self.request.message
+        message, max_bytes = self.request.message, self._max_bytes()
         wait_s = min(max(message.max_wait_ms, 0), WAIT_MS_MAX) / 1000
-        parts = read_stored_now(self.context.fetch.reads, self._entries, self._max_bytes())
+        parts = read_stored_now(self.context.fetch.reads, self._entries, max_bytes)
         if parts is not None:
-            found_bytes = sum([len(part.data) for part in parts])
-            if not wait_s or found_bytes >= min(message.min_bytes, self._max_bytes()):
+            found_bytes = len(parts[0].data) if len(parts) == 1 else sum([len(part.data) for part in parts])
+            if not wait_s or found_bytes >= min(message.min_bytes, max_bytes):
                 return self.answer(parts)
             if not found_bytes and self._begin_quiet_wait(wait_s):
                 return self

@@ -35,6 +35,9 @@ BUSY_MS = 100  # a client is not read for this long after its records found no r
 NO_OFFSET = -1
 _TRANSACTIONAL = 0b1_0000
 _OF_RECORDS = (Error.INVALID_RECORD, Error.INVALID_TIMESTAMP)
+_OF_SEQUENCES = (
+    Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.DUPLICATE_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH
+)  # fmt: skip
 _new = tuple.__new__
 _RECORD_NUMBER = re.compile(r"record (\d+) ")  # of a text about a batch
 
@@ -116,8 +119,7 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
             return self._refused(entry, error_of(outcome), outcome.detail)
         assert isinstance(outcome, Appended)
         time_ms = self.now_ms if topic.settings.timestamp_type == "append" else NO_OFFSET
-        partition = topic.partitions.get(entry.number)
-        log_start = NO_OFFSET if partition is None else partition.log.log_start
+        log_start = self._log_start(entry)
         return _new(ProduceRow, (entry.number, 0, outcome.base_offset, time_ms, log_start, (), None, None))
 
     def _refused(self, entry: Entry, error: Error, text: str | None) -> ProduceRow:
@@ -128,8 +130,13 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
             leader = found.leader, found.epoch
         elif text is not None and error in _OF_RECORDS and (at := _RECORD_NUMBER.match(text)) is not None:
             record_errors = ((int(at[1]), text),)
+        log_start = self._log_start(entry) if error in _OF_RECORDS or error in _OF_SEQUENCES else NO_OFFSET
         number = self.request.note(error)
-        return ProduceRow(entry.number, number, NO_OFFSET, NO_OFFSET, NO_OFFSET, record_errors, text, leader)
+        return ProduceRow(entry.number, number, NO_OFFSET, NO_OFFSET, log_start, record_errors, text, leader)
+
+    def _log_start(self, entry: Entry) -> int:
+        partition = None if entry.topic is None else entry.topic.partitions.get(entry.number)
+        return NO_OFFSET if partition is None else partition.log.log_start
 
     def _check_unanswered(self, parts: Sequence[Part]) -> None:
         """Notes the refusals of a produce that is not answered: they end its connection."""

@@ -32,7 +32,8 @@ from gateway.fetch.reader import (
     count_bytes,
     find_source,
     read_batches,
-    read_batches_now,
+    read_share_now,
+    share_of,
 )
 from gateway.links.link import Answer, Handler, handler
 from replication.errors import NotLeader
@@ -113,27 +114,31 @@ def read_stored_now(context: ReadContext, entries: Sequence[StoredEntry], max_by
     budget = context.local_budget
     if budget.held_bytes and not budget.has_room(max_bytes):
         return None
-    sources: dict[int, Source] = {}
-    each_max = 1
+    sources: list[Source] = []
+    each_max, unread = 1, 0
+    parts: list[StoredPart] = []
     try:
-        for index, entry in enumerate(entries):
+        for entry in entries:
             source = _readable_source(context, entry)
             if source is None or source.partition.validator.fencing.has_been_used:
                 return None
-            sources[index] = source
+            sources.append(source)
+            unread += source.offset < source.partition.watermark.position
             each_max = max(each_max, entry.max_bytes)
-        chunks = read_batches_now(context, sources, max_bytes, STORED_BYTES_MAX, each_max)
+        left, at_most = max_bytes, STORED_BYTES_MAX
+        for partition, offset, _ in sources:
+            data: Buffer = b""
+            position = partition.watermark.position
+            if offset < position and left > 0:
+                data = read_share_now(context, partition, offset, share_of(left, unread, each_max), at_most).data
+                left, at_most, unread = left - len(data), at_most - len(data), unread - 1
+                if has_no_records(data):
+                    return None
+                count_bytes(context, partition, len(data))
+                data = _without_entries(data)
+            parts.append(_new(StoredPart, (data, position, partition.log.log_start, None, None)))
     except (WouldBlock, OSError, EngineError):
         return None
-    parts: list[StoredPart] = []
-    for index, (partition, _, _) in sources.items():
-        data: Buffer = b""
-        if (chunk := chunks.get(index)) is not None:
-            if has_no_records(chunk.data):
-                return None
-            count_bytes(context, partition, len(chunk.data))
-            data = _without_entries(chunk.data)
-        parts.append(_new(StoredPart, (data, partition.watermark.position, partition.log.log_start, None, None)))
     return parts
 
 
