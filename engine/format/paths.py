@@ -62,8 +62,12 @@ EMBEDDED_STORE = "store"
 
 GROUPS_TOPIC = "__groups"  # the state of consumer groups
 INTERNAL_TOPICS = frozenset({GROUPS_TOPIC})  # made and written by nodes only
+TOPIC_CHARS_MAX = 249  # as in Kafka: file systems end a name at 255 bytes
+# A topic has its objects below its name, beside the markers and the registrations of the cluster.
+RESERVED_TOPICS = INTERNAL_TOPICS | {"__accepted", "__deleted", "__jobs"}
+RESERVED_PREFIX = "__penstock"  # of names that nodes may need later
 _ACCEPTED = re.compile(r"(\d{10})-[0-9a-f]+\.json")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
@@ -127,8 +131,9 @@ def is_checkpoint(name: str) -> bool:
 
 
 def is_topic_name(name: str) -> bool:
-    """True if a name is safe in a path, a key and a URL. A leading `__` is reserved for INTERNAL_TOPICS."""
-    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not name.startswith("__")
+    """True if a name is safe in a path, a key and a URL, and none that nodes use themselves."""
+    is_own = name in RESERVED_TOPICS or name.startswith(RESERVED_PREFIX)
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not is_own
 
 
 def is_stored_topic_name(name: str) -> bool:
@@ -240,7 +245,7 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
 
 
 def store_deleted_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the markers of deleted topics. No topic's name begins with `__`."""
+    """Returns the prefix of the markers of deleted topics. No topic has this name."""
     return f"{cluster_id}/__deleted/"
 
 
@@ -256,7 +261,7 @@ def deleted_topic_of(name: str) -> tuple[str, str] | None:
 
 
 def store_registrations_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the registrations of ingestion jobs. No topic's name begins with `__`."""
+    """Returns the prefix of the registrations of ingestion jobs. No topic has this name."""
     return f"{cluster_id}/__jobs/"
 
 
@@ -270,7 +275,7 @@ def is_store_registration(name: str) -> bool:
 
 
 def store_accepted_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the counts of accepted records. No topic's name begins with `__`."""
+    """Returns the prefix of the counts of accepted records. No topic has this name."""
     return f"{cluster_id}/__accepted/"
 
 

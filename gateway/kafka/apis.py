@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.kafka import configs, fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl, topics
+from gateway.kafka import (
+    acls,
+    client_quotas,
+    configs,
+    consumer_groups,
+    fetch,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    positions,
+    produce,
+    producer_ids,
+    reassignments,
+    sasl,
+    topics,
+    transactions,
+)
 from gateway.kafka.codec import fetch as fetch_codec
 from gateway.kafka.codec import produce as produce_codec
 from gateway.kafka.context import KafkaContext
@@ -49,6 +66,24 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DeleteGroups": groups.delete_groups,
         "OffsetDelete": offsets.offset_delete,
         "DescribeCluster": metadata.describe_cluster,
+        "DescribeTopicPartitions": metadata.describe_topic_partitions,
+        "AlterConfigs": configs.alter_configs,
+        "ListConfigResources": configs.list_config_resources,
+        "DescribeLogDirs": log_dirs.describe_log_dirs,
+        "DescribeAcls": acls.describe_acls,
+        "CreateAcls": acls.create_acls,
+        "DeleteAcls": acls.delete_acls,
+        "DescribeClientQuotas": client_quotas.describe_client_quotas,
+        "AlterClientQuotas": client_quotas.alter_client_quotas,
+        "DescribeUserScramCredentials": sasl.describe_scram_users,
+        "ElectLeaders": reassignments.elect_leaders,
+        "AlterPartitionReassignments": reassignments.alter_partition_reassignments,
+        "ListPartitionReassignments": reassignments.list_partition_reassignments,
+        "DescribeProducers": transactions.describe_producers,
+        "ListTransactions": transactions.list_transactions,
+        "DescribeTransactions": transactions.describe_transactions,
+        "ConsumerGroupHeartbeat": consumer_groups.consumer_group_heartbeat,
+        "ConsumerGroupDescribe": consumer_groups.consumer_group_describe,
     }
     for name, handler in handlers.items():
         api = make_api(name, handler, context, ADVERTISED_FIRST.get(name), BY_HAND.get(name))

@@ -18,6 +18,7 @@ from replication.errors import NoLeader
 
 UNKNOWN_EPOCH = -1
 NO_LEADER = -1
+NO_ID = bytes(16)  # of a topic that is not named by its id
 
 
 class Broker(NamedTuple):
@@ -116,13 +117,19 @@ def find_topic_by_key(context: KafkaContext, key: str | bytes) -> Topic | None:
     return find_topic_by_id(context, key) if isinstance(key, bytes) else find_topic(context, key)
 
 
+def may_know(request: KafkaRequest, name: str) -> bool:
+    """Returns whether a client that names a topic by its id may know that it is there."""
+    space = request.space
+    return (space is None or name.startswith(space.prefix)) and request.caller.allows(Operation.DESCRIBE, name)
+
+
 def id_bytes(topic_id: str) -> bytes:
     """Returns a topic's id as Kafka's protocol has it; zeros for one of another form."""
     try:
         found = bytes.fromhex(topic_id.replace("-", ""))
     except ValueError:
-        return bytes(16)
-    return found if len(found) == 16 else bytes(16)
+        return NO_ID
+    return found if len(found) == 16 else NO_ID
 
 
 def visible_topics(request: KafkaRequest, context: KafkaContext) -> list[Topic]:

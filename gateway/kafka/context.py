@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
+from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext
 from gateway.audit.trail import Trail
 from gateway.connections.response_buffers import ResponseBuffers
@@ -39,6 +40,7 @@ class KafkaContext:
     peers: Peers
     router: Router
     access: Access
+    access_changes: AccessContext
     bodies: RequestBodies
     responses: ResponseBuffers
     lifecycle: Lifecycle
@@ -62,6 +64,7 @@ def make_context(server: ServerContext) -> KafkaContext:
         server.fetch.peers,
         server.fetch.router,
         server.access,
+        server.access_changes,
         server.bodies,
         server.responses,
         server.fetch.lifecycle,

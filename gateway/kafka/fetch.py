@@ -20,6 +20,7 @@ from gateway.kafka.cluster import (
     find_topic_by_key,
     is_of_this_node,
     leadership,
+    may_know,
     own_follower,
 )
 from gateway.kafka.codec.fetch import (
@@ -69,6 +70,8 @@ def _ask(request: KafkaRequest, context: KafkaContext, position: FetchPosition) 
             return Asked(position, name, None, Error.TOPIC_AUTHORIZATION_FAILED)
         return Asked(position, name, None, _UNKNOWN[isinstance(key, bytes)])
     name, topic_id = topic.record.name, topic.record.topic_id
+    if isinstance(key, bytes) and not may_know(request, name):
+        return Asked(position, "", None, Error.UNKNOWN_TOPIC_ID)
     if not request.caller.allows(Operation.READ, name):
         return Asked(position, name, None, Error.TOPIC_AUTHORIZATION_FAILED)
     if not 0 <= number < topic.record.partitions:

@@ -18,7 +18,7 @@ from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.http.rights import Operation
-from gateway.kafka.cluster import brokers, find_topic, find_topic_by_key, is_of_this_node, leadership
+from gateway.kafka.cluster import brokers, find_topic, find_topic_by_key, is_of_this_node, leadership, may_know
 from gateway.kafka.codec.messages import Malformed
 from gateway.kafka.codec.produce import LEADER_VERSION, Key, ProduceAnswer, ProduceRow
 from gateway.kafka.context import KafkaContext
@@ -189,6 +189,8 @@ def _entries(request: KafkaRequest, context: KafkaContext) -> Iterator[Entry]:
     refusal = _refusal_of_all(request, context)
     for key, batches in message.topics:
         topic, of_topic = find_topic_by_key(context, key), refusal
+        if isinstance(key, bytes) and topic is not None and not may_know(request, topic.record.name):
+            topic = None
         name = topic.record.name if topic is not None else key
         if of_topic is None and isinstance(name, bytes):
             of_topic = Refusal(Error.UNKNOWN_TOPIC_ID)

@@ -70,7 +70,7 @@ BELONGS_TO = {
     "pytest_asyncio": "pytest-aiohttp",
     "h2": "httpx",
     "hpack": "httpx",
-    "jsonschema": "openapi-spec-validator",
+    "jsonschema_rs": "schemathesis",
     "packaging": "pytest",
 }
 

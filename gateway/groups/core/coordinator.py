@@ -359,7 +359,8 @@ class Coordinator(GroupTable):
         now: Now,
         source: TopicSource,
     ) -> Member:
-        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source)
+        kafka = call.kafka if isinstance(call, HeartbeatCall) else None
+        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source, kafka)
         self.add(group)
         return member
 

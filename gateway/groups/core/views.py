@@ -24,7 +24,7 @@ def group_view(group: Group, now: Now) -> GroupView:
 def group_row(group: Group) -> GroupRow:
     """Returns the line of a group in a list."""
     classic = group.classic
-    if classic is None:
+    if classic is None or group.members:
         return GroupRow(group.name, group.state, len(group.members), group.settings.kind)
     return GroupRow(
         group.name, group.state, group.member_count, group.kind, classic.protocol_type or "consumer", classic.phase

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.groups.model.state import Fields, Group, KnownTopic, Member, Offset
-from gateway.groups.model.values import Client, Row, Setting, Slot, TopicPattern
+from gateway.groups.model.values import Client, KafkaMember, Row, Setting, Slot, TopicPattern
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
 from gateway.groups.share.stored import decode_block, decode_head
@@ -42,6 +42,7 @@ class _MemberRecord(Struct, frozen=True, omit_defaults=True):
     assigned: _Epochs
     revoking: _Epochs
     pattern: TopicPattern | None = None
+    kafka: KafkaMember | None = None
 
 
 def take_rows(group: Group) -> Iterator[Row]:
@@ -152,6 +153,7 @@ def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
         _flatten(record.assigned),
         _flatten(record.revoking),
         pattern=record.pattern,
+        kafka=record.kafka,
         later=_later(value, _MemberRecord),
     )
     member.revoked = dict.fromkeys(member.revoking, member.epoch)
@@ -170,6 +172,7 @@ def _member_record(member: Member) -> bytes:
         _nest(member.assigned.items()),
         _nest(member.revoking.items()),
         member.pattern,
+        member.kafka,
     )
     return _with_later(record, member.later)
 

@@ -6,6 +6,7 @@ Invariant: `owners` names for each partition the one member that has it in `assi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from msgspec import Struct
 from gateway.groups.model.classic import CLASSIC, ClassicState, Phase
 from gateway.groups.model.history import History
 from gateway.groups.model.settings import GroupSettings, stored_settings
-from gateway.groups.model.values import Client, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
+from gateway.groups.model.values import Client, KafkaMember, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
 Fields = dict[str, msgspec.Raw]  # of a record, by name
@@ -95,6 +96,8 @@ class Member:
     pattern: TopicPattern | None = None
     matched: int = 0
     arrived: int = 0
+    kafka: KafkaMember | None = None
+    sent_version: int = -1  # of the assignment that was sent last to a member over Kafka's protocol
     later: Fields = field(default_factory=dict)
 
     def epoch_of(self, slot: Slot) -> int | None:
@@ -154,6 +157,18 @@ class Group:
         if not self.members:
             return "empty" if self.classic is None else CLASSIC_STATES[self.classic.phase]
         return "stable" if self.owners == self.target else "reconciling"
+
+    @property
+    def assignor(self) -> str:
+        """Returns the assignor of the settings; without it, the one that most members over Kafka's protocol name."""
+        named = Counter(
+            member.kafka.assignor
+            for _, member in sorted(self.members.items())
+            if member.kafka is not None and member.kafka.assignor is not None
+        )
+        if "assignor" in self.config or not named:
+            return self.settings.assignor
+        return named.most_common(1)[0][0]
 
     def set_config(self, config: dict[str, Setting]) -> None:
         """Replaces the settings."""

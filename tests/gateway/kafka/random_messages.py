@@ -28,6 +28,7 @@ def values(field: Field, version: int, types: dict[str, type[Any]], path: str) -
     else:
         one = {
             "bool": st.booleans(),
+            "f64": st.floats(allow_nan=False),
             "uuid": st.binary(min_size=16, max_size=16).filter(any),
             "string": st.text(max_size=12),
             "bytes": st.binary(max_size=12),

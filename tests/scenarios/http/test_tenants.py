@@ -157,7 +157,7 @@ def use_topics(ask: Caller, other: str) -> None:
     for name, config in (("orders", {}), ("dead", {}), ("state", {"cleanup_policy": "compact"})):
         assert ask("PUT", f"/v1/topics/{name}", {"partitions": 2, "config": config}).status_code == 201
     ask("PUT", "/v1/topics/orders", {"partitions": 3})
-    for bad in ("..", "__groups", f"{other}.orders", "x" * 199, "%20", "."):
+    for bad in ("..", "__groups", f"{other}.orders", "x" * 248, "%20", "."):
         ask("PUT", f"/v1/topics/{bad}")
     ask("PATCH", "/v1/topics/orders", {"config": {"retention_ms": 86_400_000}})
     ask("PATCH", "/v1/topics/none", {"config": {"retention_ms": 1}})
