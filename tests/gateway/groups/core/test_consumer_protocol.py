@@ -40,7 +40,7 @@ class Client:
         topics = ("t",) if is_join else None
         whole = is_join or self.has_lost
         return ConsumerCall(
-            "g", self.member_id, epoch, self.instance, topics, None, None, None, owned, 60_000, is_whole
+            "g", self.member_id, epoch, self.instance, topics, None, None, None, owned, 60_000, whole
         )
 
     def take(self, answer: ConsumerAnswer) -> None:
