@@ -39,9 +39,7 @@ class Client:
         owned = None if epoch < 0 else tuple(("t", number) for number in sorted(() if is_join else self.owned))
         topics = ("t",) if is_join else None
         whole = is_join or self.has_lost
-        return ConsumerCall(
-            "g", self.member_id, epoch, self.instance, topics, None, None, None, owned, 60_000, whole
-        )
+        return ConsumerCall("g", self.member_id, epoch, self.instance, topics, None, None, None, owned, 60_000, whole)
 
     def take(self, answer: ConsumerAnswer) -> None:
         self.epoch, self.has_lost = answer.member_epoch, False
