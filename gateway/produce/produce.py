@@ -114,6 +114,8 @@ def produce(request: Request, context: ProduceContext) -> Handled:
     parsed: ProduceRequest = request.parsed or parse(request, context)
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
+    if request.space is not None:
+        context.holdings.check_stored(request.space.tenant)
     body, sequenced, connection = request.body, parsed.sequenced, request.connection
     topic = context.topics.get(request.names["topic"])
     if (
