@@ -303,7 +303,19 @@ async def _read_records(
 
 
 async def _write_receipts(request: Request, answer: Stream, queue: asyncio.Queue[_Queued | None]) -> None:
-    """Writes the receipts in the order of their records. Raises ConnectionResetError."""
+    """Writes the receipts in the order of their records, until None comes. Raises ConnectionResetError then.
+
+    A client that takes no receipts does not stop it before: a full queue would hold up the reader of the body.
+    """
+    failure: ConnectionResetError | None = None
     while (queued := await queue.get()) is not None:
-        for row, result in zip(queued.rows, await _wait(queued), strict=True):
-            await answer.write(orjson.dumps(_receipt(request, row, result, queued.now_ms)) + b"\r\n")
+        results = await _wait(queued)
+        for row, result in zip(queued.rows, results, strict=True):
+            if failure is not None:
+                break
+            try:
+                await answer.write(orjson.dumps(_receipt(request, row, result, queued.now_ms)) + b"\r\n")
+            except ConnectionResetError as error:
+                failure = error
+    if failure is not None:
+        raise failure

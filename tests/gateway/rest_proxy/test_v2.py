@@ -258,3 +258,15 @@ def test_the_compiled_codec_decodes_what_plain_python_decodes(body: bytes, monke
 def test_members_of_the_contracts_records_are_unknown_here(more: bytes) -> None:
     with pytest.raises(Problem, match="unknown_field"):
         decode_json(b'{"records":[{"value":1,%b}]}' % more, DEFAULT_LIMITS)
+
+
+async def test_requests_of_one_instance_at_once_get_each_record_once(tmp_path: Path) -> None:
+    async with proxy_node(tmp_path) as (node, client):
+        await node.topics.create("t", 1, 1, {})
+        for first in range(0, 100, 10):
+            await client.produce("t", *({"value": n} for n in range(first, first + 10)))
+        read = await client.instance("g", "i", format="json", **{"auto.offset.reset": "earliest"})
+        await client.post(read + "/subscription", {"topics": ["t"]})
+        path = read + "/records?timeout=200&max_bytes=300"
+        answers = await asyncio.gather(*(client.get(path) for _ in range(20)))
+        assert sorted(record["value"] for answer in answers for record in answer.body) == list(range(100))

@@ -192,3 +192,19 @@ async def _read_and_commit(client: Client, partition: int, offset: int) -> None:
     await client.get(read + "/records?timeout=0")
     row = {"topic": "t", "partition": partition, "offset": offset}
     assert (await client.post(read + "/offsets", {"offsets": [row]})).status == 204
+
+
+async def test_a_client_that_leaves_its_stream_holds_nothing(tmp_path: Path) -> None:
+    async with proxy_node(tmp_path) as (node, client):
+        await node.topics.create("t", 1, 1, {})
+        _, writer = await asyncio.open_connection(*client.address)
+        path = cluster_of(node) + "/topics/t/records"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        record = b'{"value":{"type":"JSON","data":1}}'
+        writer.write(head.encode() + b"%x\r\n%b\r\n" % (len(record), record) * 200)
+        while not (await client.get("/topics/t/partitions/0/offsets")).body["end_offset"]:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while node.metrics.requests_in_flight.value:
+            await asyncio.sleep(0.01)
+        assert not node.bodies.held_bytes
