@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
@@ -14,6 +14,7 @@ from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.request import RequestBodies
+from gateway.kafka.share_sessions import ShareSessions
 from gateway.links.kafka_addresses import Endpoint, parse_endpoint
 from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
@@ -46,6 +47,7 @@ class KafkaContext:
     metrics: Metrics
     clock: Clock
     audit: Trail | None
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
 
 
 def make_context(server: ServerContext) -> KafkaContext:
