@@ -177,14 +177,27 @@ def _note(core: Coordinator, group: Group, state: ClassicState, before: tuple[Ph
     core.woken.update((group.name, member_id) for member_id in state.members)
 
 
+def delete(core: Coordinator, name: str, now: Now, source: TopicSource) -> None:
+    """Deletes a group and its positions. Members whose sessions are over since the last sweep do not count.
+
+    Raises UnknownGroup, GroupNotEmpty.
+    """
+    _advance(core, core.find(name), now)
+    core.delete(name, now, source)
+
+
 def sweep(core: Coordinator, now: Now, source: TopicSource) -> None:
     """Ends sessions and waits that are over."""
     for group in list(core.groups.values()):
-        state = group.classic
-        if state is None:
-            continue
-        before, members = _stamp(state), set(state.members)
-        classic.advance(state, now.steady_ms)
-        for member_id in members - set(state.members):
-            group.history.note("session_expired", now, member_id)
-        _note(core, group, state, before, now)
+        _advance(core, group, now)
+
+
+def _advance(core: Coordinator, group: Group, now: Now) -> None:
+    state = group.classic
+    if state is None:
+        return
+    before, members = _stamp(state), set(state.members)
+    classic.advance(state, now.steady_ms)
+    for member_id in members - set(state.members):
+        group.history.note("session_expired", now, member_id)
+    _note(core, group, state, before, now)

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.errors import StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
-from gateway.groups.core import sharing
+from gateway.groups.core import classic_calls, sharing
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.calls import (
     ACQUIRE,
@@ -127,7 +127,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         DESCRIBE.by(reading(Coordinator.describe)),
         EXPLAIN.by(reading(Coordinator.explain)),
         FORGET.by(storing(Coordinator.forget)),
-        DELETE.by(storing(Coordinator.delete)),
+        DELETE.by(storing(classic_calls.delete)),
         SHARE_TOPICS.by(reading(sharing.topics)),
         ACQUIRE.by(acquire),
         SETTLE.by(settle),

@@ -171,6 +171,16 @@ async def test_positions_are_forgotten(client: Connection) -> None:
     assert await committed(client) == (-1, -1, "")
 
 
+async def test_a_member_whose_session_is_over_does_not_keep_its_group(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the coordinator has looked at its sessions since, or not yet."""
+    assert (await join(client, version=3)).error_code == 0
+    assert (await client.ask("DeleteGroups", 2, groups_names=["g"])).results[0].error_code == Error.NON_EMPTY_GROUP
+    monkeypatch.setattr(classic, "_is_gone", lambda *_: True)
+    assert (await client.ask("DeleteGroups", 2, groups_names=["g"])).results[0].error_code == 0
+
+
 async def test_positions_of_a_group_with_members_are_not_forgotten(client: Connection) -> None:
     admitted = await join(client, version=3)
     assert await commit(client, 5, admitted.generation_id, admitted.member_id) == Error.REBALANCE_IN_PROGRESS
