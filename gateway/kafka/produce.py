@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from engine.errors import EngineError
+from engine.errors import EngineError, QuotaExhausted
 from engine.format.batch_header import CONTROL, HEADER_BYTES, Codec, has_append_time, read_header
 from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
@@ -21,7 +21,14 @@ from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
 from gateway.kafka.requests import KafkaRequest
 from gateway.produce.batching import Destination, Part
-from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.queue import (
+    Outcome,
+    PendingProduce,
+    check_keys,
+    count_abandoned,
+    needs_keys,
+    stored_records,
+)
 from gateway.produce.stored_batch import stored_batch, stored_batch_now
 from replication.replica.acks import Acks
 
@@ -60,7 +67,7 @@ class Entry(NamedTuple):
 class KafkaProduce(PendingProduce[Message]):
     """A produce whose batches are queued."""
 
-    __slots__ = ("entries", "kafka", "now_ms", "request")
+    __slots__ = ("entries", "kafka", "now_ms", "parts", "request")
 
     def __init__(self, request: KafkaRequest, context: KafkaContext, entries: Sequence[Entry]) -> None:
         super().__init__(context.produce)
@@ -71,6 +78,7 @@ class KafkaProduce(PendingProduce[Message]):
 
     def begin(self, parts: Sequence[Part]) -> Message | KafkaProduce | None:
         """Queues the parts. Returns the response if it is there already."""
+        self.parts = parts
         acks = ACKS.get(self.request.message.acks, Acks.ALL)  # others are refused
         if acks is Acks.NONE:
             self._check_unanswered(parts)
@@ -84,6 +92,8 @@ class KafkaProduce(PendingProduce[Message]):
     def result(self, outcomes: Sequence[Outcome]) -> Message | None:
         """Returns the response; None with acks=0. Raises Malformed: then the client must look for the leader again."""
         request = self.request
+        if request.space is not None:
+            request.stored_records = stored_records(self.parts, outcomes)
         rows = [self._row(entry, outcome) for entry, outcome in zip(self.entries, outcomes, strict=True)]
         if request.message.acks == 0:
             if request.error is not Error.NONE:
@@ -97,6 +107,9 @@ class KafkaProduce(PendingProduce[Message]):
         if request.version >= LEADER_VERSION and request.error is Error.NOT_LEADER_OR_FOLLOWER:
             endpoints = [Endpoint(*broker) for broker in brokers(self.kafka)]
         return Response(topics, request.throttle_ms, endpoints)
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        count_abandoned(self.request.space, self.context, self.parts, outcomes)
 
     def _row(self, entry: Entry, outcome: Outcome) -> Message:
         topic = entry.topic
@@ -187,6 +200,11 @@ def _refusal_of_all(request: KafkaRequest, context: KafkaContext) -> Refusal | N
         return Refusal(Error.INVALID_REQUIRED_ACKS)
     if context.lifecycle.is_refusing:
         return Refusal(Error.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
+    if request.space is not None:
+        try:
+            context.produce.holdings.check_stored(request.space.tenant)
+        except QuotaExhausted as error:
+            return Refusal(error_of(error), error.detail)
     return None
 
 
