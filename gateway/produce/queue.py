@@ -129,12 +129,22 @@ def count_abandoned(
 
 
 class PendingOutcomes(PendingProduce[Sequence[Outcome]]):
-    """Parts whose outcomes are the result."""
+    """Parts whose outcomes are the result. With a `space`, the stored records of its tenant are counted."""
 
-    __slots__ = ()
+    __slots__ = ("_parts", "_space")
+
+    def __init__(self, context: ProduceContext, space: Names | None = None, parts: Sequence[Part] = ()) -> None:
+        super().__init__(context)
+        self._space = space
+        self._parts = parts
 
     def result(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        self.count_abandoned(outcomes)
         return outcomes
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        if self._space is not None:
+            count_abandoned(self._space, self.context, self._parts, outcomes)
 
 
 def _queue(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int, now_ms: int, receive: Receiver) -> None:
