@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.errors import EngineError, InvalidBatch
+from engine.errors import EngineError, InvalidBatch, QuotaExhausted
 from engine.format import batch as record_batch
 from engine.format.batch_header import CONTROL, HEADER_BYTES, Codec, has_append_time, read_header
 from engine.producers.appends import Appended
@@ -25,7 +25,14 @@ from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
 from gateway.kafka.requests import KafkaRequest
 from gateway.produce.batching import Destination, Part
-from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.queue import (
+    Outcome,
+    PendingProduce,
+    check_keys,
+    count_abandoned,
+    needs_keys,
+    stored_records,
+)
 from gateway.produce.stored_batch import stored_batch, stored_batch_now
 from replication.replica.acks import Acks
 
@@ -68,7 +75,7 @@ class Entry(NamedTuple):
 class KafkaProduce(PendingProduce[ProduceAnswer | None]):
     """A produce whose batches are queued."""
 
-    __slots__ = ("entries", "kafka", "now_ms", "request")
+    __slots__ = ("entries", "kafka", "now_ms", "parts", "request")
 
     def __init__(self, request: KafkaRequest, context: KafkaContext, entries: Sequence[Entry]) -> None:
         super().__init__(context.produce)
@@ -79,6 +86,7 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
 
     def begin(self, parts: Sequence[Part]) -> ProduceAnswer | KafkaProduce | None:
         """Queues the parts. Returns the response if it is there already."""
+        self.parts = parts
         acks = ACKS.get(self.request.message.acks, Acks.ALL)  # others are refused
         if acks is Acks.NONE:
             self._check_unanswered(parts)
@@ -92,6 +100,8 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
     def result(self, outcomes: Sequence[Outcome]) -> ProduceAnswer | None:
         """Returns the response; None with acks=0. Raises Malformed: then the client must look for the leader again."""
         request = self.request
+        if request.space is not None:
+            request.stored_records = stored_records(self.parts, outcomes)
         topics: list[tuple[Key, list[ProduceRow]]] = []
         key: Key | None = None
         for entry, outcome in zip(self.entries, outcomes, strict=True):
@@ -105,6 +115,9 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
             return None
         has_moved = request.version >= LEADER_VERSION and request.error is Error.NOT_LEADER_OR_FOLLOWER
         return ProduceAnswer(topics, request.throttle_ms, brokers(self.kafka) if has_moved else ())
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        count_abandoned(self.request.space, self.context, self.parts, outcomes)
 
     def _row(self, entry: Entry, outcome: Outcome) -> ProduceRow:
         topic = entry.topic
@@ -210,6 +223,11 @@ def _refusal_of_all(request: KafkaRequest, context: KafkaContext) -> Refusal | N
         return Refusal(Error.INVALID_REQUIRED_ACKS)
     if context.lifecycle.is_refusing:
         return Refusal(Error.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
+    if request.space is not None:
+        try:
+            context.produce.holdings.check_stored(request.space.tenant)
+        except QuotaExhausted as error:
+            return Refusal(error_of(error), error.detail)
     return None
 
 

@@ -35,6 +35,8 @@ from gateway.kafka.requests import (
 )
 from gateway.kafka.tenant_names import stored_request, visible_response
 from gateway.quotas.quotas import Requester
+from gateway.usage.counting import OTHER
+from gateway.usage.meters import PRODUCES, READS
 
 log = logging.getLogger("penstock.kafka")
 
@@ -54,6 +56,8 @@ CONTROL = frozenset(
     }
 )
 THROTTLE_MS_MAX = 30_000  # of one answer, so that a client does not take the server for dead; the debt stays
+_READS = ("Fetch", "ShareFetch")
+_OPERATIONS = {"Produce": PRODUCES[0], **dict.fromkeys(_READS, READS[0])}  # as usage counts them
 _LENGTH = struct.Struct(">i")
 
 ApiVersions = types_of(API_VERSIONS)[""]
@@ -75,6 +79,7 @@ class Service:
         self._quotas = context.access.quotas
         self._superusers = context.audit if context.settings.superusers else None
         self._is_logging = context.settings.request_log
+        self._usage = context.produce.usage
 
     def __repr__(self) -> str:
         return f"Service({len(self._apis)} APIs)"
@@ -112,7 +117,7 @@ class Service:
         else:
             request.message = api.read(head.version, frame, body_begin(frame, api, head))
             if client.caller is not None and (space := client.caller.space) is not None:
-                request.space = space
+                request.space, request.size_bytes = space, len(frame)
                 request.message = stored_request(space, api.name, request.message)
             if self._superusers is not None and client.caller is not None and client.caller.is_superuser:
                 audit.note_superuser(request, self._superusers)
@@ -149,7 +154,10 @@ class Service:
                 request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
         if self._context.audit is not None and audit.is_denial(request.error):
             audit.note_denial(request, self._context.audit)
-        seconds = time.perf_counter() - request.began
+        now = time.perf_counter()
+        seconds = now - request.began
+        if request.space is not None:
+            self._count_usage(request, request.space.tenant, sum(map(len, pieces or ())), now)
         self._metrics.count_answer(request.api.operation, int(request.error), seconds)
         if self._is_logging:
             self._log_answer(request, seconds)
@@ -164,6 +172,13 @@ class Service:
     def forget(self, client: Client) -> None:
         """Drops what a client has that has left."""
         self._context.fetch_sessions.close(client)
+
+    def _count_usage(self, request: KafkaRequest, tenant: str, bytes_out: int, now: float) -> None:
+        """Counts a request for the bills of its tenant. A read is answered if one of its partitions is not."""
+        operation, stored = _OPERATIONS.get(request.api.name, OTHER), request.stored_records
+        is_answered = request.error is Error.NONE or stored > 0 or request.api.name in _READS
+        status = 200 if is_answered else 500
+        self._usage.count_request(tenant, operation, status, request.size_bytes, bytes_out, stored, now)
 
     def log_closed(self, client: Client, reason: str) -> None:
         fields = {"client": client.address, "client_id": client.client_id, "reason": reason}

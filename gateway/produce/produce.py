@@ -106,7 +106,7 @@ class TopicProduce(PendingProduce[Response]):
         return response
 
     def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
-        count_abandoned(self.request, self.context, self.parts, outcomes)
+        count_abandoned(self.request.space, self.context, self.parts, outcomes)
 
 
 def produce(request: Request, context: ProduceContext) -> Handled:

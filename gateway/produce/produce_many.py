@@ -179,7 +179,7 @@ class _PendingMany(PendingProduce[Response]):
             raise
 
     def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
-        count_abandoned(self._request, self.context, self._parts, outcomes)
+        count_abandoned(self._request.space, self.context, self._parts, outcomes)
 
 
 def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:

@@ -16,7 +16,7 @@ from engine.format.record_spans import first_without_key
 from engine.producers.appends import Appended
 from engine.runtime.pending import Pending
 from gateway.http.problems import Problem, from_engine
-from gateway.http.request import Request
+from gateway.http.rights import Names
 from gateway.produce.accumulator import Receiver
 from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
@@ -121,20 +121,30 @@ def stored_records(parts: Sequence[Part], outcomes: Sequence[Outcome]) -> int:
 
 
 def count_abandoned(
-    request: Request, context: ProduceContext, parts: Sequence[Part], outcomes: Sequence[Outcome]
+    space: Names | None, context: ProduceContext, parts: Sequence[Part], outcomes: Sequence[Outcome]
 ) -> None:
     """Counts the records of a tenant's produce that are stored though its client has left."""
-    if request.space is not None and (stored := stored_records(parts, outcomes)):
-        context.usage.count_records(request.space.tenant, stored, time.perf_counter())
+    if space is not None and (stored := stored_records(parts, outcomes)):
+        context.usage.count_records(space.tenant, stored, time.perf_counter())
 
 
 class PendingOutcomes(PendingProduce[Sequence[Outcome]]):
-    """Parts whose outcomes are the result."""
+    """Parts whose outcomes are the result. With a `space`, the stored records of its tenant are counted."""
 
-    __slots__ = ()
+    __slots__ = ("_parts", "_space")
+
+    def __init__(self, context: ProduceContext, space: Names | None = None, parts: Sequence[Part] = ()) -> None:
+        super().__init__(context)
+        self._space = space
+        self._parts = parts
 
     def result(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        self.count_abandoned(outcomes)
         return outcomes
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        if self._space is not None:
+            count_abandoned(self._space, self.context, self._parts, outcomes)
 
 
 def _queue(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int, now_ms: int, receive: Receiver) -> None:

@@ -20,6 +20,7 @@ from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.http.request import Handled, Request
 from gateway.http.response import JSON_TYPE, Response, Stream, form_of
+from gateway.http.rights import Names
 from gateway.produce.answer import check_one_success
 from gateway.produce.batching import Destination, IncomingRow, Part, partition_of, to_batches
 from gateway.produce.context import ProduceContext
@@ -170,7 +171,7 @@ class _Queued(NamedTuple):
     problem: Problem | None = None
 
 
-def _queue(context: ProduceContext, topic: Topic, rows: list[TypedRow]) -> _Queued:
+def _queue(context: ProduceContext, topic: Topic, rows: list[TypedRow], space: Names | None) -> _Queued:
     """Queues records, all or none of them."""
     now_ms = context.clock.now_ms()
     size_bytes = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
@@ -181,7 +182,7 @@ def _queue(context: ProduceContext, topic: Topic, rows: list[TypedRow]) -> _Queu
         for part in parts:
             if needs_keys(part):
                 check_keys(part)
-        pending = PendingOutcomes(context)
+        pending = PendingOutcomes(context, space, parts)
         pending.queue(parts, Acks.ALL, context.settings.produce_timeout_ms, now_ms)
     except (Problem, EngineError) as error:
         problem = error if isinstance(error, Problem) else from_engine(error)
@@ -202,6 +203,8 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     check_cluster(request, context)
     _check_type(request)
     context.lifecycle.check_accepting()
+    if request.space is not None:
+        context.produce.holdings.check_stored(request.space.tenant)
     name = request.names["topic"]
     check_not_internal(name)
     topic = await context.topics.get_or_create(name, request.caller)
@@ -219,7 +222,9 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
             rows.append(problem)
     if len(set(ids)) < len(ids):
         raise Refusal(BATCH, "Batch error: the ids of the entries are not distinct")
-    queued = [None if isinstance(row, Problem) else _queue(context.produce, topic, [row]) for row in rows]
+    queued = [
+        None if isinstance(row, Problem) else _queue(context.produce, topic, [row], request.space) for row in rows
+    ]
     successes, failures = [], []
     for entry_id, row, one in zip(ids, rows, queued, strict=True):
         if isinstance(row, Problem) or one is None:
@@ -254,6 +259,8 @@ async def _stream(request: Request, context: RestProxyContext) -> Response:
     """Stores records as they come. The answer begins with the first receipt. Raises Problem, UnknownTopic."""
     _check_type(request)
     context.lifecycle.check_accepting()
+    if request.space is not None:
+        context.produce.holdings.check_stored(request.space.tenant)
     name = request.names["topic"]
     check_not_internal(name)
     topic = await context.topics.get_or_create(name, request.caller)
@@ -289,7 +296,7 @@ async def _read_records(
             context.produce.metrics.produce_bytes.value += len(data)
             for one in splitter.feed(data):
                 try:
-                    queued = _queue(context.produce, topic, [decode_record(one, limits)])
+                    queued = _queue(context.produce, topic, [decode_record(one, limits)], request.space)
                 except Problem as problem:
                     queued = _Queued([TypedRow(None, None, [])], (), (), None, 0, problem)
                 await queue.put(queued)

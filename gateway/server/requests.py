@@ -170,9 +170,9 @@ class Requests:
         self._metrics.requests_in_flight.value -= 1
         now = time.perf_counter()
         seconds = now - request.began
+        if request.space is not None:
+            self._count_usage(request, request.space.tenant, response, now)
         if not response.is_streamed:  # a stream has counted itself at its beginning
-            if request.space is not None:
-                self._count_usage(request, request.space.tenant, response, now)
             answers = self._metrics.answers[request.route.operation, response.status]
             answers.count += 1
             answers.observe(seconds)
@@ -218,6 +218,9 @@ class Requests:
             bytes_in = 0
         bytes_out = 0 if request.head.method == "HEAD" else response.size_bytes
         operation, stored = request.route.operation, request.stored_records
+        if response.is_streamed:
+            self._counting.count_bytes_in(tenant, operation, bytes_in, now)
+            return
         self._counting.count_request(tenant, operation, response.status, bytes_in, bytes_out, stored, now)
 
     async def _find_topic(self, request: Request) -> Response:

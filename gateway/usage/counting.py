@@ -85,6 +85,10 @@ class UsageCounting:
         """Counts a piece of an answer."""
         self._count(tenant, operation, 2, size_bytes, now)
 
+    def count_bytes_in(self, tenant: str, operation: str, size_bytes: int, now: float) -> None:
+        """Counts the body of a request whose answer was a stream."""
+        self._count(tenant, operation, 1, size_bytes, now)
+
     def count_records(self, tenant: str, records: int, now: float) -> None:
         """Counts records that a produce without an answer has stored: its client has left."""
         self._count(tenant, PRODUCES[0], 3, records, now)

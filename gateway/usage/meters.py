@@ -9,8 +9,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 HOUR_MS = 3_600_000
-PRODUCES = ("produce", "produce_to_partition", "produce_many")
-READS = ("acquire_records", "fetch", "fetch_many", "group_poll", "read_table", "read_table_key", "tail_topic")
+PRODUCES = (
+    *("produce", "produce_to_partition", "produce_many"),
+    *("rest_produce", "rest_produce_record", "rest_produce_batch"),
+)
+READS = (
+    *("acquire_records", "fetch", "fetch_many", "group_poll", "read_table", "read_table_key", "tail_topic"),
+    "rest_read_records",
+)
 
 
 class Usage(NamedTuple):

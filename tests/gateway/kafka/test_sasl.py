@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gateway.access.rules import Effect, Pattern, Rule
-from gateway.access.state import AccessState, StoredToken, Tenant
+from gateway.access.state import AccessState, StoredToken, Tenant, TenantLimits
 from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
@@ -102,14 +102,28 @@ async def test_a_token_of_a_tenant_sees_what_is_of_its_tenant(client: Connection
     token_id, text = make_text(os.urandom)
     stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
     rule = Rule(
-        id="r", effect=Effect.ALLOW, principals=("token:shop",), operations=(Operation.READ,), resource=Resource.TOPIC,
-        pattern=Pattern.ALL, tenant="acme",
+        id="r", effect=Effect.ALLOW, principals=("token:shop",), operations=(Operation.READ, Operation.WRITE),
+        resource=Resource.TOPIC, pattern=Pattern.ALL, tenant="acme",
     )  # fmt: skip
     await node.shard.create_topic("acme.orders", 1, 1, {})
     node.access.use_state(AccessState(tenants=(Tenant(id="acme", created_ms=0),), tokens=(stored,), rules=(rule,)))
     assert await login(client, text) == 0
     for _ in range(2):
         assert [topic.name for topic in (await client.ask("Metadata", 9, topics=None)).topics] == ["orders"]
+    client.send("Produce", 9, produce("orders", {0: batch(b"a", b"b")}))
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    client.send("Fetch", 12, fetch("orders", {0: 0}))
+    assert (await client.receive()).responses[0].partitions[0].error_code == 0
+    client.send("Produce", 9, produce("absent", {0: batch(b"a")}))
+    assert (await client.receive()).responses[0].partition_responses[0].error_code != 0
+    (counted,) = (await node.usage.counted_here("acme", 0, 10**9)).counted
+    used = counted.usage
+    assert (used.produce_requests, used.records, used.read_requests, used.failed_requests) == (1, 2, 1, 1)
+    assert min(used.produce_bytes_in, used.produce_bytes_out, used.read_bytes_out) > 0
+    full = Tenant(id="acme", created_ms=0, limits=TenantLimits(stored_bytes=0))
+    node.access.use_state(AccessState(tenants=(full,), tokens=(stored,), rules=(rule,)))
+    client.send("Produce", 9, produce("orders", {0: batch(b"a")}))
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == Error.POLICY_VIOLATION
     node.access.use_state(AccessState())  # the tenant is removed
     client.send("Metadata", 9, request("Metadata", topics=None))
     assert await client.is_closed()

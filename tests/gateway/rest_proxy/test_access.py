@@ -82,6 +82,10 @@ async def test_a_tenant_says_its_own_names(tmp_path: Path) -> None:
             cluster + "/topics/t/records", {"value": {"type": "STRING", "data": "acme.x"}}, "application/json"
         )
         assert (answer.status, answer.body["topic_name"]) == (200, "t")
+        (counted,) = (await node.usage.counted_here("acme", 0, 10**9)).counted
+        used = counted.usage
+        assert (used.produce_requests, used.records, used.read_requests) == (2, 2, 2)
+        assert used.produce_bytes_in > 0 < used.read_bytes_out
         [topic] = (await acme.get(cluster + "/topics")).body["data"]
         assert (topic["topic_name"], topic["metadata"]["self"].rpartition("/")[2]) == ("t", "t")
         groups = (await acme.get(cluster + "/consumer-groups")).body["data"]
