@@ -36,6 +36,7 @@ from gateway.kafka.tenant_names import stored_request, visible_response
 from gateway.quotas.quotas import Requester
 
 log = logging.getLogger("penstock.kafka")
+request_log = logging.getLogger("penstock.requests")  # that of HTTP, which the setting request_log opens
 
 UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
 BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
@@ -225,7 +226,7 @@ class Service:
             "error": request.error.name,
             "seconds": round(seconds, 6),
         }
-        log.info("request", extra=fields)
+        request_log.info("request", extra=fields)
 
 
 def _topic_of(request: KafkaRequest) -> str:
