@@ -45,6 +45,7 @@ def steps(directory: Path) -> list[Step]:
     moved.write_text(json.dumps({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}))
     elected.write_text(json.dumps({"partitions": [{"topic": "t", "partition": 0}]}))
     group = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+    share = f"{TOOLS}.consumer.group.ShareGroupCommand"
     compatibility = (
         "--topic compatibility --offsets-for-times-supported True --cluster-id-supported True "
         "--expect-record-too-large-exception False --num-cluster-nodes 1 --create-topics-supported True "
@@ -93,6 +94,19 @@ def steps(directory: Path) -> list[Step]:
         Step(group, "--describe --group perf --state", "Empty"),
         Step(group, "--group perf --reset-offsets --to-earliest --all-topics --execute", "NEW-OFFSET"),
         Step(group, "--delete --group perf", "successful"),
+        Step(f"{TOOLS}.consumer.ConsoleConsumer", "--topic t --from-beginning --max-messages 50000 --group new "
+             "--consumer-property group.protocol=consumer", "Processed a total of 50000"),
+        Step(group, "--describe --group new", "CURRENT-OFFSET"),
+        Step(group, "--describe --group new --state --verbose", "uniform"),
+        Step(f"{TOOLS}.consumer.ConsoleShareConsumer", "--topic t --group shared --max-messages 10000",
+             "Processed a total of 10000"),
+        Step(f"{TOOLS}.VerifiableShareConsumer", "--topic t --group-id shared --max-messages 10000",
+             '"name":"offsets_acknowledged"'),
+        Step(share, "--list", "shared"),
+        Step(share, "--describe --group shared", "START-OFFSET"),
+        Step(share, "--group shared --reset-offsets --to-earliest --topic t --execute", "NEW-OFFSET"),
+        Step(share, "--group shared --delete-offsets --topic t", "Successful"),
+        Step(share, "--delete --group shared", "successful"),
         Step(f"{TOOLS}.DeleteRecordsCommand", f"--offset-json-file {deleted}", "low_watermark: 1"),
         Step(f"{TOOLS}.BrokerApiVersionsCommand", "", "Produce(0): 0 to 12"),
         Step(f"{TOOLS}.TopicCommand", "--create --topic compatibility --partitions 1", "Created topic"),

@@ -21,6 +21,7 @@ from tests.tokens import add_token
 TOPIC, GROUP, BROKER = 2, 32, 4  # types of resources
 ANY = 1
 NOT_HERE = "no/name"
+NAMES_LAST = 12  # of Produce and Fetch: later versions have ids
 
 
 class Tenant(Connection):
@@ -140,14 +141,24 @@ async def use_topics(client: Tenant, other: str) -> None:
 
 async def use_records(client: Tenant, other: str) -> None:
     names = ["orders", "nowhere", f"{other}.x", "__groups", NOT_HERE]
-    for version in (3, TABLES["Produce"].last):
+    for version in (3, NAMES_LAST):
         for name in names:
             answer = await client.put("Produce", produce(name, {0: batch(b"a"), 9: batch(b"b")}), version)
             assert answer.responses[0].name == name
-    for name in names:
-        answers = await client.put_all("Fetch", fetch(name, {0: 0, 9: 0}))
-        assert answers[0].responses[0].topic == name
-    assert b"a" in bytes((await client.put("Fetch", fetch("orders", {0: 0}))).responses[0].partitions[0].records)
+    for version in (4, NAMES_LAST):
+        for name in names:
+            answer = await client.put("Fetch", fetch(name, {0: 0, 9: 0}), version)
+            assert answer.responses[0].topic == name
+    opened = await client.put("Fetch", fetch("orders", {0: 0}, session=(0, 0)), NAMES_LAST)
+    assert b"a" in bytes(opened.responses[0].partitions[0].records)
+    again = await client.put("Fetch", fetch("orders", {}, session=(opened.session_id, 1)), NAMES_LAST)
+    assert [topic.topic for topic in again.responses] == ["orders"], "a session has visible names"
+    found = await client.put("Metadata", request("Metadata", topics=[part("Metadata", "topics", name="orders")]))
+    topic_id = found.topics[0].topic_id
+    produced = await client.put("Produce", produce(topic_id, {0: batch(b"a")}))
+    assert produced.responses[0].partition_responses[0].error_code == 0
+    fetched = await client.put("Fetch", fetch(topic_id, {0: 0}))
+    assert b"a" in bytes(fetched.responses[0].partitions[0].records)
     await client.put_all("ListOffsets", by_topic("ListOffsets", names, timestamp=-1))
     await client.put_all("OffsetForLeaderEpoch", by_topic("OffsetForLeaderEpoch", names, leader_epoch=0))
     await client.put_all("DeleteRecords", by_topic("DeleteRecords", names, offset=1))
