@@ -39,6 +39,7 @@ from gateway.usage.counting import OTHER
 from gateway.usage.meters import PRODUCES, READS
 
 log = logging.getLogger("penstock.kafka")
+request_log = logging.getLogger("penstock.requests")  # that of HTTP, which the setting request_log opens
 
 UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
 BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
@@ -246,7 +247,7 @@ class Service:
             "error": request.error.name,
             "seconds": round(seconds, 6),
         }
-        log.info("request", extra=fields)
+        request_log.info("request", extra=fields)
 
 
 def _topic_of(request: KafkaRequest) -> str:

@@ -49,7 +49,7 @@ def steps(directory: Path) -> list[Step]:
     compatibility = (
         "--topic compatibility --offsets-for-times-supported True --cluster-id-supported True "
         "--expect-record-too-large-exception False --num-cluster-nodes 1 --create-topics-supported True "
-        "--describe-acls-supported False --describe-configs-supported True --idempotent-producer-supported True"
+        "--describe-acls-supported True --describe-configs-supported True --idempotent-producer-supported True"
     )
     return [
         Step(f"{TOOLS}.TopicCommand", "--create --topic t --partitions 3 --replication-factor 1", "Created topic t"),

@@ -222,3 +222,11 @@ async def test_throttles_of_moves_end_and_other_settings_of_a_broker_stay(client
     assert await change("leader.replication.throttled.rate", 1) == 0
     assert await change("leader.replication.throttled.rate", 0) == Error.INVALID_CONFIG
     assert await change("num.partitions", 1) == Error.INVALID_CONFIG
+
+
+async def test_a_request_has_its_line_in_the_log_of_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "penstock.requests")
+    async with kafka_node(tmp_path, request_log=True) as (node, _), connected(node) as client:
+        await client.ask("Metadata", 9, topics=None)
+    lines = [record for record in caplog.records if record.name == "penstock.requests"]
+    assert [(vars(line)["operation"], vars(line)["error"]) for line in lines] == [("kafka_Metadata", "NONE")]
