@@ -43,6 +43,9 @@ NO_CHANGES = frozenset({
     *("produce", "produce_to_partition", "produce_many", "create_producer", "fetch_many"),
     *("group_poll", "acquire_records", "acknowledge_records", "group_heartbeat", "leave_group", "commit_group_offsets"),
     *("check_access", "sign_url"),
+    *("rest_produce", "rest_produce_record", "rest_produce_batch", "rest_create_instance", "rest_delete_instance"),
+    *("rest_subscribe", "rest_unsubscribe", "rest_assign", "rest_seek", "rest_seek_beginning", "rest_seek_end"),
+    *("rest_commit",),
 })  # fmt: skip
 
 Handler = Callable[[Request, Any], Handled]

@@ -19,6 +19,8 @@ from gateway.kafka import (
     producer_ids,
     reassignments,
     sasl,
+    share_fetch,
+    share_groups,
     topics,
     transactions,
 )
@@ -84,6 +86,13 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DescribeTransactions": transactions.describe_transactions,
         "ConsumerGroupHeartbeat": consumer_groups.consumer_group_heartbeat,
         "ConsumerGroupDescribe": consumer_groups.consumer_group_describe,
+        "ShareGroupHeartbeat": share_groups.share_group_heartbeat,
+        "ShareGroupDescribe": share_groups.share_group_describe,
+        "ShareFetch": share_fetch.share_fetch,
+        "ShareAcknowledge": share_fetch.share_acknowledge,
+        "DescribeShareGroupOffsets": share_groups.describe_share_group_offsets,
+        "AlterShareGroupOffsets": share_groups.alter_share_group_offsets,
+        "DeleteShareGroupOffsets": share_groups.delete_share_group_offsets,
     }
     for name, handler in handlers.items():
         api = make_api(name, handler, context, ADVERTISED_FIRST.get(name), BY_HAND.get(name))

@@ -6,14 +6,14 @@ state of the view. Invariant: an epoch that is not known is -1, never 0, since c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.format.paths import INTERNAL_TOPICS
 from engine.shard.served_topics import Topic
 from gateway.http.rights import Operation
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import KafkaRequest
-from gateway.routing.peers import Owner
+from gateway.routing.peers import Owner, Peers
 from replication.errors import NoLeader
 
 UNKNOWN_EPOCH = -1
@@ -53,7 +53,14 @@ def brokers(context: KafkaContext) -> list[Broker]:
     return found
 
 
-def leadership(context: KafkaContext, topic: Topic, number: int) -> Leadership:
+class HasPeers(Protocol):
+    """A context whose peers know the cluster."""
+
+    @property
+    def peers(self) -> Peers: ...
+
+
+def leadership(context: HasPeers, topic: Topic, number: int) -> Leadership:
     """Returns who leads a partition, as far as this process knows."""
     peers = context.peers
     view, topic_id = peers.cluster, topic.record.topic_id

@@ -156,20 +156,20 @@ async def _positions(
     error = refusal_of_group(request, context, group, Operation.DESCRIBE)
     if error is not Error.NONE:
         return error, []
-    view: GroupView | None = None
+    shown: GroupView | None = None
     try:
-        view = await context.groups.coordinators.call(DESCRIBE_GROUP, GroupView, group, group)
+        shown = await context.groups.coordinators.call(DESCRIBE_GROUP, GroupView, group, group)
     except (EngineError, Problem) as failed:
         if failed.code != UnknownGroup.code:  # a group that is not there has no positions
             return coordinator_error(failed), []
     if member_id and member_epoch >= 0:
-        epochs = {} if view is None else {member.member_id: member.member_epoch for member in view.members}
+        epochs = {} if shown is None else {member.member_id: member.member_epoch for member in shown.members}
         if member_id not in epochs:
             return Error.UNKNOWN_MEMBER_ID, []
         if member_epoch > epochs[member_id]:
             return Error.STALE_MEMBER_EPOCH, []
     by_topic: dict[str, dict[int, OffsetView]] = {}
-    for one in () if view is None else view.offsets:
+    for one in () if shown is None else shown.offsets:
         topic = find_topic(context, one.topic)
         if one.offset is not None and topic is not None and topic.record.topic_id == one.topic_id:
             by_topic.setdefault(one.topic, {})[one.partition] = one

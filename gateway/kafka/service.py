@@ -41,7 +41,18 @@ log = logging.getLogger("penstock.kafka")
 UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
 BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
 WITHOUT_QUOTA = BEFORE_SASL | {"Metadata", "DescribeCluster", "FindCoordinator"}  # clients need them to go on
-CONTROL = frozenset({"Heartbeat", "LeaveGroup", "OffsetCommit", "JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"})
+CONTROL = frozenset(
+    {
+        "Heartbeat",
+        "LeaveGroup",
+        "OffsetCommit",
+        "JoinGroup",
+        "SyncGroup",
+        "ConsumerGroupHeartbeat",
+        "ShareGroupHeartbeat",
+        "ShareAcknowledge",
+    }
+)
 THROTTLE_MS_MAX = 30_000  # of one answer, so that a client does not take the server for dead; the debt stays
 _LENGTH = struct.Struct(">i")
 

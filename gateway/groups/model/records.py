@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.groups.model.instances import decode_instance, encode_instance
 from gateway.groups.model.state import Fields, Group, KnownTopic, Member, Offset
 from gateway.groups.model.values import Client, KafkaMember, Row, Setting, Slot, TopicPattern
 from gateway.groups.share.partition import SharePartition
@@ -57,6 +58,13 @@ def take_rows(group: Group) -> Iterator[Row]:
     for slot in sorted(group.changed_offsets):
         offset = group.offsets.get(slot)
         yield Row(_key("offset", group.name, *slot), None if offset is None else _offset_record(offset))
+    if group.is_deleted:
+        group.changed_instances.update(group.instances)
+        group.instances.clear()
+    for instance_id in sorted(group.changed_instances):
+        instance = group.instances.get(instance_id)
+        value = None if instance is None else encode_instance(instance)
+        yield Row(_key("instance", group.name, instance_id), value)
     if group.share is not None:
         yield from _share_rows(group.name, group.share)
     group.note_taken()
@@ -117,6 +125,10 @@ def replay(groups: dict[str, Group], row: Row) -> None:
             group.offsets.pop(slot, None)
         else:
             group.offsets[slot] = msgspec.json.decode(row.value, type=Offset)
+    elif kind == "instance":
+        group.instances.pop(rest[0], None)
+        if row.value is not None:
+            group.instances[rest[0]] = decode_instance(row.value)
     elif kind == "share":
         _replay_share(group, Slot(rest[0], rest[1]), rest[2] if len(rest) > 2 else None, row.value)
 

@@ -383,6 +383,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     assert [one["tenant"] for one in ask("GET", "/v1/tenants").json()["tenants"]] == [own]
     for tenant, status in ((own, 200), (other, 403), ("absent", 403)):
         assert ask("GET", f"/v1/tenants/{tenant}").status_code == status
+        assert ask("GET", f"/v1/tenants/{tenant}/usage").status_code == status
         for method, body in (("PUT", {}), ("PATCH", {"limits": {}}), ("DELETE", None)):
             assert ask(method, f"/v1/tenants/{tenant}", body).status_code == 403
     for path in ("/v1/nothing", "/v1/v1/topics", "/v1/topics/orders/"):
