@@ -48,8 +48,8 @@ class KafkaContext:
     metrics: Metrics
     clock: Clock
     audit: Trail | None
-    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
 
 def make_context(server: ServerContext) -> KafkaContext:

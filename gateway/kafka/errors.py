@@ -98,6 +98,7 @@ _BY_CODE: dict[str, Error] = {
     "topic_exists": Error.TOPIC_ALREADY_EXISTS,
     "topic_protected": Error.POLICY_VIOLATION,
     "too_many_topics": Error.POLICY_VIOLATION,
+    "quota_exhausted": Error.POLICY_VIOLATION,
     "invalid_config": Error.INVALID_CONFIG,
     "too_few_nodes": Error.INVALID_REPLICATION_FACTOR,
     "not_leader": _MOVED,

@@ -6,7 +6,6 @@ reads one topic, made at the start, whose responses were checked before and have
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -125,21 +124,18 @@ class Rounds:
             self._warm_up(cell, load, sent)
         target_requests = round(self._rates[cell.key] * self._plan.round_s)
         requests = max(load.in_flight, min(target_requests, ROUND_BYTES_MAX // body_bytes))
-        before, machine, bench_cpu_s = self._usage(cell), proc.machine_time(), self._own_cpu_s()
-        started = time.perf_counter()
+        before, others = self._usage(cell), proc.Others()
         with self._around(cell, self._server(cell), requests):
             outcome = self._send(load, requests, sent)
-        elapsed = time.perf_counter() - started
-        after, busy_s = self._usage(cell), proc.machine_time().busy_s - machine.busy_s
+        after, others_share = self._usage(cell), others.share()
         self._rates[cell.key] = outcome.good / outcome.seconds
-        others_s = busy_s - (self._own_cpu_s() - bench_cpu_s)
         return Round(
             outcome=outcome,
             records_each=records,
             body_bytes_each=body_bytes,
             server_cpu_s=after.cpu_s - before.cpu_s,
             rss_bytes=after.rss_bytes,
-            others_share=max(0.0, others_s / (elapsed * (os.cpu_count() or 1))),
+            others_share=others_share,
         )
 
     def _warm_up(self, cell: Cell, load: Load, sent: list[Outcome]) -> None:
@@ -156,11 +152,6 @@ class Rounds:
 
     def _usage(self, cell: Cell) -> proc.Usage:
         return proc.usage(self._server(cell).pid)
-
-    def _own_cpu_s(self) -> float:
-        """Returns the CPU of the servers, the bench and its generators, both ended and live ones."""
-        ended = os.times()
-        return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system
 
     def _begin(self, cell: Cell) -> str:
         if cell.peer == "bare":

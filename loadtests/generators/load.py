@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,3 +43,9 @@ class Outcome:
 
 class GeneratorFailed(Exception):
     """A generator failed or did not end: the figures of this round are invalid."""
+
+
+def ended_children_cpu_s() -> float:
+    """Returns the CPU of those children of this process that have ended: generators among them."""
+    times = os.times()
+    return times.children_user + times.children_system

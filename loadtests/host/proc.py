@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from loadtests.generators.load import ended_children_cpu_s
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -45,6 +48,21 @@ def usage(pid: int) -> Usage:
             cpu_s += stat.cpu_s
             rss_bytes += stat.rss_bytes
     return Usage(cpu_s, rss_bytes)
+
+
+class Others:
+    """Measures what other programs use of the machine, from now on: all but this process and its children."""
+
+    def __init__(self) -> None:
+        self._began, self._used_s = time.perf_counter(), self._cpu_s()
+
+    def share(self) -> float:
+        """Returns the part of all cores that the others have used so far."""
+        elapsed = time.perf_counter() - self._began
+        return max(0.0, (self._cpu_s() - self._used_s) / (elapsed * (os.cpu_count() or 1)))
+
+    def _cpu_s(self) -> float:
+        return machine_time().busy_s - usage(os.getpid()).cpu_s - ended_children_cpu_s()
 
 
 def thread_cpu_s(pid: int) -> dict[str, float]:

@@ -6,7 +6,6 @@ and the CSV files stay in the output directory. Exits with 1 if a request failed
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from rich.console import Console
 from loadtests.generators import h2load
 from loadtests.generators.bodies import RAW_TYPE, json_values
 from loadtests.generators.generators import Generators
-from loadtests.generators.load import GeneratorFailed, Load
+from loadtests.generators.load import GeneratorFailed, Load, ended_children_cpu_s
 from loadtests.host import servers
 from loadtests.host.admin_client import AdminClient
 from loadtests.locust.node_samples import NodeSamples
@@ -83,9 +82,9 @@ def run(scenario: str, users: int, seconds: float, shards: int, directory: Path,
     with servers.penstock(directory, *flags) as node:
         samples = NodeSamples(node.pid, node.url)
         samples.start()
-        cpu_before, started = _children_cpu_s(), time.monotonic()
+        cpu_before, started = ended_children_cpu_s(), time.monotonic()
         _locust(SCENARIOS[scenario], users, seconds, node.url, output)
-        elapsed, cpu_s = time.monotonic() - started, _children_cpu_s() - cpu_before
+        elapsed, cpu_s = time.monotonic() - started, ended_children_cpu_s() - cpu_before
         usage = samples.stop()
         node.check_alive()
         rows = rows_of((output / f"{_STEM}_stats.csv").read_text())
@@ -139,13 +138,3 @@ def _cost_of_h2load(url: str, directory: Path) -> list[GeneratorCost]:
         "h2load, single records", outcome.good / outcome.seconds, outcome.generator_cpu_s * 1e6 / max(1, outcome.good)
     )
     return [cost]
-
-
-def _children_cpu_s() -> float:
-    """Returns the CPU of the child processes that have ended: locust among them, the node not."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ cell its server is warmed up with the same load, since a JVM compiles what it ru
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,12 +121,10 @@ class Rounds:
     def _measure(self, cell: Cell, session: Session, requests: int) -> Round:
         pid = self._entrants[cell.server].pid(cell)
         before, compiler = proc.usage(pid).cpu_s, _compiler_s(pid)
-        machine, bench_cpu_s = proc.machine_time().busy_s, _own_cpu_s()
-        started = time.perf_counter()
+        others = proc.Others()
         counted = session.run(requests)
         server_cpu_s, compiler_s = proc.usage(pid).cpu_s - before, _compiler_s(pid) - compiler
-        others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - bench_cpu_s)
-        elapsed = time.perf_counter() - started
+        others_share = others.share()
         outcome = counted.outcome
         latency = counted.latency or latency_of(outcome.durations_us)
         self._rates[cell.key] = max(1, outcome.good) / outcome.seconds
@@ -138,7 +135,7 @@ class Rounds:
             p50_ms=latency.p50_ms,
             p99_ms=latency.p99_ms,
             generator_share=outcome.generator_cpu_s / outcome.seconds,
-            others_share=max(0.0, others_s / (elapsed * (os.cpu_count() or 1))),
+            others_share=others_share,
             compiler_share=max(0.0, compiler_s / server_cpu_s) if server_cpu_s else 0.0,
         )
 
@@ -152,9 +149,3 @@ def _fitting(session: Session, requests: int) -> int:
 def _compiler_s(pid: int) -> float:
     """Returns the CPU of a JVM's compiler threads; 0 for other servers."""
     return sum(cpu_s for name, cpu_s in proc.thread_cpu_s(pid).items() if COMPILER_THREAD in name)
-
-
-def _own_cpu_s() -> float:
-    """Returns the CPU of the servers, the bench and its generators, both ended and live ones."""
-    ended = os.times()
-    return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system

@@ -6,12 +6,11 @@ number of records. This file does not know their options.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
-from loadtests.generators.load import GeneratorFailed, Outcome
+from loadtests.generators.load import GeneratorFailed, Outcome, ended_children_cpu_s
 from loadtests.generators.percentiles import Latency
 from loadtests.peer_bench.entrants.session import RUN_S, UNBOUNDED, Counted
 
@@ -53,7 +52,7 @@ class ToolSession:
     def run(self, requests: int) -> Counted:
         """Runs the tool once. Raises GeneratorFailed."""
         records = requests * round(self.records_each)
-        cpu_before = _children_cpu_s()
+        cpu_before = ended_children_cpu_s()
         printed = self._parse(run_tool(self._command_of(records)), records)
         self._sent += printed.records
         outcome = Outcome(
@@ -62,7 +61,7 @@ class ToolSession:
             seconds=max(CLOCK_S, printed.records / printed.records_per_s),
             durations_us=[],
             answer_bytes=0,
-            generator_cpu_s=_children_cpu_s() - cpu_before,
+            generator_cpu_s=ended_children_cpu_s() - cpu_before,
         )
         return Counted(outcome, printed.records, Latency(0, printed.p50_ms, printed.p99_ms, None, None))
 
@@ -85,8 +84,3 @@ def run_tool(command: list[str]) -> str:
     if done.returncode != 0:
         raise GeneratorFailed(f"{command[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
     return done.stdout + done.stderr
-
-
-def _children_cpu_s() -> float:
-    times = os.times()
-    return times.children_user + times.children_system
