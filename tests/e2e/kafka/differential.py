@@ -1,6 +1,6 @@
 """`make kafka-differential`: the same requests to Apache Kafka and to a node, their answers compared field by field.
 
-Maven fetches Kafka's jars, as for `make bench-peers`; Java 17 runs them. `EXPLAINED` has every difference that is
+Maven fetches Kafka's jars, as for `make bench-peers`; Java 17 runs them. `ON_PURPOSE` has every difference that is
 there on purpose, with its reason. Another one fails the run.
 """
 
@@ -36,7 +36,7 @@ BY_NATURE = {  # numbers and names that each server chooses
 }
 
 
-class Explained(NamedTuple):
+class OnPurpose(NamedTuple):
     """A difference on purpose: of an API, of steps whose name begins so, of a field."""
 
     api: str
@@ -45,19 +45,19 @@ class Explained(NamedTuple):
     why: str
 
 
-EXPLAINED = [
-    Explained("CreateTopics", "two topics", "*", "each server shows the settings that it has, with its defaults"),
-    Explained("Produce", "append time", "*", "only the server sets append times; Kafka takes the bit of a client"),
-    Explained("Produce", "a reserved attribute", "*", "attributes without a meaning are refused; Kafka stores them"),
-    Explained("Produce", "a late first batch", "*", "Kafka 4.3 takes it, and loses the first one (KAFKA-15591)"),
-    Explained(
+ON_PURPOSE = [
+    OnPurpose("CreateTopics", "two topics", "*", "each server shows the settings that it has, with its defaults"),
+    OnPurpose("Produce", "append time", "*", "only the server sets append times; Kafka takes the bit of a client"),
+    OnPurpose("Produce", "a reserved attribute", "*", "attributes without a meaning are refused; Kafka stores them"),
+    OnPurpose("Produce", "a late first batch", "*", "Kafka 4.3 takes it, and loses the first one (KAFKA-15591)"),
+    OnPurpose(
         "Produce", "a repeat", "log_append_time_ms", "without append times there is none; Kafka names the latest"
     ),
-    Explained("Produce", "an old magic", "log_start_offset", "the start of the log is there with refused records"),
-    Explained("Produce", "no batch", "log_start_offset", "the start of the log is there with refused records"),
-    Explained("Metadata", "by id", "*", "Kafka 4.3 fails where no id of a request is known"),
-    Explained("ListOffsets", "of the time -6", "*", "a node has a store by default; Kafka's is off"),
-    Explained("Fetch", "no ", "aborted_transactions#", "null and an empty list are both none to clients"),
+    OnPurpose("Produce", "an old magic", "log_start_offset", "the start of the log is there with refused records"),
+    OnPurpose("Produce", "no batch", "log_start_offset", "the start of the log is there with refused records"),
+    OnPurpose("Metadata", "by id", "*", "Kafka 4.3 fails where no id of a request is known"),
+    OnPurpose("ListOffsets", "of the time -6", "*", "a node has a store by default; Kafka's is off"),
+    OnPurpose("Fetch", "no ", "aborted_transactions#", "null and an empty list are both none to clients"),
 ]
 
 
@@ -134,7 +134,7 @@ async def compare(kafka_address: str, own_address: str) -> tuple[int, list[Diffe
 def explanation(difference: Difference) -> str | None:
     """Returns why a difference is there; None for one that is not on purpose."""
     step, field = difference.step, difference.field.split("[")[-1].split("].")[-1]
-    for one in EXPLAINED:
+    for one in ON_PURPOSE:
         if one.api == step.api and step.name.startswith(one.step) and one.field in (field, "*"):
             return one.why
     return None

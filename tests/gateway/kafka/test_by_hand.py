@@ -15,7 +15,7 @@ from gateway.kafka.codec.produce import ProduceAnswer, ProduceRow
 from gateway.kafka.codec.tables import TABLES
 from tests.gateway.kafka.random_messages import messages
 
-ORDERS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+ORDERS = settings(max_examples=12, deadline=None, derandomize=True, database=None)
 VERSIONS = [
     (api, version) for api in ("Fetch", "Produce") for version in range(TABLES[api].first, TABLES[api].last + 1)
 ]
