@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suiteskafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
 
+fairness: $(VENV)/.all ## Nine clients of a node with and without a tenth that has a hundred times their connections (ARGS="--only few --rounds 9")
+	@$(BIN)/python -m loadtests.fairness.__main__ $(ARGS)
+
 bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": three minutes)
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
@@ -170,8 +173,21 @@ push-kills: $(VENV)/.all ## Push in a cluster whose leaders are killed, to a rec
 minio-tests: $(VENV)/.all ## The S3 store on a real MinIO server, which Go builds (minutes): contract, uploads in parts, restore, ingestion
 	@$(BIN)/python -m tests.e2e.minio
 
-kafka-clients: $(VENV)/.all ## Kafka's command line tools against a node (minutes; Java 17, Maven)
+kafka-clients: $(VENV)/.all ## Clients of six languages and Kafka's tools against one node, two shards and three nodes (half an hour; Java, Maven, Go, Node, Rust)
+	@$(BIN)/python -m tests.e2e.kafka.client_stories $(ARGS)
 	@$(BIN)/python -m tests.e2e.kafka.console_tools
+
+kafka-systems: $(VENV)/.all ## Kafka Connect, Kafka Streams, Spark's Kafka source and MirrorMaker 2 against nodes (half an hour; Java, Maven)
+	@$(BIN)/python -m tests.e2e.kafka.connect
+	@$(BIN)/python -m tests.e2e.kafka.streams
+	@$(BIN)/python -m tests.e2e.kafka.spark_kafka
+	@$(BIN)/python -m tests.e2e.kafka.mirror_maker $(ARGS)
+
+kafka-suites: $(VENV)/.all ## The test suites of librdkafka and of franz-go against a node (half an hour; Go, Rust, C)
+	@$(BIN)/python -m tests.e2e.kafka.suites $(ARGS)
+
+kafka-differential: $(VENV)/.all ## The same requests to Apache Kafka and to a node, compared (minutes; Java 17, Maven)
+	@$(BIN)/python -m tests.e2e.kafka.differential
 
 catalog-tests: $(VENV)/.all ## Spark reads the Iceberg and Delta tables of a job through a catalog; it is installed into build/ (minutes, Maven)
 	@$(BIN)/python -m tests.spark_ingest.spark_catalogs

@@ -86,6 +86,7 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
+from gateway.usage.holdings import HeldLimits, Holdings
 from gateway.usage.keeper import UsageKeeper
 from gateway.usage.stored_bytes import StoredBytes
 from node.shard_events import NodeTier
@@ -138,6 +139,7 @@ class Node:
         self.executor = executor
         self.replicas = replicas
         self.usage = usage
+        self.holdings = Holdings(shard, tier, peers, self._limits)
         self.stored_bytes = StoredBytes(shard, tier, self._tenants, usage, executor, clock)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
@@ -180,7 +182,10 @@ class Node:
             SharedFileReads(shard.disk, executor),
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
-        self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)
+        self.groups = GroupHost(
+            settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter, self.holdings
+        )
+        self.holdings.groups = self.groups
         owners = Owners(self.access, clock)
         self.push = PushHost(self.groups, self.topics, self.partitions, owners)
         self.access.waits.include(self.push.waits)
@@ -228,6 +233,7 @@ class Node:
                 self.topics,
                 groups.coordinators.list,
                 settings.signed_url_life_max_ms,
+                self.holdings,
             ),
             UsageContext(usage, self.access, peers, clock),
             self.access,
@@ -259,6 +265,7 @@ class Node:
             **admin_handlers(server.admin),
             **access_handlers(self.access),
             **usage_handlers(self.usage),
+            **self.holdings.handlers(),
             **self.quota_lending.handlers(),
         }
 
@@ -324,6 +331,7 @@ class Node:
             self.metrics,
             self.stages,
             self.usage.counting,
+            self.holdings,
         )
 
     def _fetch(self, budgets: RetryBudgets) -> FetchContext:
@@ -343,6 +351,9 @@ class Node:
             self.offload,
             self.metrics,
         )
+
+    def _limits(self) -> Mapping[str, HeldLimits]:
+        return self.access.snapshot.limits
 
     def _tenants(self) -> Collection[str]:
         return self.access.snapshot.tenants

@@ -31,7 +31,6 @@ class NodeTier(TierReader, TierStatus, Protocol):
         """Stops serving partitions that were reassigned to other nodes."""
 
     def wake_shipper(self, partition: Partition) -> None: ...
-    def tiered_end(self, partition: Partition) -> int: ...
 
 
 def shard_events(

@@ -52,7 +52,7 @@ class Native(Protocol):
         self, body: Buffer, steps: tuple[bytes, ...], depth_max: int, digits_max: int, /
     ) -> tuple[bytes, int, bytes] | None: ...
     def find_objects(
-        self, body: Buffer, are_lines: bool, depth_max: int, digits_max: int, /
+        self, body: Buffer, are_lines: bool, depth_max: int, digits_max: int, are_as_sent: bool = ..., /
     ) -> FoundObjects | None: ...
     def group_objects(
         self, body: Buffer, rows: bytes, partitions: int, fixed: int, without_key: int, timestamp_max: int, /

@@ -26,11 +26,16 @@ class Ceiling(NamedTuple):
         """Raises QuotaExhausted."""
         for quota in Count._fields:
             limit, before, more = getattr(self, quota), getattr(used, quota), getattr(added, quota)
-            if limit is not None and more > 0 and before + more > limit:
-                text = f"there are {before} {quota} of {limit}, and this needs {more} more"
-                raise QuotaExhausted(
-                    text, hint="delete some, or ask the operator", quota=quota, limit=limit, used=before
-                )
+            if limit is not None and more > 0:
+                check_quota(quota, limit, before, more)
+
+
+def check_quota(quota: str, limit: int, used: int, more: int = 1) -> None:
+    """Raises QuotaExhausted unless `more` is left below the limit."""
+    if used + more > limit:
+        what = quota.replace("_", " ")
+        text = f"there are {used} {what} of {limit}, and this needs {more} more"
+        raise QuotaExhausted(text, hint="delete some, or ask the operator", quota=quota, limit=limit, used=used)
 
 
 def owner_of(name: str) -> str | None:

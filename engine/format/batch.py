@@ -26,7 +26,7 @@ from engine.format.batch_header import Header as Header
 from engine.format.batch_header import check_client_batch as check_client_batch
 from engine.format.batch_header import has_valid_crc as has_valid_crc
 from engine.format.batch_header import mark_control as mark_control
-from engine.format.batch_header import mark_uncompressed, set_length
+from engine.format.batch_header import mark_uncompressed, set_length, stamped_max_timestamp
 from engine.format.batch_header import read_header as read_header
 from engine.format.batch_header import read_headers as read_headers
 from engine.format.batch_header import set_crc as set_crc
@@ -96,6 +96,16 @@ def _check_records_plainly(whole: Buffer, header: Header, record_bytes_max: int)
             raise InvalidBatch(
                 f"record {number} has a header that begins with {RESERVED_PREFIX}: these names are reserved for the log"
             )
+
+
+def with_true_max_timestamp(batch: Buffer, decoded_bytes_max: int) -> bytearray | None:
+    """Returns the batch with the latest time of its records in its header; None if it has that.
+
+    Raises InvalidBatch, DecodedTooLarge.
+    """
+    header = read_header(batch)
+    latest = max((record.timestamp for record in decode_one(batch, decoded_bytes_max)), default=header.max_timestamp)
+    return None if latest == header.max_timestamp else stamped_max_timestamp(batch, latest)
 
 
 def decode(batches: Buffer) -> list[Record]:

@@ -310,6 +310,14 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     set_crc(batch)
 
 
+def stamped_max_timestamp(batch: Buffer, latest_ms: int) -> bytearray:
+    """Returns a copy of the batch with this latest time of its records."""
+    data = bytearray(batch)
+    _I64.pack_into(data, _MAX_TIMESTAMP_AT, latest_ms)
+    set_crc(data)
+    return data
+
+
 def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Writes producer id, epoch and base sequence; updates the checksum."""
     _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)

@@ -4,23 +4,27 @@ One of each for a loop and not for a partition, because 10,000 waits may be on 1
 
 `Wakeups` ends at most 64 waits in one iteration of the loop, so that thousands do not block it: each wake-up is
 followed by the work of its waiter, usually a response. `Deadlines` keeps buckets of 10 ms under a single timer: a wait
-that ends in time costs two dictionary operations and no timer of its own. Neither knows the waiters. Invariants:
-wake-ups run in the order of their requests, and while some are pending, a slice is scheduled; a deadline never passes
-early, and at most one bucket late plus the time that other wake-ups of the same bucket take; the timer is set for the
-earliest bucket that may have waits.
+that ends in time costs two dictionary operations and no timer of its own. `LoopTurns` shares the time of the loop
+between clients and their owners; a process whose clients have one owner pays nothing for it. None knows the waiters.
+Invariants: wake-ups run in the order of their requests, and while some are pending, a slice is scheduled; a deadline
+never passes early, and at most one bucket late plus the time that other wake-ups of the same bucket take; the timer is
+set for the earliest bucket that may have waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from engine.runtime.fair_shares import FairShares
 from engine.runtime.rotation import Rotation
 
 T = TypeVar("T")
@@ -155,6 +159,11 @@ def expire(future: asyncio.Future[Any]) -> None:
 
 TURN_S = 0.005  # with a last piece of some milliseconds less than the 20 ms that may block the loop
 PIECES_MAX = 16  # that begin in one turn without a look at the clock in between; 1 after a turn that was too long
+LOOK_S = 0.01  # between two looks at how long a turn takes, while clients of several owners send
+LONG_S = 0.002  # a turn that takes longer delays other owners
+WATCHED_S = 1.0  # for which turns are watched after the last one that was long, or that left work for later
+
+Work = Callable[[], object]
 
 # the client whose work a task does. A number: a long-lived task that inherits it keeps nothing else alive
 client_key: ContextVar[int] = ContextVar("client_key", default=0)
@@ -163,11 +172,11 @@ client_key: ContextVar[int] = ContextVar("client_key", default=0)
 class LoopTurns:
     """Shares the time of the loop between clients: queued work goes on in turns of the loop, client by client.
 
-    In a turn of the loop, work of about TURN_S begins; the rest waits for later turns. The next piece is that of the
-    next client, so that a client with a thousand pieces delays another one by a few of them. A client without queued
-    work does not wait while the turn has time. Work that has begun is not stopped: a caller divides it into pieces of a
-    few milliseconds. Invariants: the work of one client begins in the order in which it was queued; while work is
-    queued, a turn is scheduled, and some of it begins in each. `now_s` is a monotonic clock, in seconds.
+    The next piece is that of the next client, so that a client with a thousand pieces delays another one by a few of
+    them. A client without queued work does not wait while the turn has time, and its owner a share of it. Work that has
+    begun is not stopped: a caller divides it into pieces of a few milliseconds. Invariants: the work of one client
+    begins in the order in which it was queued; while work is queued, a turn is scheduled, and some of it begins in each
+    or in the next one. `now_s` is a monotonic clock, in seconds; `look_at` is of the clock of the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_s: Callable[[], float] = time.perf_counter) -> None:
@@ -179,10 +188,55 @@ class LoopTurns:
         self._pieces = 1
         self._called = 0  # in the current turn, without the queue
         self._woken: set[int] = set()  # clients whose waits ended in the last turn; they go on in this one
-        self._queue: Rotation[Callable[[], object] | asyncio.Future[None]] = Rotation()
+        self._owners: dict[int, Hashable] = {}  # of clients
+        self._clients: Counter[Hashable] = Counter()  # by owner; none is 0
+        self._queue: Rotation[Work | asyncio.Future[None]] = Rotation(self.owner_of)
+        self.look_at = inf  # when a client that sends is to call `look`
+        self.is_watched = False  # turns are long, and owners have shares of them
+        self._watched_until = 0.0
+        self._shares = FairShares()
 
     def __repr__(self) -> str:
         return f"LoopTurns({self._queue})"
+
+    def owner_of(self, client: int) -> Hashable:
+        """Returns the owner of a client: that of `own`, or itself."""
+        return self._owners.get(client, client)
+
+    def own(self, client: int, owner: Hashable) -> None:
+        """Notes the owner of a client, until `leave`."""
+        if self._owners.get(client) != owner:
+            self.leave(client)
+            self._owners[client] = owner
+            self._clients[owner] += 1
+            if len(self._clients) > 1 and self.look_at == inf:
+                self.look_at = 0.0
+
+    def leave(self, client: int) -> None:
+        """Forgets a client that has ended."""
+        owner = self._owners.pop(client, None)
+        if owner is not None:
+            self._clients[owner] -= 1
+            if not self._clients[owner]:
+                del self._clients[owner]
+
+    def clients_of(self, owner: Hashable) -> int:
+        """Returns how many clients have this owner."""
+        return self._clients[owner]
+
+    def look(self, now_s: float) -> None:
+        """Looks at how long a turn takes. `now_s` is of the clock of the loop."""
+        self.look_at = now_s + LOOK_S if len(self._clients) > 1 or self.is_watched else inf
+        loop = self._running_loop()
+        loop.call_soon(lambda: loop.call_soon(self._end_look, self._now_s()))  # from one turn to the next
+
+    def _end_look(self, began_s: float) -> None:
+        now_s = self._now_s()
+        if len(self._clients) > 1 and (now_s - began_s > LONG_S or self._queue.count):
+            self.is_watched, self._watched_until = True, now_s + WATCHED_S
+        elif self.is_watched and now_s >= self._watched_until:
+            self.is_watched = False
+            self._shares.forget()
 
     def is_over(self) -> bool:
         """Returns whether the time of this turn is used up. The first call of a turn begins to count it."""
@@ -192,8 +246,29 @@ class LoopTurns:
         return False
 
     def must_wait(self, client: int) -> bool:
-        """Returns whether a client's work is to `wait`: the turn is over, or earlier work of the client waits."""
-        return self.is_over() or (self.is_queued and self.is_waiting(client))
+        """Returns whether a client's work is to `wait`.
+
+        The turn is over, its owner has used its share of it, or earlier work of the client waits.
+        """
+        if self.is_over() or (self.is_queued and self.is_waiting(client)):
+            return True
+        return self.is_watched and self._shares.is_used_up(self.owner_of(client))
+
+    def run(self, client: int, work: Work) -> None:
+        """Runs work of a client now, and notes its time while turns are watched."""
+        if not self.is_watched:
+            work()
+            return
+        began_s = self._now_s()
+        try:
+            work()
+        finally:
+            now_s = self._now_s()
+            self.spend(client, now_s, now_s - began_s)
+
+    def spend(self, client: int, now_s: float, seconds: float) -> None:
+        """Notes time of the loop that a client has used, until `now_s`."""
+        self._shares.spend(self.owner_of(client), seconds, now_s)
 
     def is_waiting(self, client: int) -> bool:
         """Returns whether work of a client waits for its turn."""
@@ -205,15 +280,15 @@ class LoopTurns:
         self._put(client, waiter)
         await waiter
 
-    def call(self, client: int, work: Callable[[], object]) -> None:
+    def call(self, client: int, work: Work) -> None:
         """Calls `work` in the next turn, or in a later one if there is much of it."""
         if not self.must_wait(client) and self._called < self._pieces:
             self._called += 1
-            self._running_loop().call_soon(work)
+            self._running_loop().call_soon(partial(self.run, client, work) if self.is_watched else work)
         else:
             self._put(client, work)
 
-    def _put(self, client: int, work: Callable[[], object] | asyncio.Future[None]) -> None:
+    def _put(self, client: int, work: Work | asyncio.Future[None]) -> None:
         self._queue.put(client, work)
         self.is_queued = True
         if not self.is_counted:
@@ -230,6 +305,8 @@ class LoopTurns:
         self._called = 0
         self._woken.clear()
         self._pieces = 1 if self._now_s() >= self._ends_at else min(2 * self._pieces, PIECES_MAX)
+        if self.is_watched:
+            self._shares.next_turn()
         self.is_counted = self.is_queued = self._queue.count > 0
         if self.is_counted:
             self._ends_at = self._now_s() + TURN_S
@@ -242,13 +319,19 @@ class LoopTurns:
     def _take(self) -> None:
         woken = 0
         while self._queue.count and woken < self._pieces and self._now_s() < self._ends_at:
-            client, work = self._queue.take()
+            taken = self._queue.take(self._may_work)
+            if taken is None:
+                break
+            client, work = taken
             if not isinstance(work, asyncio.Future):
-                work()
+                self.run(client, work)
             elif not work.done():  # else it was cancelled
                 woken += 1
                 self._woken.add(client)
                 work.set_result(None)
+
+    def _may_work(self, owner: Hashable) -> bool:
+        return not (self.is_watched and self._shares.is_used_up(owner))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         loop = self._loop()

@@ -369,6 +369,7 @@ class Access:
         if not (self.snapshot.evaluator.has_sources and self._proxies.forwards(request)):
             ends = [end for end in (identity.expires_ms, end_ms) if end]
             request.connection.known_caller = _Known(given, identity, self.snapshot, min(ends, default=0))
+            request.connection.use_owner(identity.tenant or identity.principal)
 
     def _without_credential(self, request: Request) -> Identity:
         anonymous = self.snapshot.anonymous(self.client_of(request))

@@ -28,6 +28,7 @@ class Snapshot:
         "_identities",
         "_rules",
         "evaluator",
+        "limits",
         "spaces",
         "state",
         "superusers",
@@ -45,6 +46,7 @@ class Snapshot:
             self._rules.setdefault(rule.tenant, []).append(rule)
         self.evaluator = Evaluator(self._rules[None])
         self.tenants = {tenant.id: tenant for tenant in state.tenants}
+        self.limits = {tenant.id: tenant.limits for tenant in state.tenants}
         self.spaces = {tenant.id: TenantNames(tenant.id) for tenant in state.tenants}
         self._evaluators: dict[str | None, Evaluator] = {None: self.evaluator}
         self._identities: dict[tuple[str, Address | None], Identity] = {}

@@ -57,6 +57,10 @@ class TenantLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
     topics: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     partitions: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    groups: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    subscriptions: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    members: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    stored_bytes: Annotated[int, Meta(ge=0, le=2**60)] | None = None
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

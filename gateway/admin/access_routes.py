@@ -56,6 +56,7 @@ from gateway.http.response import Response, json_response
 from gateway.http.rights import OPERATIONS, Caller, Decision, Operation, Resource
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.partitions import Topics
+from gateway.usage.holdings import Holdings
 
 KEPT_MS = 3_600_000  # a rotation keeps the tokens before it for an hour, to hand out the new one
 LIFE_MS_MAX = 10 * 366 * 24 * 3_600_000
@@ -80,6 +81,7 @@ class AccessContext:
     topics: Topics
     groups: Callable[[], Awaitable[Sequence[GroupRow]]]
     signed_life_max_ms: int
+    holdings: Holdings
 
 
 class ForceQuery(Struct, frozen=True):

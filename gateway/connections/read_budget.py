@@ -15,7 +15,7 @@ import asyncio
 from types import TracebackType
 from typing import NamedTuple
 
-from engine.runtime.loop_waits import client_key, wait_turn
+from engine.runtime.loop_waits import client_key, loop_waits, wait_turn
 from engine.runtime.rotation import Rotation
 
 RENDERED_COPIES = 4  # the stored bytes, the values cut out of them, those rendered, the whole body
@@ -33,7 +33,7 @@ class ReadBudget:
     def __init__(self, bytes_max: int) -> None:
         self.held_bytes = 0
         self._bytes_max = bytes_max
-        self._waiting: Rotation[_Waiting] = Rotation()
+        self._waiting: Rotation[_Waiting] = Rotation(loop_waits().turns.owner_of)
 
     def __repr__(self) -> str:
         return f"ReadBudget(held_bytes={self.held_bytes}, waiting={self._waiting.count})"

@@ -25,8 +25,11 @@ from gateway.settings import NodeSettings
 
 
 class TierReader(Protocol):
-    """Reads records from the store, below the start of the local log."""
+    """Reads records from the store, below the start of the local log. `store_url` is empty without a store."""
 
+    store_url: str
+
+    def tiered_end(self, partition: Partition) -> int: ...
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None: ...
 

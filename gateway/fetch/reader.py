@@ -375,7 +375,7 @@ async def read_batches(
         if left <= 0:
             break
         partition, offset, _ = sources[index]
-        share = _share(left, len(full) - count, partition_bytes_max)
+        share = share_of(left, len(full) - count, partition_bytes_max)
         try:
             chunk = await read_chunk(context, partition, offset, share)
         except EngineError as error:
@@ -403,20 +403,28 @@ def read_batches_now(
         if left <= 0:
             break
         partition, offset, _ = sources[index]
-        share = _share(left, len(full) - count, partition_bytes_max)
-        data, chunk = partition.last_write.between(offset, partition.watermark.position), None
-        if data and len(data) <= min(share, at_most):
-            chunk = Chunk(data, partition.watermark.position)
-        elif offset >= partition.log.local_log_start:
-            chunk = context.reader.read_nowait(partition, offset, share, at_most)
-        if chunk is None:
-            raise WouldBlock
+        share = share_of(left, len(full) - count, partition_bytes_max)
+        found[index] = chunk = read_share_now(context, partition, offset, share, at_most)
         left, at_most = left - len(chunk.data), at_most - len(chunk.data)
-        found[index] = chunk
     return found
 
 
-def _share(left_bytes: int, entries_left: int, partition_bytes_max: int | None) -> int:
+def read_share_now(context: ReadContext, partition: Partition, offset: int, share: int, at_most: int) -> Chunk:
+    """Returns whole batches of one entry from memory, about `share` bytes and no more than `at_most`.
+
+    Raises WouldBlock, OSError, EngineError where `read_batches` is needed.
+    """
+    data, chunk = partition.last_write.between(offset, partition.watermark.position), None
+    if data and len(data) <= share and len(data) <= at_most:
+        return Chunk(data, partition.watermark.position)
+    if offset >= partition.log.local_log_start:
+        chunk = context.reader.read_nowait(partition, offset, share, at_most)
+    if chunk is None:
+        raise WouldBlock
+    return chunk
+
+
+def share_of(left_bytes: int, entries_left: int, partition_bytes_max: int | None) -> int:
     """Returns the bytes that are read of the next entry."""
     share = max(left_bytes // entries_left, min(left_bytes, SHARE_BYTES_MIN))
     return min(share, partition_bytes_max or share)

@@ -14,9 +14,9 @@ from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.model.errors import UnknownGroup
-from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
+from gateway.groups.model.settings import PUSH_PREFIX, GroupSettings, group_settings, stored_settings
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
-from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
+from gateway.groups.names import check_writable, group_name
 from gateway.groups.share.values import ShareView
 from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.json_body import read_json

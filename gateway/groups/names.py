@@ -22,7 +22,6 @@ from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
 NAME_CHARS_MAX = 200  # of a group and of a member
-PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
 TopicNames = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
 from engine.errors import EngineError
 from gateway.groups.hosting.calls import SETTLE
@@ -21,7 +21,7 @@ from gateway.kafka.share_sessions import Place
 # By the numbers of Kafka's types: a gap is an offset without a record, and "renew" keeps a record locked.
 OUTCOMES = (Outcome.ACCEPT, Outcome.ACCEPT, Outcome.RELEASE, Outcome.REJECT, Outcome.EXTEND)
 RENEW_VERSION = 2
-OFFSETS_MAX = 100_000  # of one batch, and so of its types
+SETTLEMENTS_MAX = 10_000  # of one request, as over HTTP; neighbours with the same outcome are one
 
 
 async def settle(
@@ -44,9 +44,13 @@ async def settle(
             elif not _are_valid(row.acknowledgement_batches, request.version):
                 results[place] = Error.INVALID_REQUEST
             else:
-                slot = topic.record.name, row.partition_index
+                slot, left = (topic.record.name, row.partition_index), SETTLEMENTS_MAX - len(settlements)
+                found = list(islice(_settlements(slot, row.acknowledgement_batches), left + 1))
+                if len(found) > left:
+                    results[place] = Error.INVALID_REQUEST
+                    continue
                 places[slot], results[place] = place, Error.NONE
-                settlements += _settlements(slot, row.acknowledgement_batches)
+                settlements += found
     if not settlements:
         return results
     try:
@@ -73,7 +77,7 @@ def _are_valid(batches: Iterable[Message], version: int) -> bool:
     before, last_type = -1, len(OUTCOMES) - 1 if version >= RENEW_VERSION else len(OUTCOMES) - 2
     for batch in batches:
         count, types = batch.last_offset - batch.first_offset + 1, batch.acknowledge_types
-        if batch.first_offset <= before or count <= 0 or len(types) not in (1, count) or len(types) > OFFSETS_MAX:
+        if batch.first_offset <= before or count <= 0 or len(types) not in (1, count):
             return False
         if not all(0 <= kind <= last_type for kind in types):
             return False

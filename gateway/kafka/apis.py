@@ -24,12 +24,18 @@ from gateway.kafka import (
     topics,
     transactions,
 )
-from gateway.kafka.codec.tables import TABLES
+from gateway.kafka.codec import fetch as fetch_codec
+from gateway.kafka.codec import produce as produce_codec
 from gateway.kafka.context import KafkaContext
-from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
+from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest, Read, Write, make_api
 
 # librdkafka before 2.11.1 turns compression off where version 0 is missing, and sends a later one.
 ADVERTISED_FIRST = {"Produce": 0}
+
+BY_HAND: dict[str, tuple[Read, Write]] = {
+    "Produce": (produce_codec.read_request, produce_codec.write_answer),
+    "Fetch": (fetch_codec.read_request, fetch_codec.write_answer),
+}
 
 
 def make_apis(context: KafkaContext) -> dict[int, Api]:
@@ -89,12 +95,10 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DeleteShareGroupOffsets": share_groups.delete_share_group_offsets,
     }
     for name, handler in handlers.items():
-        table = TABLES[name]
-        first = ADVERTISED_FIRST.get(name, table.first)
-        apis[table.key] = Api(name, table.key, first, table.last, handler, context)
-    table = TABLES[API_VERSIONS]
-    answer = partial(_api_versions, apis)
-    apis[table.key] = Api(API_VERSIONS, table.key, table.first, table.last, answer, context)
+        api = make_api(name, handler, context, ADVERTISED_FIRST.get(name), BY_HAND.get(name))
+        apis[api.key] = api
+    api = make_api(API_VERSIONS, partial(_api_versions, apis), context)
+    apis[api.key] = api
     return apis
 
 

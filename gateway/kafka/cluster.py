@@ -13,7 +13,7 @@ from engine.shard.served_topics import Topic
 from gateway.http.rights import Operation
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import KafkaRequest
-from gateway.routing.peers import Peers
+from gateway.routing.peers import Owner, Peers
 from replication.errors import NoLeader
 
 UNKNOWN_EPOCH = -1
@@ -80,10 +80,33 @@ def leadership(context: HasPeers, topic: Topic, number: int) -> Leadership:
 
 def is_of_this_node(context: KafkaContext, topic_id: str, number: int) -> bool:
     """Returns whether a process of this node leads the partition; another node's clients are sent to it."""
+    if not context.peers.has_others:
+        return True
     try:
         return context.peers.owner(topic_id, number).node_id is None
     except NoLeader:
         return False
+
+
+def own_follower(context: KafkaContext, topic_id: str, number: int) -> Owner | None:
+    """Returns the process of this node that has a follower of the partition in sync; None without one."""
+    view, node_id = context.peers.cluster, context.peers.node_id
+    versioned = view.states.get((topic_id, number))
+    if versioned is None or not versioned.state.is_in_sync(node_id):
+        return None
+    endpoint = view.endpoint_on(node_id, topic_id, number)
+    return None if endpoint is None else Owner(None, endpoint.shard)
+
+
+def closest_replica(context: KafkaContext, topic_id: str, number: int, rack: str) -> int | None:
+    """Returns the node of a follower in sync in a client's rack (KIP-392); None: the client stays with the leader."""
+    if not rack or not context.peers.has_others:
+        return None
+    owner = context.peers.preferred_read_replica(topic_id, number, rack)
+    if owner is None or owner.node_id is None:
+        return None
+    node = context.peers.cluster.nodes.get(owner.node_id)
+    return owner.node_id if node is not None and node.kafka else None
 
 
 def find_topic(context: KafkaContext, name: str) -> Topic | None:
@@ -99,6 +122,12 @@ def find_topic_by_id(context: KafkaContext, topic_id: bytes) -> Topic | None:
 
 def find_topic_by_key(context: KafkaContext, key: str | bytes) -> Topic | None:
     return find_topic_by_id(context, key) if isinstance(key, bytes) else find_topic(context, key)
+
+
+def may_know(request: KafkaRequest, name: str) -> bool:
+    """Returns whether a client that names a topic by its id may know that it is there."""
+    space = request.space
+    return (space is None or name.startswith(space.prefix)) and request.caller.allows(Operation.DESCRIBE, name)
 
 
 def id_bytes(topic_id: str) -> bytes:

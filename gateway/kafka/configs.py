@@ -23,6 +23,10 @@ TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # types of resources
 NAMED_TYPES = (TOPIC, BROKER, BROKER_LOGGER)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _DEFAULTS = TopicSettings()
+_THROTTLES = frozenset(
+    {"leader.replication.throttled.rate", "follower.replication.throttled.rate",
+     "replica.alter.log.dirs.io.max.bytes.per.second"}
+)  # fmt: skip
 
 Described, DescribedResource, DescribedConfig, Synonym = (
     types_of("DescribeConfigs")[path] for path in ("", "results", "results.configs", "results.configs.synonyms")
@@ -172,6 +176,10 @@ async def _alter_all(
 
 async def _alter(request: KafkaRequest, context: KafkaContext, one: Message, read: Read) -> None:
     name = one.resource_name
+    if one.resource_type == BROKER and _ends_throttles(one):
+        if not request.caller.allows(Operation.OPERATE, "", Resource.CLUSTER):
+            raise Refused(Error.CLUSTER_AUTHORIZATION_FAILED)
+        return
     if one.resource_type != TOPIC:
         raise Refused(Error.INVALID_CONFIG, "settings of a broker are read only: they are given when the node starts")
     if not request.caller.allows(Operation.ALTER, name):
@@ -189,6 +197,13 @@ async def _alter(request: KafkaRequest, context: KafkaContext, one: Message, rea
         before = {"config": {own: present[own] for own in overrides}}
         async with audited(request, context, Operation.ALTER, name, before=before, after={"config": overrides}):
             await context.topics.alter(name, overrides, None)
+
+
+def _ends_throttles(one: Message) -> bool:
+    """Returns whether a request only removes throttles of moves, as kafka-reassign-partitions does. No node has any."""
+    return bool(one.configs) and all(
+        getattr(config, "config_operation", SET) == DELETE and config.name in _THROTTLES for config in one.configs
+    )
 
 
 def _all_of(one: Message, _: TopicSettings) -> Changes:

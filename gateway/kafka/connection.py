@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES)
         self.client = self._host.new_client(endpoint_of(transport.get_extra_info("peername")))
+        self._known_caller = self.client.caller
         self._frames.bytes_max = self._host.frame_bytes_max(self.client)
         self._host.opened(self)
 
@@ -261,7 +262,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._host.count_unsent(self, size_bytes)
             else:
                 self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        self._frames.bytes_max = self._host.frame_bytes_max(self.client)
+        if self.client.caller is not self._known_caller:
+            self._known_caller = self.client.caller
+            self._frames.bytes_max = self._host.frame_bytes_max(self.client)
         if self._is_ending:
             if not self._slots:
                 self._transport.close()

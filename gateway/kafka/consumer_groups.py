@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.errors import EngineError
-from engine.format.paths import INTERNAL_TOPICS
+from engine.format.paths import INTERNAL_TOPICS, is_topic_name
+from gateway.groups.core.expressions import CHARACTERS_MAX
 from gateway.groups.hosting import classic
 from gateway.groups.model.consumer_protocol import (
     AWAY,
@@ -24,7 +25,7 @@ from gateway.kafka.cluster import find_topic_by_id, id_bytes
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
-from gateway.kafka.groups import ERRORS, STATES, coordinator_error, host_of, refusal_of_group
+from gateway.kafka.groups import ERRORS, NAME_CHARS_MAX, STATES, coordinator_error, host_of, refusal_of_group
 from gateway.kafka.requests import KafkaRequest
 
 ASSIGNORS = {"uniform": "sticky", "range": "range"}  # Kafka's names, and ours
@@ -84,7 +85,7 @@ async def consumer_group_heartbeat(request: KafkaRequest, context: KafkaContext)
 def refusal_of_topics(request: KafkaRequest, names: Iterable[str]) -> Error:
     """Returns why a member may not read these topics."""
     for name in names:
-        if name in INTERNAL_TOPICS:
+        if name in INTERNAL_TOPICS or not is_topic_name(name):
             return Error.INVALID_TOPIC
         if not request.caller.allows(Operation.READ, name):
             return Error.TOPIC_AUTHORIZATION_FAILED
@@ -141,8 +142,10 @@ def _mistake(request: KafkaRequest) -> str:
         return "the member id is empty"
     if message.member_id and not is_member_id(message.member_id):
         return f"a member id is {MEMBER_CHARS_MAX} printable characters of ASCII at most"
-    if message.instance_id == "" or message.rack_id == "":
-        return "an instance id or a rack id is empty"
+    if any(text is not None and not 0 < len(text) <= NAME_CHARS_MAX for text in (message.instance_id, message.rack_id)):
+        return f"an instance id or a rack id is empty, or longer than {NAME_CHARS_MAX} characters"
+    if request.version and len(message.subscribed_topic_regex or "") > CHARACTERS_MAX:
+        return f"an expression has {CHARACTERS_MAX} characters at most"
     if epoch == AWAY and message.instance_id is None:
         return "a member without an instance id leaves with epoch -1"
     if names is not None and len(names) > TOPICS_MAX:

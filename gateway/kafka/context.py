@@ -14,6 +14,7 @@ from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.request import RequestBodies
+from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.share_sessions import ShareSessions
 from gateway.links.kafka_addresses import Endpoint, parse_endpoint
 from gateway.metrics.metrics import Metrics
@@ -48,6 +49,7 @@ class KafkaContext:
     clock: Clock
     audit: Trail | None
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
 
 def make_context(server: ServerContext) -> KafkaContext:

@@ -55,6 +55,8 @@ class Error(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -73,6 +75,7 @@ class Error(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
@@ -95,6 +98,7 @@ _BY_CODE: dict[str, Error] = {
     "topic_exists": Error.TOPIC_ALREADY_EXISTS,
     "topic_protected": Error.POLICY_VIOLATION,
     "too_many_topics": Error.POLICY_VIOLATION,
+    "quota_exhausted": Error.POLICY_VIOLATION,
     "invalid_config": Error.INVALID_CONFIG,
     "too_few_nodes": Error.INVALID_REPLICATION_FACTOR,
     "not_leader": _MOVED,

@@ -38,6 +38,13 @@ class Frames:
         position, end = 0, len(data)
         while position < end:
             if self._announced < 0:
+                if not self._partial and end - position >= _LENGTH_BYTES:
+                    (length,) = _LENGTH.unpack_from(data, position)
+                    behind = position + _LENGTH_BYTES + length
+                    if 0 <= length <= self.bytes_max and behind <= end:  # it is whole, which is usual
+                        frames.append(memoryview(bytes(data[position + _LENGTH_BYTES : behind])))
+                        position = behind
+                        continue
                 missing = _LENGTH_BYTES - len(self._partial)
                 self._partial += data[position : position + missing]
                 position += missing

@@ -21,8 +21,8 @@ from gateway.groups.model.classic import (
     SyncCall,
 )
 from gateway.groups.model.errors import UnknownGroup
+from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.values import Client, GroupRow
-from gateway.groups.names import PUSH_PREFIX
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited

@@ -24,8 +24,10 @@ from gateway.kafka.requests import KafkaRequest
 from gateway.kafka.stored_reads import epochs_of
 from gateway.routing.router import Answering, PartitionCall
 
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-MAX_TIMESTAMP_VERSION = 7
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+FIRST_VERSIONS = {
+    LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11
+}  # fmt: skip
 UNKNOWN = -1  # an offset or a time
 AT_ONCE = 100  # partitions of one request that are asked side by side
 
@@ -58,19 +60,54 @@ FIND_EPOCH_END: PartitionCall[int, EpochBound] = PartitionCall("find_epoch_end",
 
 
 async def find_bound(context: ReadContext, partition: Partition, timestamp: int) -> tuple[Bound, bytes]:
-    """Finds an offset: of the end, the beginning, the latest time, or the first record at or after a time."""
+    """Finds an offset: of a place in the log, the latest time, or the first record at or after a time."""
     context.partitions.replica(partition).check_latest()
-    log = partition.log
-    if timestamp == LATEST:
-        return _bound(partition, partition.high_watermark, UNKNOWN), b""
-    if timestamp == EARLIEST:
-        return _bound(partition, log.log_start, UNKNOWN), b""
+    place = _place(context, partition, timestamp)
+    if place is not None:
+        return _bound(partition, place, UNKNOWN), b""
     if timestamp == MAX_TIMESTAMP:
-        timestamp = max((segment.max_timestamp for segment in log.segments), default=UNKNOWN)
-        if timestamp < 0:
-            return _bound(partition, UNKNOWN, UNKNOWN), b""
-    found = await find_time(context, partition, timestamp)
+        found = await _find_latest_time(context, partition)
+    else:
+        found = await find_time(context, partition, timestamp)
     return _bound(partition, *(found or (UNKNOWN, UNKNOWN))), b""
+
+
+def _place(context: ReadContext, partition: Partition, timestamp: int) -> int | None:
+    """Returns the offset of a place in the log; -1 for a place that it does not have, None for a time."""
+    log, has_store = partition.log, bool(context.tier.store_url) and not partition.settings.is_compacted
+    if timestamp == LATEST:
+        return partition.high_watermark
+    if timestamp == EARLIEST:
+        return log.log_start
+    if timestamp == EARLIEST_LOCAL:
+        return max(log.log_start, log.local_log_start)
+    if timestamp == LATEST_TIERED:
+        return context.tier.tiered_end(partition) - 1 if has_store else UNKNOWN
+    if timestamp == EARLIEST_PENDING:
+        return max(log.log_start, context.tier.tiered_end(partition)) if has_store else UNKNOWN
+    return None
+
+
+async def _find_latest_time(context: ReadContext, partition: Partition) -> tuple[int, int] | None:
+    """Finds the first committed record with the latest time of all, as (offset, its time).
+
+    Segments know their latest time. It may be that of a record that is not committed yet, or the store may have a later
+    one: then the search goes on by halves.
+    """
+    latest: tuple[int, int] | None = None
+    low, high, step = UNKNOWN, None, 1
+    probe = max([0, *(segment.max_timestamp for segment in partition.log.segments)])
+    while high is None or high - low > 1:
+        found = await find_time(context, partition, probe)
+        if found is None:
+            high = probe
+        else:
+            latest, low = found, found[1]
+        if high is not None:
+            probe = (low + high) // 2
+        else:
+            probe, step = low + step, 2 * step
+    return latest
 
 
 def _bound(partition: Partition, offset: int, timestamp: int) -> Bound:
@@ -103,9 +140,8 @@ async def list_offsets(request: KafkaRequest, context: KafkaContext) -> Message:
 
 async def _find_offset(request: KafkaRequest, context: KafkaContext, topic: str, one: Message) -> Message:
     timestamp = one.timestamp
-    lowest = MAX_TIMESTAMP if request.version >= MAX_TIMESTAMP_VERSION else EARLIEST
-    if timestamp < lowest:
-        return OffsetsRow(one.partition_index, request.note(Error.INVALID_REQUEST))
+    if timestamp < 0 and request.version < FIRST_VERSIONS.get(timestamp, request.version + 1):
+        return OffsetsRow(one.partition_index, request.note(Error.UNSUPPORTED_VERSION))
     found = await _call(context, FIND_BOUND, topic, one.partition_index, timestamp)
     if isinstance(found, EngineError | Problem):
         error = error_of_read(found.code, 11)

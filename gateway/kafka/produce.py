@@ -6,17 +6,21 @@ one call, and a connection's requests in their order. Most requests need no task
 
 from __future__ import annotations
 
+import re
 from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from engine.errors import EngineError
+from engine.errors import EngineError, InvalidBatch
+from engine.format import batch as record_batch
 from engine.format.batch_header import CONTROL, HEADER_BYTES, Codec, has_append_time, read_header
 from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.http.rights import Operation
-from gateway.kafka.cluster import brokers, find_topic, is_of_this_node, leadership
-from gateway.kafka.codec.messages import Malformed, Message, types_of
+from gateway.kafka.cluster import brokers, find_topic, find_topic_by_key, is_of_this_node, leadership, may_know
+from gateway.kafka.codec.messages import Malformed
+from gateway.kafka.codec.produce import LEADER_VERSION, Key, ProduceAnswer, ProduceRow
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
 from gateway.kafka.requests import KafkaRequest
@@ -27,17 +31,15 @@ from replication.replica.acks import Acks
 
 ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 ZSTD_VERSION = 7
-RECORD_ERRORS_VERSION = 8
-LEADER_VERSION = 10
 BUSY_MS = 100  # a client is not read for this long after its records found no room
 NO_OFFSET = -1
 _TRANSACTIONAL = 0b1_0000
-
-Response, TopicRow, PartitionRow, Leader, Endpoint = (
-    types_of("Produce")[path]
-    for path in ("", "responses", "responses.partition_responses", "responses.partition_responses.current_leader",
-                 "node_endpoints")
+_OF_RECORDS = (Error.INVALID_RECORD, Error.INVALID_TIMESTAMP)
+_OF_SEQUENCES = (
+    Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.DUPLICATE_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH
 )  # fmt: skip
+_new = tuple.__new__
+_RECORD_NUMBER = re.compile(r"record (\d+) ")  # of a text about a batch
 
 
 class Refusal(NamedTuple):
@@ -50,14 +52,20 @@ class Refusal(NamedTuple):
 class Entry(NamedTuple):
     """One partition of a request: its batch as it was sent. `refusal` is set if it cannot be appended."""
 
-    topic_name: str
+    key: Key
     number: int
     topic: Topic | None
-    batch: bytes
+    batch: bytes | bytearray
     refusal: Refusal | None
 
+    @property
+    def topic_name(self) -> str:
+        if self.topic is not None:
+            return self.topic.record.name
+        return self.key if isinstance(self.key, str) else ""
 
-class KafkaProduce(PendingProduce[Message]):
+
+class KafkaProduce(PendingProduce[ProduceAnswer | None]):
     """A produce whose batches are queued."""
 
     __slots__ = ("entries", "kafka", "now_ms", "request")
@@ -69,7 +77,7 @@ class KafkaProduce(PendingProduce[Message]):
         self.entries = entries
         self.now_ms = context.clock.now_ms()
 
-    def begin(self, parts: Sequence[Part]) -> Message | KafkaProduce | None:
+    def begin(self, parts: Sequence[Part]) -> ProduceAnswer | KafkaProduce | None:
         """Queues the parts. Returns the response if it is there already."""
         acks = ACKS.get(self.request.message.acks, Acks.ALL)  # others are refused
         if acks is Acks.NONE:
@@ -81,46 +89,54 @@ class KafkaProduce(PendingProduce[Message]):
             return self.result([problem] * len(parts))
         return self
 
-    def result(self, outcomes: Sequence[Outcome]) -> Message | None:
+    def result(self, outcomes: Sequence[Outcome]) -> ProduceAnswer | None:
         """Returns the response; None with acks=0. Raises Malformed: then the client must look for the leader again."""
         request = self.request
-        rows = [self._row(entry, outcome) for entry, outcome in zip(self.entries, outcomes, strict=True)]
+        topics: list[tuple[Key, list[ProduceRow]]] = []
+        key: Key | None = None
+        for entry, outcome in zip(self.entries, outcomes, strict=True):
+            if entry.key != key:
+                key = entry.key
+                topics.append((key, []))
+            topics[-1][1].append(self._row(entry, outcome))
         if request.message.acks == 0:
             if request.error is not Error.NONE:
                 raise Malformed(f"a produce without acks failed: {request.error.name}")
             return None
-        by_topic: dict[str, list[Message]] = {}
-        for entry, row in zip(self.entries, rows, strict=True):
-            by_topic.setdefault(entry.topic_name, []).append(row)
-        topics = [TopicRow(name, found) for name, found in by_topic.items()]
-        endpoints: list[Message] = []
-        if request.version >= LEADER_VERSION and request.error is Error.NOT_LEADER_OR_FOLLOWER:
-            endpoints = [Endpoint(*broker) for broker in brokers(self.kafka)]
-        return Response(topics, request.throttle_ms, endpoints)
+        has_moved = request.version >= LEADER_VERSION and request.error is Error.NOT_LEADER_OR_FOLLOWER
+        return ProduceAnswer(topics, request.throttle_ms, brokers(self.kafka) if has_moved else ())
 
-    def _row(self, entry: Entry, outcome: Outcome) -> Message:
+    def _row(self, entry: Entry, outcome: Outcome) -> ProduceRow:
         topic = entry.topic
         if entry.refusal is not None:
             return self._refused(entry, *entry.refusal)
         assert topic is not None, entry
         if outcome is None:  # acks=0
-            return PartitionRow(entry.number)
+            return ProduceRow(entry.number)
         if isinstance(outcome, Problem):
             if outcome.code in ("overloaded", "spool_full", "too_many_requests"):
                 self.request.throttle_ms = max(self.request.throttle_ms, BUSY_MS)
             return self._refused(entry, error_of(outcome), outcome.detail)
         assert isinstance(outcome, Appended)
         time_ms = self.now_ms if topic.settings.timestamp_type == "append" else NO_OFFSET
-        partition = topic.partitions.get(entry.number)
-        log_start = NO_OFFSET if partition is None else partition.log.log_start
-        return PartitionRow(entry.number, 0, outcome.base_offset, time_ms, log_start, [], None)
+        log_start = self._log_start(entry)
+        return _new(ProduceRow, (entry.number, 0, outcome.base_offset, time_ms, log_start, (), None, None))
 
-    def _refused(self, entry: Entry, error: Error, text: str | None) -> Message:
-        row = PartitionRow(entry.number, self.request.note(error), NO_OFFSET, NO_OFFSET, NO_OFFSET, [], text)
+    def _refused(self, entry: Entry, error: Error, text: str | None) -> ProduceRow:
+        leader: tuple[int, int] | None = None
+        record_errors: Sequence[tuple[int, str]] = ()
         if error is Error.NOT_LEADER_OR_FOLLOWER and entry.topic is not None:
             found = leadership(self.kafka, entry.topic, entry.number)
-            row.current_leader = Leader(found.leader, found.epoch)
-        return row
+            leader = found.leader, found.epoch
+        elif text is not None and error in _OF_RECORDS and (at := _RECORD_NUMBER.match(text)) is not None:
+            record_errors = ((int(at[1]), text),)
+        log_start = self._log_start(entry) if error in _OF_RECORDS or error in _OF_SEQUENCES else NO_OFFSET
+        number = self.request.note(error)
+        return ProduceRow(entry.number, number, NO_OFFSET, NO_OFFSET, log_start, record_errors, text, leader)
+
+    def _log_start(self, entry: Entry) -> int:
+        partition = None if entry.topic is None else entry.topic.partitions.get(entry.number)
+        return NO_OFFSET if partition is None else partition.log.log_start
 
     def _check_unanswered(self, parts: Sequence[Part]) -> None:
         """Notes the refusals of a produce that is not answered: they end its connection."""
@@ -131,12 +147,14 @@ class KafkaProduce(PendingProduce[Message]):
                 self.request.note(error_of(part.problem))
 
 
-def produce(request: KafkaRequest, context: KafkaContext) -> Message | KafkaProduce | Coroutine[Any, Any, Any] | None:
+def produce(
+    request: KafkaRequest, context: KafkaContext
+) -> ProduceAnswer | KafkaProduce | Coroutine[Any, Any, Any] | None:
     """Appends the batches of a request."""
     message = request.message
     entries = list(_entries(request, context))
     if not entries:
-        return None if message.acks == 0 else Response([])
+        return None if message.acks == 0 else ProduceAnswer([])
     pending = KafkaProduce(request, context, entries)
     parts: list[Part] = []
     for entry in entries:
@@ -152,7 +170,7 @@ def produce(request: KafkaRequest, context: KafkaContext) -> Message | KafkaProd
     return pending.begin(parts)
 
 
-async def _produce_later(pending: KafkaProduce) -> Message | KafkaProduce | None:
+async def _produce_later(pending: KafkaProduce) -> ProduceAnswer | KafkaProduce | None:
     """Queues the batches of a request that must wait: for a topic, a thread, or a look-up of a producer's id."""
     entries = list(pending.entries)
     parts: list[Part] = []
@@ -169,15 +187,20 @@ def _entries(request: KafkaRequest, context: KafkaContext) -> Iterator[Entry]:
     """Yields the partitions of a request. One without a topic is to be looked for in the cluster."""
     message = request.message
     refusal = _refusal_of_all(request, context)
-    for of_topic in message.topic_data:
-        name, topic, of_name = of_topic.name, find_topic(context, of_topic.name), refusal
-        if of_name is None and not request.caller.allows(Operation.WRITE, name):
-            of_name = Refusal(Error.TOPIC_AUTHORIZATION_FAILED)
-        for one in of_topic.partition_data:
-            found = of_name or _refusal_of_batch(request, one.records)
+    for key, batches in message.topics:
+        topic, of_topic = find_topic_by_key(context, key), refusal
+        if isinstance(key, bytes) and topic is not None and not may_know(request, topic.record.name):
+            topic = None
+        name = topic.record.name if topic is not None else key
+        if of_topic is None and isinstance(name, bytes):
+            of_topic = Refusal(Error.UNKNOWN_TOPIC_ID)
+        if of_topic is None and not request.caller.allows(Operation.WRITE, name):
+            of_topic = Refusal(Error.TOPIC_AUTHORIZATION_FAILED)
+        for number, records in batches:
+            found = of_topic or _refusal_of_batch(request, records)
             if found is None and topic is not None:
-                found = _refusal_of_partition(context, topic, one.index)
-            yield Entry(name, one.index, topic, b"" if found is not None else bytes(one.records), found)
+                found = _refusal_of_partition(context, topic, number)
+            yield Entry(key, number, topic, b"" if found is not None else bytes(records), found)
 
 
 def _refusal_of_all(request: KafkaRequest, context: KafkaContext) -> Refusal | None:
@@ -237,6 +260,8 @@ def _part_now(entry: Entry, pending: KafkaProduce) -> Part | None:
         return None
     try:
         return stored_batch_now(entry.batch, to, pending.context)
+    except InvalidBatch:  # it may be one that is repaired
+        return None
     except (Problem, EngineError) as error:
         return _failed(entry, error)
 
@@ -244,12 +269,33 @@ def _part_now(entry: Entry, pending: KafkaProduce) -> Part | None:
 async def _part(entry: Entry, pending: KafkaProduce) -> Part:
     context = pending.context
     try:
-        part = await stored_batch(entry.batch, _destination(entry, pending), context)
+        try:
+            part = await stored_batch(entry.batch, _destination(entry, pending), context)
+        except InvalidBatch:
+            repaired = await _repaired(entry, pending)
+            if repaired is entry:
+                raise
+            part = await stored_batch(repaired.batch, _destination(repaired, pending), context)
         if needs_keys(part):
             await context.offload.by_size(len(part.batch), lambda: check_keys(part))
     except (Problem, EngineError) as error:
         return _failed(entry, error)
     return part
+
+
+async def _repaired(entry: Entry, pending: KafkaProduce) -> Entry:
+    """Returns the entry with the latest time of its records in the header of its batch, as Kafka sets it.
+
+    The same entry if that is not what is wrong with it.
+    """
+    assert entry.topic is not None, entry
+    decoded_bytes_max = entry.topic.settings.batch_decoded_bytes_max
+    repair = partial(record_batch.with_true_max_timestamp, entry.batch, decoded_bytes_max)
+    try:
+        repaired = await pending.context.offload.in_thread(repair)
+    except EngineError:  # it is not readable, which is the answer to its client
+        return entry
+    return entry if repaired is None else entry._replace(batch=repaired)
 
 
 def _failed(entry: Entry, error: Problem | EngineError) -> Part:

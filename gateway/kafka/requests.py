@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.runtime.pending import Pending
+from gateway.fetch.reader import RecordWait
 from gateway.http.rights import ANONYMOUS, Caller, Names
-from gateway.kafka.codec.messages import Cursor, Malformed, Message, Output
+from gateway.kafka.codec.messages import Buffer, Cursor, Malformed, Message, Output, read_message, write_message
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.errors import Error
+from gateway.kafka.fetch_sessions import FetchSession
 from gateway.quotas.charges import Charges
 
 _HEAD = struct.Struct(">hhi")  # key, version, correlation id
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
+_PLAIN_HEAD, _TAGGED_HEAD = struct.Struct(">ii"), struct.Struct(">iiB")  # length, correlation id, no tagged fields
 API_VERSIONS = "ApiVersions"
 CLIENT_ID_CHARS = 128  # as much as is kept for logs
 
@@ -24,11 +28,11 @@ class Client:
     """The client of one connection. `address` is `host:port`; `software` is what it has called itself.
 
     `caller` is None while it has not authenticated. `token` is the one that it has sent, `snapshot` the rules that its
-    identity belongs to.
+    identity belongs to. `session` is that of its fetches, `polling` a fetch of it that waits for records.
     """
 
-    __slots__ = ("address", "behind", "caller", "client_id", "expires_ms", "is_waiting", "mechanism",
-                 "sends_raw_tokens", "snapshot", "software", "token")  # fmt: skip
+    __slots__ = ("address", "behind", "caller", "client_id", "expires_ms", "is_waiting", "mechanism", "polling",
+                 "sends_raw_tokens", "session", "snapshot", "software", "token")  # fmt: skip
 
     def __init__(self, address: str, caller: Caller | None = ANONYMOUS) -> None:
         self.address = address
@@ -40,6 +44,8 @@ class Client:
         self.expires_ms = 0  # when its token ends; 0: it does not
         self.token = ""
         self.snapshot: object = None
+        self.session: FetchSession | None = None
+        self.polling: RecordWait[Any] | None = None
         self.is_waiting = False  # a request has come behind the one that is under way
         self.behind: asyncio.Future[None] | None = None  # of a long poll: done once another request has come
 
@@ -107,15 +113,42 @@ class KafkaRequest:
 Handled = Message | None | Pending[Any] | Coroutine[Any, Any, Any]
 
 
+Read = Callable[[int, memoryview, int], Message]  # of a version, from a position of a frame on
+Write = Callable[[int, Message, Output], None]
+
+
 class Api(NamedTuple):
-    """An API: its versions as they are advertised, and its handler, which takes a request and the `context`."""
+    """An API: its versions as they are advertised, and its handler, which takes a request and the `context`.
+
+    `read` and `write` are those of its messages, from the version `first_read` on, with tags from `flexible` on.
+    `operation` is its name in counters.
+    """
 
     name: str
+    operation: str
     key: int
     first: int
     last: int
+    first_read: int
+    flexible: int
     handler: Callable[[KafkaRequest, Any], Handled]
     context: object
+    read: Read
+    write: Write
+
+
+def make_api(
+    name: str,
+    handler: Callable[[KafkaRequest, Any], Handled],
+    context: object,
+    first: int | None = None,
+    by_hand: tuple[Read, Write] | None = None,
+) -> Api:
+    """Returns an API of the tables. `first`: the version that is advertised as the first one."""
+    table = TABLES[name]
+    read, write = by_hand or (partial(read_message, name), partial(write_message, name))
+    versions = table.first if first is None else first, table.last, table.first, table.flexible
+    return Api(name, f"kafka_{name}", table.key, *versions, handler, context, read, write)
 
 
 def read_head(frame: memoryview) -> Head:
@@ -130,29 +163,33 @@ def read_head(frame: memoryview) -> Head:
     return Head(key, version, correlation_id, client_id[:CLIENT_ID_CHARS], cursor.position)
 
 
-def body_begin(frame: memoryview, api: str, head: Head) -> int:
+def body_begin(frame: memoryview, api: Api, head: Head) -> int:
     """Returns where the body begins, behind the tagged fields of the head. Raises Malformed."""
-    if head.version < TABLES[api].flexible:
-        return head.body_at
+    position = head.body_at
+    if head.version < api.flexible:
+        return position
+    if position < len(frame) and frame[position] == 0:  # no tagged field, which is usual
+        return position + 1
     cursor = Cursor(frame, head.body_at)
     cursor.skip_tags()
     return cursor.position
 
 
-def begin_response(api: str, version: int, correlation_id: int) -> Output:
+def begin_response(request: KafkaRequest) -> Output:
     """Returns a response with its head; a client reads that of ApiVersions before it knows what the server speaks."""
-    out = Output()
-    out.tail += bytes(_I32.size)
-    out.tail += _I32.pack(correlation_id)
-    if version >= TABLES[api].flexible and api != API_VERSIONS:
-        out.tail.append(0)
+    out, api = Output(), request.api
+    if request.version >= api.flexible and api.name != API_VERSIONS:
+        out.tail += _TAGGED_HEAD.pack(0, request.correlation_id, 0)
+    else:
+        out.tail += _PLAIN_HEAD.pack(0, request.correlation_id)
     return out
 
 
-def finish_response(out: Output) -> list[bytes | bytearray | memoryview]:
+def finish_response(out: Output) -> list[Buffer]:
     """Writes the length of a response into its first bytes, and returns its pieces."""
     pieces = out.finished()
     first = pieces[0]
     assert isinstance(first, bytearray)
-    _I32.pack_into(first, 0, sum(map(len, pieces)) - _I32.size)
+    size_bytes = len(first) if len(pieces) == 1 else sum(map(len, pieces))
+    _I32.pack_into(first, 0, size_bytes - _I32.size)
     return pieces

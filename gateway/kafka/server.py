@@ -110,6 +110,7 @@ class KafkaServer:
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._service.forget(connection.client)
         if not self._is_accepting:
             self._accept_more()
 

@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import EngineError
 from gateway.http.problems import Problem
 from gateway.kafka import audit, sasl
-from gateway.kafka.codec.messages import Buffer, Malformed, read_message, types_of, write_message
+from gateway.kafka.codec.messages import Buffer, Malformed, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -30,6 +30,7 @@ from gateway.kafka.requests import (
     begin_response,
     body_begin,
     finish_response,
+    make_api,
     read_head,
 )
 from gateway.kafka.tenant_names import stored_request, visible_response
@@ -57,7 +58,7 @@ _LENGTH = struct.Struct(">i")
 
 ApiVersions = types_of(API_VERSIONS)[""]
 ApiVersion = types_of(API_VERSIONS)["api_keys"]
-_RAW_TOKEN = Api("SaslAuthenticate", TABLES["SaslAuthenticate"].key, 0, 0, sasl.authenticate, None)
+_RAW_TOKEN = make_api("SaslAuthenticate", sasl.authenticate, None)
 
 
 class RawReply(bytes):
@@ -97,18 +98,19 @@ class Service:
         if api is None:
             raise Malformed(f"the API {head.key} is not offered here")
         client.client_id = head.client_id
-        table = TABLES[api.name]
+        if client.polling is not None:  # a fetch that waits holds back the answer to this request
+            client.polling.expire()
         request = KafkaRequest(api, head, client, began)
         if client.caller is None or self._context.access.tokens is not None:
             self._check_identity(request)
         handled: Handled | Exception
-        if not table.first <= head.version <= table.last:
+        if not api.first_read <= head.version <= api.last:
             if api.name != API_VERSIONS:
                 raise Malformed(f"{api.name} has no version {head.version} here")
             request.version = 0  # the one that each client reads (KIP-511)
             handled = unsupported_version(request)
         else:
-            request.message = read_message(api.name, head.version, frame, body_begin(frame, api.name, head))
+            request.message = api.read(head.version, frame, body_begin(frame, api, head))
             if client.caller is not None and (space := client.caller.space) is not None:
                 request.space = space
                 request.message = stored_request(space, api.name, request.message)
@@ -140,15 +142,15 @@ class Service:
                 outcome.throttle_time_ms = request.throttle_ms
             if request.space is not None:
                 outcome = visible_response(request.space, request.api.name, outcome)
-            out = begin_response(request.api.name, request.version, request.correlation_id)
-            write_message(request.api.name, request.version, outcome, out)
-            pieces = list(finish_response(out))
+            out = begin_response(request)
+            request.api.write(request.version, outcome, out)
+            pieces = finish_response(out)
             if request.charges is not None:
                 request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
         if self._context.audit is not None and audit.is_denial(request.error):
             audit.note_denial(request, self._context.audit)
         seconds = time.perf_counter() - request.began
-        self._metrics.count_answer(f"kafka_{request.api.name}", int(request.error), seconds)
+        self._metrics.count_answer(request.api.operation, int(request.error), seconds)
         if self._is_logging:
             self._log_answer(request, seconds)
         if failure is not None:
@@ -158,6 +160,10 @@ class Service:
     def abandon(self, request: KafkaRequest) -> None:
         """Ends a request whose client has left."""
         self._metrics.requests_in_flight.value -= 1
+
+    def forget(self, client: Client) -> None:
+        """Drops what a client has that has left."""
+        self._context.fetch_sessions.close(client)
 
     def log_closed(self, client: Client, reason: str) -> None:
         fields = {"client": client.address, "client_id": client.client_id, "reason": reason}
@@ -229,11 +235,10 @@ class Service:
 
 
 def _topic_of(request: KafkaRequest) -> str:
-    """Returns the topic of a produce or a fetch of one; of several, none is charged."""
-    if request.api.name == "Produce" and len(request.message.topic_data) == 1:
-        return str(request.message.topic_data[0].name)
-    if request.api.name == "Fetch" and len(request.message.topics) == 1:
-        return str(request.message.topics[0].topic)
+    """Returns the topic of a produce or a fetch that names one; of several, or by an id, none is charged."""
+    if request.api.name in ("Produce", "Fetch") and len(request.message.topics) == 1:
+        [(key, _)] = request.message.topics
+        return key if isinstance(key, str) else ""
     return ""
 
 

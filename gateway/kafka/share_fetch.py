@@ -30,13 +30,14 @@ from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of_read
 from gateway.kafka.groups import coordinator_error, refusal_of_group
 from gateway.kafka.requests import KafkaRequest
-from gateway.kafka.share_sessions import CLOSE, OPEN, Place, ShareSession, update
+from gateway.kafka.share_sessions import CLOSE, OPEN, Place, ShareSession
 from gateway.kafka.stored_reads import READ_STORED, StoredArguments, StoredEntry, StoredPart, read_stored, unpacked
 from gateway.links.link import Busy, LinkLost
 from gateway.routing.leader_failover import is_transient
 from replication.errors import NoLeader
 
 WAIT_MS_MAX = 60_000
+PAUSE_S = 0.05  # before another look after one whose records could not be read
 RECORDS_MAX = 10_000  # of one lock, as over HTTP
 READ_VERSION = 12  # of Fetch: its codes of reads are those of ShareFetch
 NO_LEADER = (-1, -1)
@@ -94,7 +95,9 @@ async def share_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
         session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
     if isinstance(session, Error):
         return Fetched(error_code=request.note(session))
-    update(session, message.topics, message.forgotten_topics_data)
+    error = context.share_sessions.update(session, message.topics, message.forgotten_topics_data)
+    if error is not Error.NONE:
+        return Fetched(error_code=request.note(error))
     results = await settle(request, context, group, member_id, message.topics)
     if epoch == CLOSE:
         error = await release_all(context, group, member_id)
@@ -174,6 +177,9 @@ class _ShareFetch:
                         waiter.end()
                         if reads := await self._read_granted(acquiring, lock, acquired.granted):
                             return reads
+                        if acquiring.budget.wait_left_ms <= 0:  # no record could be read
+                            break
+                        await asyncio.sleep(PAUSE_S)
                     elif not await self._wait(acquiring, acquired):
                         break
                 except EngineError as error:

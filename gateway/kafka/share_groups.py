@@ -20,7 +20,7 @@ from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.consumer_groups import TOPICS_MAX, error_of_member, is_member_id, refusal_of_topics
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
-from gateway.kafka.groups import STATES, coordinator_error, host_of, refusal_of_group
+from gateway.kafka.groups import NAME_CHARS_MAX, STATES, coordinator_error, host_of, refusal_of_group
 from gateway.kafka.requests import KafkaRequest
 
 JOIN, LEAVE = 0, -1
@@ -91,8 +91,8 @@ def _mistake(request: KafkaRequest) -> str:
         return f"there is no member epoch {message.member_epoch}"
     if not is_member_id(message.member_id):
         return "the member id is empty, too long, or not printable"
-    if message.rack_id == "":
-        return "the rack id is empty"
+    if message.rack_id is not None and not 0 < len(message.rack_id) <= NAME_CHARS_MAX:
+        return f"the rack id is empty, or longer than {NAME_CHARS_MAX} characters"
     names = message.subscribed_topic_names
     if names is not None and len(names) > TOPICS_MAX:
         return f"a member reads {TOPICS_MAX} topics at most"

@@ -14,8 +14,8 @@ from gateway.kafka.errors import Error
 
 OPEN, CLOSE = 0, -1  # in place of an epoch
 EPOCH_MAX = 2**31 - 1
-SESSIONS_MAX = 10_000  # of a process; a session is some 100 bytes, and 50 for each partition
-PARTITIONS_MAX = 20_000
+SESSIONS_MAX = 2000  # of a process, as many as Kafka has
+PARTITIONS_MAX = 500_000  # of all sessions of a process: 50 MB
 IDLE_S = 300.0  # a session that is older goes when there is no room
 
 Place = tuple[bytes, int]  # the id of a topic, and a partition
@@ -60,20 +60,21 @@ class ShareSessions:
             self._sessions[key] = found
         return found
 
+    def update(self, session: ShareSession, added: Iterable[Message], forgotten: Iterable[Message]) -> Error:
+        """Adds and removes the partitions that a request names. Returns why they are too many."""
+        asked = ((one.topic_id, row.partition_index) for one in added for row in one.partitions)
+        if new := [place for place in asked if place not in session.partitions]:
+            if sum(len(one.partitions) for one in self._sessions.values()) + len(new) > PARTITIONS_MAX:
+                return Error.SHARE_SESSION_LIMIT_REACHED
+            session.partitions |= dict.fromkeys(new)
+        for one in forgotten:
+            for number in one.partitions:
+                session.partitions.pop((one.topic_id, number), None)
+        return Error.NONE
+
     def _make_room(self, now_s: float) -> None:
         while len(self._sessions) >= SESSIONS_MAX:
             key, oldest = next(iter(self._sessions.items()))
             if oldest.used_at > now_s - IDLE_S:
                 return
             del self._sessions[key]
-
-
-def update(session: ShareSession, added: Iterable[Message], forgotten: Iterable[Message]) -> None:
-    """Adds and removes the partitions that a request names."""
-    for one in added:
-        for row in one.partitions:
-            if len(session.partitions) < PARTITIONS_MAX:
-                session.partitions[one.topic_id, row.partition_index] = None
-    for one in forgotten:
-        for number in one.partitions:
-            session.partitions.pop((one.topic_id, number), None)

@@ -1,8 +1,8 @@
 """Reads stored batches at the owner of their partitions, for fetches of Kafka's protocol from any process of the node.
 
 Batches are given as they lie. Only what nodes alone may read is left out: control batches, whose tokens are secret,
-and the entries of keyed batches. A control batch at the end of the log is given without its value, since a reader that
-never receives a batch there would never reach it.
+and the entries of keyed batches. Batches that compaction left empty are passed over. At the end of the log a control
+batch without a value is in place of both, since a reader that never receives a batch there would never reach it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Buffer
-from engine.format.batch_header import Header, stamp, without_control
+from engine.format.batch_header import Header, has_no_records, stamp, without_control
 from engine.format.control_batch import empty_control
 from engine.log.epochs import EpochStart, end_offset_for
 from engine.partition.partition import Partition
@@ -28,28 +28,35 @@ from gateway.fetch.reader import (
     PartitionRead,
     Source,
     budget_of,
-    check_source,
     confirm_sources,
     count_bytes,
     find_source,
     read_batches,
-    read_batches_now,
+    read_share_now,
+    share_of,
 )
 from gateway.links.link import Answer, Handler, handler
+from replication.errors import NotLeader
+from replication.replica.replica import Replica
 
 READ_STORED = "read_stored"
 SKIPPED_READS = 64  # of batches without records, by one fetch of a partition
 NO_EPOCH = -1
 FENCED, UNKNOWN_EPOCH = "fenced_leader_epoch", "unknown_leader_epoch"  # codes of this call alone
+_new = tuple.__new__
 
 
 class StoredEntry(Struct, frozen=True, array_like=True):
-    """A partition to read. `epoch` is the leader epoch that the client knows, `last_epoch` that of its last record."""
+    """A partition to read. `epoch` is the leader epoch that the client knows, `last_epoch` that of its last record.
+
+    `from_follower`: a follower in sync answers too.
+    """
 
     read: PartitionRead
     max_bytes: int
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
+    from_follower: bool = False
 
 
 class StoredArguments(Struct, frozen=True, array_like=True):
@@ -71,11 +78,11 @@ class StoredPart(NamedTuple):
 
 async def read_stored(context: ReadContext, entries: Sequence[StoredEntry], max_bytes: int) -> list[StoredPart]:
     """Returns what is readable of each entry now, in their order; at least one batch if there is one."""
-    found = [find_source(context, entry.read) for entry in entries]
+    found = [_find_source(context, entry) for entry in entries]
     parts: list[StoredPart | None] = [None] * len(entries)
     for index, (entry, source) in enumerate(zip(entries, found, strict=True)):
         if isinstance(source, Source):
-            parts[index] = _by_epoch(entry, source.partition)
+            parts[index] = _by_epoch(context, entry, source.partition)
     asked = [index for index, part in enumerate(parts) if part is None]
     checked = await _checked(context, [found[index] for index in asked])
     sources = dict(zip(asked, checked, strict=True))
@@ -104,54 +111,111 @@ def read_stored_now(context: ReadContext, entries: Sequence[StoredEntry], max_by
 
     It holds none of the budget, since it never waits.
     """
-    if not context.local_budget.has_room(max_bytes):
+    budget = context.local_budget
+    if budget.held_bytes and not budget.has_room(max_bytes):
         return None
-    sources: dict[int, Source] = {}
+    sources: list[Source] = []
+    each_max, unread = 1, 0
+    parts: list[StoredPart] = []
     try:
-        for index, entry in enumerate(entries):
-            source = find_source(context, entry.read)
-            if not isinstance(source, Source) or _by_epoch(entry, source.partition) is not None:
+        for entry in entries:
+            source = _readable_source(context, entry)
+            if source is None or source.partition.validator.fencing.has_been_used:
                 return None
-            check_source(context, source)
-            if source.partition.validator.fencing.has_been_used:
-                return None
-            sources[index] = source
-        each_max = max(max((entry.max_bytes for entry in entries), default=1), 1)
-        chunks = read_batches_now(context, sources, max_bytes, STORED_BYTES_MAX, each_max)
+            sources.append(source)
+            unread += source.offset < source.partition.watermark.position
+            each_max = max(each_max, entry.max_bytes)
+        left, at_most = max_bytes, STORED_BYTES_MAX
+        for partition, offset, _ in sources:
+            data: Buffer = b""
+            position = partition.watermark.position
+            if offset < position and left > 0:
+                data = read_share_now(context, partition, offset, share_of(left, unread, each_max), at_most).data
+                left, at_most, unread = left - len(data), at_most - len(data), unread - 1
+                if has_no_records(data):
+                    return None
+                count_bytes(context, partition, len(data))
+                data = _without_entries(data)
+            parts.append(_new(StoredPart, (data, position, partition.log.log_start, None, None)))
     except (WouldBlock, OSError, EngineError):
         return None
-    parts: list[StoredPart] = []
-    for index, source in sources.items():
-        chunk = chunks.get(index)
-        if chunk is None:
-            parts.append(_part(source.partition, b""))
-            continue
-        count_bytes(context, source.partition, len(chunk.data))
-        parts.append(_part(source.partition, _without_entries(chunk.data)))
     return parts
+
+
+def quiet_sources(context: ReadContext, entries: Sequence[StoredEntry]) -> list[Source] | None:
+    """Returns the sources of entries without records, if this process has all of them; None for others."""
+    sources: list[Source] = []
+    try:
+        for entry in entries:
+            source = _readable_source(context, entry)
+            if source is None or source.offset != source.partition.watermark.position:
+                return None
+            sources.append(source)
+    except EngineError:
+        return None
+    return sources
+
+
+def _readable_source(context: ReadContext, entry: StoredEntry) -> Source | None:
+    """Returns a source of this process, at an offset that it has or at its end; None for others. Raises EngineError."""
+    (topic, topic_id, number, offset, _), from_follower = entry.read, entry.from_follower
+    partition = context.partitions.owned_partition(topic, topic_id, number, from_follower=from_follower)
+    if partition.offline is not None or not partition.log.log_start <= offset <= partition.watermark.position:
+        return None
+    if _by_epoch(context, entry, partition) is not None:
+        return None
+    return _new(Source, (partition, offset, from_follower))
+
+
+def _find_source(context: ReadContext, entry: StoredEntry) -> Source | EngineError:
+    if not entry.from_follower:
+        return find_source(context, entry.read)
+    topic, topic_id, number, offset, _ = entry.read
+    try:
+        return Source(context.partitions.owned_partition(topic, topic_id, number, from_follower=True), offset, True)
+    except EngineError as error:
+        return error
 
 
 async def _checked(context: ReadContext, sources: Sequence[Source | EngineError]) -> list[Source | EngineError]:
     """Returns the sources that are readable; in place of others, their errors.
 
-    A position between the high watermark and the end of the log has no records yet, and is not out of range.
+    A position between the high watermark and the end of the log has no records yet, and is not out of range. A follower
+    sends the client back to the leader, which alone knows whether a position is out of range.
     """
-    checked = await confirm_sources(context, sources)
-    return [
-        source
-        if isinstance(source, Source)
-        and isinstance(result, OffsetAboveHighWatermark)
-        and source.offset <= source.partition.log_end
-        else result
-        for source, result in zip(sources, checked, strict=True)
-    ]
+    of_leaders = [source for source in sources if not (isinstance(source, Source) and source.from_follower)]
+    confirmed = iter(await confirm_sources(context, of_leaders))
+    checked: list[Source | EngineError] = []
+    for source in sources:
+        if isinstance(source, Source) and source.from_follower:
+            checked.append(_check_follower(source))
+            continue
+        result = next(confirmed)
+        if (
+            isinstance(source, Source)
+            and isinstance(result, OffsetAboveHighWatermark)
+            and source.offset <= source.partition.log_end
+        ):
+            result = source
+        checked.append(result)
+    return checked
 
 
-def _by_epoch(entry: StoredEntry, partition: Partition) -> StoredPart | None:
+def _check_follower(source: Source) -> Source | EngineError:
+    partition, offset, _ = source
+    if partition.offline is None and partition.log.log_start <= offset <= partition.log_end:
+        return source
+    return NotLeader(f"the follower of {partition.name} does not have offset {offset}")
+
+
+def _by_epoch(context: ReadContext, entry: StoredEntry, partition: Partition) -> StoredPart | None:
     """Returns the answer that the epochs of a client decide; None: read."""
-    own = partition.log.leader_epoch
-    if entry.epoch != NO_EPOCH and entry.epoch != own:
-        return _part(partition, b"", FENCED if entry.epoch < own else UNKNOWN_EPOCH)
+    if entry.epoch != NO_EPOCH:
+        own = partition.log.leader_epoch
+        if entry.from_follower and isinstance(replica := context.partitions.replica(partition), Replica):
+            own = replica.role_epoch  # its log has the epoch of its last batch
+        if entry.epoch != own:
+            return _part(partition, b"", FENCED if entry.epoch < own else UNKNOWN_EPOCH)
     if entry.last_epoch == NO_EPOCH:
         return None
     end = end_offset_for(epochs_of(partition), entry.last_epoch, partition.log_end)
@@ -177,12 +241,14 @@ def _failed(source: Source | EngineError, error: EngineError) -> StoredPart:
 
 
 async def _shown(context: ReadContext, partition: Partition, chunk: Chunk, max_bytes: int) -> Buffer:
-    """Returns the batches of a chunk as clients get them; behind batches that they do not get, later ones."""
-    if not partition.validator.fencing.has_been_used:
-        return _without_entries(chunk.data)
+    """Returns the batches of a chunk as clients get them; behind batches without records, later ones.
+
+    Some clients advance by records only, or by batches that are not empty: at the end they get a control batch.
+    """
+    has_control = partition.validator.fencing.has_been_used
     for _ in range(SKIPPED_READS):
-        data = without_control(chunk.data)
-        if data:
+        data = without_control(chunk.data) if has_control else chunk.data
+        if data and not has_no_records(data):
             return _without_entries(data)
         if chunk.next_offset >= partition.high_watermark:
             break
@@ -200,9 +266,9 @@ def _without_entries(data: bytes | bytearray) -> bytes | bytearray:
 
 
 def _emptied(header: Header) -> bytearray:
-    """Returns a control batch in place of another one, with its offsets and without its value."""
-    data = empty_control(header.max_timestamp)
-    stamp(data, header.base_offset, header.leader_epoch)
+    """Returns a control batch without a value in place of another batch, with its last offset."""
+    data = empty_control(max(header.max_timestamp, 0))
+    stamp(data, header.next_offset - 1, header.leader_epoch)
     return data
 
 

@@ -8,9 +8,10 @@ copied and never changed, since its parts may be shared by callers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -18,8 +19,12 @@ from engine.errors import EngineError
 from engine.format.paths import TOPIC_CHARS_MAX, is_topic_name
 from gateway.groups.core.expressions import compile_expression
 from gateway.http.rights import Names
+from gateway.kafka.codec.fetch import FetchAnswer, FetchRequest, Key
 from gateway.kafka.codec.messages import Message, direction
+from gateway.kafka.codec.produce import ProduceAnswer, ProduceRequest, ProduceRow
 from gateway.kafka.codec.schema import GROUP, TOPIC, Field
+
+T = TypeVar("T")
 
 TEXT, EXPRESSION = "text", "expression"
 _NO_NAME = "/"  # behind the prefix: no topic has it, so a name that is not allowed stays one, and comes back as it was
@@ -49,6 +54,11 @@ def stored_request(space: Names, api: str, message: Message) -> Message:
             return f"{space.prefix}{_NO_NAME}{name}"
         return space.prefix + name if name else name  # an empty group has its own error
 
+    if isinstance(message, FetchRequest):
+        forgotten = _renamed_keys(rename, message.forgotten)
+        return message._replace(topics=_renamed_keys(rename, message.topics), forgotten=forgotten)
+    if isinstance(message, ProduceRequest):
+        return message._replace(topics=_renamed_keys(rename, message.topics))
     return _renamed(_steps(api, is_request=True), rename, message)
 
 
@@ -61,7 +71,27 @@ def visible_response(space: Names, api: str, message: Message) -> Message:
         visible = space.visible(name)
         return visible.removeprefix(_NO_NAME) if entity == TOPIC and visible is not name else visible
 
+    if isinstance(message, FetchAnswer):
+        fetched = copy(message)
+        fetched.topics = _renamed_keys(rename, message.topics)
+        return fetched
+    if isinstance(message, ProduceAnswer):
+        produced, topics = copy(message), _renamed_keys(rename, message.topics)
+        produced.topics = [(key, [_with_shown_texts(space, row) for row in rows]) for key, rows in topics]
+        return produced
     return _renamed(_steps(api, is_request=False), rename, message)
+
+
+def _renamed_keys(rename: Rename, topics: Sequence[tuple[Key, T]]) -> list[tuple[Key, T]]:
+    """Returns topics of a message that is read by hand. Ids stay as they are."""
+    return [(rename(TOPIC, key) if isinstance(key, str) else key, rows) for key, rows in topics]
+
+
+def _with_shown_texts(space: Names, row: ProduceRow) -> ProduceRow:
+    if row.text is None:
+        return row
+    errors = [(number, None if text is None else str(space.shown(text))) for number, text in row.record_errors]
+    return row._replace(text=str(space.shown(row.text)), record_errors=errors)
 
 
 def _stored_expression(space: Names, text: str) -> str:

@@ -159,7 +159,7 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int, share_byte
         return [_spans(incoming, to, records_max, share_bytes_max)]
     check_count(count_of(incoming), records_max)
     if not share_bytes_max and isinstance(incoming, IncomingObjects):
-        found = _grouped_objects(incoming, to)
+        found = grouped_objects(incoming, to)
         if found is not None:
             return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
     grouped, problems = group_by_partition(incoming, to)
@@ -193,7 +193,7 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
-def _grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:
+def grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:
     """Returns the rows of each partition, in ascending order; None if a record has a problem."""
     assert penstock_codec.native is not None
     partitions = 0 if to.partitioner is None else to.partitioner.partitions

@@ -23,6 +23,7 @@ from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
 from gateway.settings import NodeSettings
 from gateway.usage.counting import UsageCounting
+from gateway.usage.holdings import Holdings
 from replication.cluster.producer_ids import ProducerIds
 
 
@@ -51,3 +52,4 @@ class ProduceContext:
     metrics: Metrics
     stages: Stages
     usage: UsageCounting
+    holdings: Holdings

@@ -22,7 +22,15 @@ from gateway.http.request import Handled, Request
 from gateway.http.response import Response
 from gateway.produce.accumulator import REQUEST_BYTES_MAX, shared_bytes_max
 from gateway.produce.answer import answer
-from gateway.produce.batching import Destination, Incoming, Part, partition_of, to_batches
+from gateway.produce.batching import (
+    Destination,
+    Incoming,
+    IncomingObjects,
+    Part,
+    grouped_objects,
+    partition_of,
+    to_batches,
+)
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
 from gateway.produce.idempotency import HeldKey, KeyedRequest, keyed_request, window_header
@@ -41,6 +49,8 @@ from gateway.routing.leader_headers import check_leadership, leader_headers, not
 from gateway.wire.messages import Header
 
 _new = tuple.__new__  # of a value without a frame for it
+_ROW_WORDS = 10  # of 4 bytes, in a row of the compiled codec (rows.h)
+_VALUE_WORD = 2  # of them: where the value begins
 
 
 class TopicProduce(PendingProduce[Response]):
@@ -104,6 +114,8 @@ def produce(request: Request, context: ProduceContext) -> Handled:
     parsed: ProduceRequest = request.parsed or parse(request, context)
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
+    if request.space is not None:
+        context.holdings.check_stored(request.space.tenant)
     body, sequenced, connection = request.body, parsed.sequenced, request.connection
     topic = context.topics.get(request.names["topic"])
     if (
@@ -277,6 +289,12 @@ def _place(pending: TopicProduce) -> list[Part]:
 def record_partitions(pending: TopicProduce) -> list[int]:
     """Returns the partition of each record of a placed produce, in their order."""
     incoming, to = pending.placed
+    if isinstance(incoming, IncomingObjects):
+        grouped = grouped_objects(incoming, to)
+        if grouped is not None:
+            places = {number: memoryview(rows).cast("I")[_VALUE_WORD::_ROW_WORDS] for number, rows in grouped.items()}
+            return [number for _, number in sorted((at, number) for number, found in places.items() for at in found)]
+        incoming = incoming.plainly()
     if not isinstance(incoming, list):  # values alone, which all go to one partition
         part = pending.parts[0]
         return [] if part.partition is None else [part.partition] * part.record_count

@@ -86,6 +86,8 @@ async def produce_many(request: Request, context: ProduceContext) -> Response:
     query = read_query(request, ManyQuery)
     parsed = parse_many(request, query, context.settings, context.json_limits)
     context.lifecycle.check_accepting()
+    if request.space is not None:
+        context.holdings.check_stored(request.space.tenant)
     slot = context.order.begin(request) if request.version == "2" else None
     try:
         return await _produce_many(request, context, parsed, slot)

@@ -14,7 +14,7 @@ from gateway.produce.batching import Destination, Part, ProducerSequence, check_
 from gateway.produce.context import ProduceContext
 
 
-async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Part:
+async def stored_batch(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part:
     """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
     header = _check_head(body, to, context)
     if to.settings.verify == "full" and not _check_records_now(body, header, to.settings):
@@ -23,7 +23,7 @@ async def stored_batch(body: bytes, to: Destination, context: ProduceContext) ->
     return _part(body, header, to)
 
 
-def stored_batch_now(body: bytes, to: Destination, context: ProduceContext) -> Part | None:
+def stored_batch_now(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part | None:
     """Returns what `stored_batch` returns; None if that takes a thread, or a look-up of the producer's id."""
     header = _check_head(body, to, context)
     if header.producer_id >= 0 and (to.sequenced is not None or not context.producer_ids.is_known(header.producer_id)):
@@ -33,7 +33,7 @@ def stored_batch_now(body: bytes, to: Destination, context: ProduceContext) -> P
     return _part(body, header, to)
 
 
-def _check_head(body: bytes, to: Destination, context: ProduceContext) -> record_batch.Header:
+def _check_head(body: bytes | bytearray, to: Destination, context: ProduceContext) -> record_batch.Header:
     settings = to.settings
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
@@ -41,8 +41,8 @@ def _check_head(body: bytes, to: Destination, context: ProduceContext) -> record
     return header
 
 
-def _part(body: bytes, header: record_batch.Header, to: Destination) -> Part:
-    data: bytes | bytearray = body
+def _part(body: bytes | bytearray, header: record_batch.Header, to: Destination) -> Part:
+    data = body
     if to.settings.timestamp_type == "append":
         data = bytearray(body)
         record_batch.stamp_append_time(data, to.now_ms)
@@ -67,7 +67,7 @@ async def _check_sequence(header: record_batch.Header, to: Destination, context:
     await check_producer_id(context, header.producer_id)
 
 
-def _check_records_now(body: bytes, header: record_batch.Header, settings: TopicSettings) -> bool:
+def _check_records_now(body: bytes | bytearray, header: record_batch.Header, settings: TopicSettings) -> bool:
     """Checks the records of a small batch. Returns False for others: the unpacked size is known only afterwards.
 
     The time for an uncompressed batch depends on its number of records. Raises InvalidBatch.
@@ -85,7 +85,7 @@ def _check_records_now(body: bytes, header: record_batch.Header, settings: Topic
     return True
 
 
-def _check_records(body: bytes, settings: TopicSettings, decoded_bytes_max: int) -> None:
+def _check_records(body: bytes | bytearray, settings: TopicSettings, decoded_bytes_max: int) -> None:
     record_batch.check_records(body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max)
 
 

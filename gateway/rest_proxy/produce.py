@@ -24,8 +24,8 @@ from gateway.rest_proxy.records import DECODERS
 from gateway.routing.partitions import check_not_internal
 from replication.replica.acks import Acks
 
-_ROW = b'{"partition":%d,"offset":%d,"error_code":null,"error":null}'
-_END = b'],"key_schema_id":null,"value_schema_id":null}'
+_SUCCESS = ',"error_code":null,"error":null}'
+_END = '],"key_schema_id":null,"value_schema_id":null}'
 _NO_HEADERS: dict[str, str] = {}  # of an answer with a form
 
 
@@ -74,22 +74,24 @@ def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str)
         outcome, partition = outcomes[0], pending.parts[0].partition
         assert isinstance(outcome, Appended), outcome
         first = outcome.base_offset
-        rows = [_ROW % (partition, offset) for offset in range(first, first + pending.parts[0].record_count)]
-        return Response(b'{"offsets":[%b%b' % (b",".join(rows), _END), _NO_HEADERS, 200, form)
+        between = f'{_SUCCESS},{{"partition":{partition},"offset":'
+        offsets = between.join(map(str, range(first, first + pending.parts[0].record_count)))
+        text = f'{{"offsets":[{{"partition":{partition},"offset":{offsets}{_SUCCESS}{_END}'
+        return Response(text.encode(), _NO_HEADERS, 200, form)
     by_partition = {part.partition: outcome for part, outcome in zip(pending.parts, outcomes, strict=True)}
-    offsets = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
+    following = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
     rows = []
     for number in record_partitions(pending):
-        outcome = by_partition[number]
-        if isinstance(outcome, Problem):
-            text = message_of(pending.request, outcome)
-            rows.append(
-                orjson.dumps({"partition": None, "offset": None, "error_code": code_of(outcome), "error": text})
-            )
+        if (offset := following.get(number)) is not None:
+            rows.append(f'{{"partition":{number},"offset":{offset}{_SUCCESS}')
+            following[number] = offset + 1
         else:
-            rows.append(_ROW % (number, offsets[number]))
-            offsets[number] += 1
-    body = b'{"offsets":[%b%b' % (b",".join(rows), _END)
-    if len(offsets) == len(outcomes):
+            outcome = by_partition[number]
+            assert isinstance(outcome, Problem), outcome
+            text = message_of(pending.request, outcome)
+            failed = {"partition": None, "offset": None, "error_code": code_of(outcome), "error": text}
+            rows.append(orjson.dumps(failed).decode())
+    body = f'{{"offsets":[{",".join(rows)}{_END}'.encode()
+    if len(following) == len(outcomes):
         return Response(body, _NO_HEADERS, 200, form)
     return Response(body, {"Content-Type": media_type}, 207)

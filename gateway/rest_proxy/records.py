@@ -6,7 +6,7 @@ what they expect, and a key is placed as REST Proxy places it. A missing value i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 import penstock_codec
 from gateway.http.json_limits import JsonLimits, check_utf8, check_value, malformed_json
 from gateway.http.problems import Problem
-from gateway.produce.batching import Headers, Incoming, IncomingRow, IncomingSpans
+from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingSpans
 
 _NULL = b"null"
 _NO_HEADERS: Headers = []
@@ -58,9 +58,17 @@ _JSON, _BINARY = msgspec.json.Decoder(_JsonRecords), msgspec.json.Decoder(_Binar
 def decode_json(body: bytes, limits: JsonLimits) -> Incoming:
     """Returns the records of a body in JSON. Raises Problem malformed_json, unknown_field, invalid_body, …"""
     native = penstock_codec.native
-    found = None if native is None else native.find_objects(body, False, limits.depth_max, limits.digits_max)
-    if found is not None and found[0] and found[2]:  # values alone
-        return IncomingSpans(body, found[1], found[2], found[3])
+    found = None if native is None else native.find_objects(body, False, limits.depth_max, limits.digits_max, True)
+    if found is None or not found[2]:
+        return _decode_plainly(body, limits)
+    are_bare, table, count, longest, unescaped = found
+    if are_bare:
+        return IncomingSpans(body, table, count, longest)
+    return IncomingObjects(body + unescaped, table, count, False, partial(_decode_plainly, body, limits))
+
+
+def _decode_plainly(body: bytes, limits: JsonLimits) -> list[IncomingRow]:
+    """Returns what `decode_json` returns, without the compiled codec. Raises as it does."""
     check_utf8(body)
     harmless, rows = limits.harmless_bytes, []
     for position, record in enumerate(_decoded(body, _JSON).records):
@@ -109,8 +117,3 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[S], levels: int = 2) 
         raise Problem(code, str(error).replace("Object contains", "there is an")) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body, levels) from None
-
-
-def rows_of(incoming: Incoming) -> Sequence[IncomingRow]:
-    """Returns the records as rows, as far as they were decoded so."""
-    return incoming if isinstance(incoming, list) else ()

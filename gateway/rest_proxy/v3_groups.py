@@ -5,8 +5,9 @@ from __future__ import annotations
 from gateway.access.rules import Effect, Pattern
 from gateway.groups.group_lag import measure_lags
 from gateway.groups.hosting.calls import DESCRIBE
+from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.values import GroupRow, GroupView, MemberView, OffsetView
-from gateway.groups.names import PUSH_PREFIX, group_name
+from gateway.groups.names import group_name
 from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.problems import Problem
 from gateway.http.request import Request

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -124,7 +125,11 @@ def split(body: bytes) -> list[bytes]:
 def decode_records(body: bytes, limits: JsonLimits) -> Incoming:
     """Returns the records of a whole body. Raises Problem, Refusal."""
     check_utf8(body)
-    return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(split(body))]
+    try:
+        record = _RECORD.decode(body)
+    except (msgspec.DecodeError, RecursionError):  # several, or a bad one
+        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(split(body))]
+    return [row_of(record, limits, 0)]
 
 
 def decode_record(body: bytes, limits: JsonLimits) -> TypedRow:
@@ -194,4 +199,9 @@ def _bytes_of(data: _Data | None, limits: JsonLimits, position: int) -> bytes | 
 
 def text_of_time(time_ms: int) -> str:
     """Returns a time as receipts show it."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_second(time_ms // 1000)}.{time_ms % 1000:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")

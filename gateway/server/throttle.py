@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from random import Random
-from typing import Any
 
 from msgspec import structs
 from multidict import istr
 
 from engine.runtime.pending import Pending
+from engine.runtime.timed_coroutine import TimedCoroutine
 from gateway.access.access import LONG_POLLS
 from gateway.fetch.request import FetchRequest
 from gateway.http.lifecycle import Lifecycle
@@ -171,7 +171,7 @@ class Throttle:
                 now = time.perf_counter()
                 charges.take_loop(now, now - began)
             if isinstance(handled, Coroutine):
-                handled = _TimedHandler(charges, handled)
+                handled = TimedCoroutine(handled, charges.take_loop)
         if charges.counts_polls and type(handled) is not Response and _may_wait(request):
             self._count_poll(request, charges, handled)
         return handled
@@ -316,41 +316,3 @@ class _CountedConnection:
 
     def close(self) -> None:
         self._charges.close_one(Dimension.CONNECTIONS)
-
-
-class _TimedHandler(Coroutine[Any, Any, Response]):
-    """The task of a request, whose steps are debited as time of the loop."""
-
-    def __init__(self, charges: Charges, handled: Coroutine[Any, Any, Response]) -> None:
-        self._charges = charges
-        self._handled = handled
-
-    def send(self, value: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return self._handled.send(value)
-        finally:
-            self._debit(began)
-
-    def throw(self, *error: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return self._handled.throw(*error)
-        finally:
-            self._debit(began)
-
-    def close(self) -> None:
-        self._handled.close()
-
-    def __await__(self) -> Generator[Any, Any, Response]:
-        return self  # a coroutine has all that an await calls
-
-    def __iter__(self) -> _TimedHandler:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def _debit(self, began: float) -> None:
-        now = time.perf_counter()
-        self._charges.take_loop(now, now - began)

@@ -25,9 +25,9 @@ from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.hosting.lags import sum_by_name
+from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import PushCall, ResetCall, Slot
-from gateway.groups.names import PUSH_PREFIX
 from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.subscriptions.core.definition import Definition, decode

@@ -17,8 +17,9 @@ from engine.errors import EngineError
 from gateway.access.access import forbidden, limits_of
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.model.errors import UnknownGroup
+from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
-from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable, find_topics
+from gateway.groups.names import check_topics, check_writable, find_topics
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query

@@ -13,10 +13,13 @@ import asyncio
 import logging
 import ssl
 from collections import deque
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from engine.runtime.loop_waits import client_key, loop_waits
 from engine.runtime.tasks import start_handler
+from engine.runtime.timed_coroutine import TimedCoroutine
 from gateway.wire.exchange import Counted, DelayedRequests, Exchange, Host, Moves
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
@@ -84,6 +87,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         tls = self.tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._speak((Http2 if tls.selected_alpn_protocol() == "h2" else Http1)(self._server.limits))
+        self._turns.own(self._key, self.client.rpartition(":")[0])
         self._server.opened(self)
         if self._moved is not None:
             self.has_asked = True
@@ -95,7 +99,10 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         return self._server.receive_room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.received_at = self._loop.time()
+        self.received_at = now = self._loop.time()
+        turns = self._turns
+        if now >= turns.look_at:
+            turns.look(now)
         data: Buffer = self._server.receive_room[:nbytes]
         if not self.core:
             data = self._unsniffed + data
@@ -104,10 +111,12 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
                 return
             self._unsniffed = b""
             self._speak((Http2 if data.startswith(PREFACE) else Http1)(self._server.limits))
-        is_over = (self._turns.is_counted or nbytes > UNCOUNTED_BYTES) and self._turns.is_over()
-        if is_over or self._queued or self._is_reading_on or self._is_held_back:
+        is_timed = turns.is_counted or turns.is_watched or nbytes > UNCOUNTED_BYTES
+        if (is_timed and turns.must_wait(self._key)) or self._queued or self._is_reading_on or self._is_held_back:
             self.core.hold(data)
             self._read_on_soon()
+        elif turns.is_watched:
+            turns.run(self._key, partial(self._receive, data))
         else:
             self._receive(data)
 
@@ -117,6 +126,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
+        self._turns.leave(self._key)
         if self.counted is not None:
             self.counted.close()
         try:
@@ -148,6 +158,12 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             (self._steer_reading if self._queued and is_busy else self._go_on)()  # those queued wait for its end
             if self.is_http2:  # what came since is held
                 self._read_on_soon()
+
+    # From the application
+
+    def use_owner(self, owner: str) -> None:
+        """Notes whose connection it is: all of an owner share its part of the loop. Before, that is its address."""
+        self._turns.own(self._key, owner)
 
     # From the application, by its exchange
 
@@ -325,7 +341,10 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self._exchanges[exchange.stream_id] = exchange
         self._server.under_way += 1
         self._unstarted += 1
-        exchange.task = start_handler(self._loop, self._run(exchange))
+        work: Coroutine[Any, Any, None] = self._run(exchange)
+        if self._turns.is_watched:
+            work = TimedCoroutine(work, partial(self._turns.spend, self._key))
+        exchange.task = start_handler(self._loop, work)
 
     async def _run(self, exchange: Exchange) -> None:
         exchange.has_started = True

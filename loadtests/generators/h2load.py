@@ -42,13 +42,8 @@ def is_installed() -> bool:
 def run(load: Load, timeout_s: float) -> Outcome:
     """Runs one closed loop. Raises GeneratorFailed."""
     with tempfile.TemporaryDirectory(prefix="h2load-") as directory:
-        log, uris = Path(directory, "requests.tsv"), Path(directory, "uris")
-        uris.write_text("".join(f"{load.url}{target}\n" for target in load.targets))
-        command = ["h2load", "-n", str(load.requests), "-c", str(load.connections), "-m", str(load.streams), "-t", "1"]
-        command += ["-w", WINDOW_BITS, "-W", WINDOW_BITS, "-i", str(uris), f"--log-file={log}"]
-        command += [part for name, value in load.headers for part in ("-H", f"{name}: {value}")]
-        command += [] if load.body_file is None else ["-d", str(load.body_file)]
-        command += ["--h1"] if load.is_http1 else []
+        log = Path(directory, "requests.tsv")
+        command = [*_command(load, Path(directory)), "-n", str(load.requests), f"--log-file={log}"]
         cpu_before = ended_children_cpu_s()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -67,6 +62,26 @@ def run(load: Load, timeout_s: float) -> Outcome:
             generator_cpu_s=ended_children_cpu_s() - cpu_before,
             what_went_wrong="" if printed.good == printed.total else printed.statuses,
         )
+
+
+def begin(load: Load, seconds: int, log: Path, rate_per_s: int | None = None) -> subprocess.Popen[bytes]:
+    """Begins a loop that ends after some seconds, whose requests in flight are dropped then; `log` is for `parse_log`.
+
+    `rate_per_s`: of each connection, at most.
+    """
+    command = [*_command(load, log.parent), "-D", str(seconds), f"--log-file={log}"]
+    command += [] if rate_per_s is None else ["--rps", str(rate_per_s)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _command(load: Load, directory: Path) -> list[str]:
+    uris = directory / "uris"
+    uris.write_text("".join(f"{load.url}{target}\n" for target in load.targets))
+    command = ["h2load", "-c", str(load.connections), "-m", str(load.streams), "-t", "1"]
+    command += ["-w", WINDOW_BITS, "-W", WINDOW_BITS, "-i", str(uris)]
+    command += [part for name, value in load.headers for part in ("-H", f"{name}: {value}")]
+    command += [] if load.body_file is None else ["-d", str(load.body_file)]
+    return [*command, "--h1"] if load.is_http1 else command
 
 
 def parse_printed(text: str) -> Printed:

@@ -214,11 +214,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         counting.start(settings.accepted_counts_ms)
         usage.start()
         node.stored_bytes.start()
+        node.holdings.start()
         try:
             yield node
         finally:
             await node.drain()
             access.stop()
+            node.holdings.stop()
             await node.stored_bytes.stop()
             await usage.stop()
             await counting.stop()

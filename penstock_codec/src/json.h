@@ -15,6 +15,7 @@ struct json_limits {
     uint32_t depth_max;  /* levels of nesting, at most JSON_DEPTH_CEILING; a scalar has none */
     uint32_t digits_max; /* digits of a number, with its point and its exponent but not its sign */
     bool is_line;        /* a newline ends the text: it is no white space */
+    bool is_as_sent;     /* of objects: a key keeps its quotes, and there is key, value and partition alone */
 };
 
 /* Returns where the value that begins at `at` ends; NULL if no value is there, or if it is beyond a limit.

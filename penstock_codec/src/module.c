@@ -43,7 +43,7 @@ static int prepare(PyObject *module)
     if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 13); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 14); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

@@ -152,25 +152,27 @@ static PyObject *rows_as_result(const struct rows *rows)
 }
 
 const char codec_find_objects_doc[] = PyDoc_STR(
-    "find_objects(body, are_lines, depth_max, digits_max) -> (are_bare, table, count, longest, unescaped) | None\n\n"
+    "find_objects(body, are_lines, depth_max, digits_max, are_as_sent=False)\n"
+    "-> (are_bare, table, count, longest, unescaped) | None\n\n"
     "Finds the record objects of an envelope or of lines. The table has spans as of find_lines if all of them have a\n"
     "value alone, else rows, of the body and `unescaped` one after the other. None if one is not of the plain form,\n"
-    "or not right.");
+    "or not right. `are_as_sent`: keys keep their quotes, and there are key, value and partition alone.");
 
 PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
 {
     Py_buffer body;
-    int are_lines;
+    int are_lines, are_as_sent = 0;
     unsigned depth_max, digits_max;
     struct rows rows = {0};
     enum found found = DECLINED;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "y*pII", &body, &are_lines, &depth_max, &digits_max)) {
+    if (!PyArg_ParseTuple(arguments, "y*pII|p", &body, &are_lines, &depth_max, &digits_max, &are_as_sent)) {
         return NULL;
     }
     if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING) {
         PyThreadState *state = unlock((size_t)body.len);
-        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = are_lines};
+        struct json_limits limits = {
+            .depth_max = depth_max, .digits_max = digits_max, .is_line = are_lines, .is_as_sent = are_as_sent};
         found = are_lines ? object_lines_find(body.buf, (size_t)body.len, limits, &rows)
                           : objects_find(body.buf, (size_t)body.len, limits, &rows);
         lock(state);

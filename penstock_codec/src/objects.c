@@ -88,7 +88,7 @@ const uint8_t *key_read(const uint8_t *body, const uint8_t *at, const uint8_t *e
     if (!behind) {
         return NULL;
     }
-    if (*at != '"') {
+    if (*at != '"' || limits->is_as_sent) {
         *key = (struct span){(uint32_t)(at - body), is_null(at, behind) ? SPAN_NULL : (int32_t)(behind - at)};
     } else if (!memchr(at, '\\', (size_t)(behind - at))) {
         *key = (struct span){(uint32_t)(at + 1 - body), (int32_t)(behind - at - 2)};
@@ -306,6 +306,9 @@ static const uint8_t *object_read(
     while (at) {
         at = name_read(reader, at, &name);
         enum member member = at ? member_named(name, reader->limits.is_line) : UNKNOWN;
+        if (reader->limits.is_as_sent && !(member & (KEY | VALUE | PARTITION))) {
+            return NULL;
+        }
         if (member == UNKNOWN || seen & member) {
             return NULL;
         }

@@ -10,7 +10,8 @@
 #include "lines.h"
 #include "rows.h"
 
-/* Reads a key: a text loses its quotes and escapes, null is no key. Returns where it ends; NULL if it is no JSON. */
+/* Reads a key: a text loses its quotes and escapes, unless it is taken as sent; null is no key. Returns where it ends;
+ * NULL if it is no JSON. */
 const uint8_t *key_read(const uint8_t *body, const uint8_t *at, const uint8_t *end, const struct json_limits *limits,
     struct rows *rows, struct span *key);
 

@@ -39,7 +39,7 @@ def request_of(
         Route(method, "/x", "test", need, _answer),
         names or {},
         CIMultiDictProxy(CIMultiDict(headers or {})),
-        connection or SimpleNamespace(client="127.0.0.1:1", known_caller=None, listener=None, tls=None),
+        connection or SimpleNamespace(client="127.0.0.1:1", known_caller=None, listener=None, tls=None, use_owner=str),
         b"" if content is None else None,
         content,
     )

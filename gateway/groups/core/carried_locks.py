@@ -16,7 +16,7 @@ from gateway.groups.model.state import Group
 from gateway.groups.model.values import ConfigCall, ForgetCall, ResetCall
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import Lock, ShareState
-from gateway.groups.share.values import Outcome, SettleCall
+from gateway.groups.share.values import Granted, Outcome, SettleCall
 from gateway.groups.share.window import State
 
 
@@ -47,12 +47,19 @@ def _carry(share: ShareState, stored: ShareState | None, refused: Sequence[Settl
         if ours is None or ours.topic_id != partition.topic_id:
             share.removed.append((slot, list(partition.take_tombstones())))
     for call in reversed(refused):  # of two locks that have finished a record, the later one holds it again
-        if (lock := share.locks.get(call.lock)) is not None:
+        for lock in _locks_of(share, call):
             _undo(share, stored_partitions, lock, call)
     for slot, partition in share.partitions.items():
         partition.store_again(stored_partitions.get(slot))
     share.version += 1
     return share
+
+
+def _locks_of(share: ShareState, call: SettleCall) -> list[Lock]:
+    """Returns the locks whose records a call may have settled: the later ones first."""
+    if not call.member_id:
+        return [share.locks[call.lock]] if call.lock in share.locks else []
+    return [lock for lock in reversed(share.locks.values()) if lock.member_id == call.member_id]
 
 
 def _undo(
@@ -61,7 +68,7 @@ def _undo(
     for granted in lock.granted:
         slot = (granted.topic, granted.partition)
         partition = share.partitions.get(slot)
-        if partition is None or partition.topic_id != granted.topic_id:
+        if partition is None or partition.topic_id != granted.topic_id or not _touches(call, granted):
             continue
         for offset in range(granted.first, granted.last + 1):
             is_stored = slot in stored_partitions and stored_partitions[slot].window.is_done(offset)
@@ -71,6 +78,16 @@ def _undo(
                     run.state, run.lock, run.until_ms = State.ACQUIRED, lock.lock_id, lock.until_ms
                     run.deliveries, run.ready_ms, run.error = granted.deliveries, 0, ""
     share.look_again(lock)
+
+
+def _touches(call: SettleCall, granted: Granted) -> bool:
+    """Returns whether a call is about records of a range."""
+    return call.outcome is not None or any(
+        (settlement.topic, settlement.partition) == (granted.topic, granted.partition)
+        and settlement.first <= granted.last
+        and granted.first <= settlement.last
+        for settlement in call.settlements
+    )
 
 
 def _is_settled(call: SettleCall, topic: str, partition: int, offset: int) -> bool:

@@ -214,6 +214,7 @@ def _replace(state: ClassicState, present: str, call: JoinCall, now_ms: int) -> 
         (call.new_member_id if member_id == present else member_id): one for member_id, one in state.members.items()
     }
     member.member_id = state.instances[call.instance_id] = call.new_member_id
+    state.gone.append(present)
     member.seen_ms, member.client, member.protocols = now_ms, call.client, call.protocols
     member.session_ms, member.rebalance_ms = call.session_ms, call.rebalance_ms
     if is_leader:
@@ -300,6 +301,7 @@ def _complete_joins(state: ClassicState, now_ms: int) -> None:
         one.member_id for one in state.members.values() if not one.has_joined and one.instance_id is None
     ]:
         del state.members[member_id]
+        state.gone.append(member_id)
     if state.members and not joined:  # instances that are away: they may come back
         state.deadline_ms = now_ms + max(one.rebalance_ms for one in state.members.values())
         return
@@ -329,6 +331,7 @@ def _elected(state: ClassicState) -> str:
 def _remove(state: ClassicState, member_ids: list[str], now_ms: int) -> None:
     for member_id in member_ids:
         member = state.members.pop(member_id)
+        state.gone.append(member_id)
         if member.instance_id is not None:
             state.instances.pop(member.instance_id, None)
     if state.phase in (Phase.STABLE, Phase.COMPLETING):

@@ -166,7 +166,9 @@ def _stamp(state: ClassicState) -> tuple[Phase, int, int]:
 
 
 def _note(core: Coordinator, group: Group, state: ClassicState, before: tuple[Phase, int, int], now: Now) -> None:
-    """Wakes the parked calls of a group whose phase has changed."""
+    """Wakes the parked calls of a group whose phase has changed, and those of members that are gone."""
+    core.woken.update((group.name, member_id) for member_id in state.gone)
+    state.gone.clear()
     if _stamp(state) == before:
         return
     if not state.members and before[2]:

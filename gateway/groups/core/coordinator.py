@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import failures, membership, positions, sharing
-from gateway.groups.core.group_table import GroupTable, check_empty, check_kind
+from gateway.groups.core.group_table import Ceilings, GroupTable, check_empty, check_kind
 from gateway.groups.core.membership import Subscription, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
@@ -57,8 +57,8 @@ IDLE_LOOK_MS = 60_000  # between two looks for groups to forget: their retention
 class Coordinator(GroupTable):
     """The calls on groups, over their table."""
 
-    def __init__(self, limits: CoordinatorLimits) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: CoordinatorLimits, ceilings: Ceilings | None = None) -> None:
+        super().__init__(limits, ceilings)
         self._idle_look_ms = 0
         self._patterns = Patterns()
         self._sizes: dict[str, TopicSize | None] = {}  # of all topics of groups with members, as of the last sweep
@@ -368,6 +368,8 @@ class Coordinator(GroupTable):
         now: Now,
         source: TopicSource,
     ) -> Member:
+        if self.ceilings is not None:
+            self.ceilings.check_new_member(group.name)
         kafka = call.kafka if isinstance(call, HeartbeatCall) else None
         member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source, kafka)
         self.add(group)

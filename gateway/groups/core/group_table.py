@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gateway.groups.model.classic import CLASSIC
 from gateway.groups.model.errors import GroupNotEmpty, GroupsFull, UnknownGroup, WrongGroupKind
 from gateway.groups.model.records import take_rows
@@ -10,13 +12,24 @@ from gateway.groups.model.state import Group
 from gateway.groups.model.values import Now, Row
 
 
+class Ceilings(Protocol):
+    """The ceilings of tenants on groups and members."""
+
+    def check_new_group(self, name: str) -> None:
+        """Raises QuotaExhausted."""
+
+    def check_new_member(self, group: str) -> None:
+        """Raises QuotaExhausted."""
+
+
 class GroupTable:
     """`woken` has the members whose open polls should look at their assignment again, as (group, member).
 
     A member of "" means the callers that wait for records of a share group.
     """
 
-    def __init__(self, limits: CoordinatorLimits) -> None:
+    def __init__(self, limits: CoordinatorLimits, ceilings: Ceilings | None = None) -> None:
+        self.ceilings = ceilings
         self.groups: dict[str, Group] = {}
         self.woken: set[tuple[str, str]] = set()
         self.limits = limits
@@ -34,7 +47,7 @@ class GroupTable:
         """Returns the group of a call that may create it, and whether it is new. A kind of None: of any kind.
 
         The count of resets begins with the time, so that no token of a deleted group of this name is of the new one.
-        Raises GroupsFull, WrongGroupKind.
+        Raises GroupsFull, WrongGroupKind, QuotaExhausted.
         """
         group = self.groups.get(name)
         if group is not None:
@@ -43,6 +56,8 @@ class GroupTable:
             return group, False
         if len(self.groups) >= self.limits.groups_max:
             raise GroupsFull(f"this coordinator has {self.limits.groups_max} groups", limit=self.limits.groups_max)
+        if self.ceilings is not None:
+            self.ceilings.check_new_group(name)
         group = Group(name, resets=now.wall_ms)
         if kind == SHARE:
             group.set_config({"kind": kind})

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from engine.errors import EngineError
 from engine.format import batch as record_batch
-from engine.format.paths import INTERNAL_TOPICS
+from engine.format.paths import GROUPS_TOPIC, INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
@@ -25,12 +26,13 @@ from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetter
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.hosting.lags import GroupLags, sum_by_name
 from gateway.groups.model.errors import CoordinatorMoved
-from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.settings import PUSH_PREFIX, CoordinatorLimits
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import PartitionRacks, Row, TopicSize
 from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
+from gateway.usage.holdings import HeldGroup, Holdings
 
 LAG_SWEEPS = 10  # between two measurements of lag: one message to each process that leads partitions of the topics
 SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
@@ -49,6 +51,7 @@ class GroupHost:
         reads: ReadContext,
         clock: Clock,
         copy: CopyDeadLetter,
+        holdings: Holdings,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
@@ -62,6 +65,7 @@ class GroupHost:
         self._hostings = itertools.count(clock.now_ms() * 1000)  # no other process, nor this one before, had them
         self._sweeping: asyncio.Task[None] | None = None
         self._copies = DeadLetterCopies(copy)
+        self._holdings = holdings
         self._lags: GroupLags | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._ended = (0, 0)  # records acquired and acknowledged at coordinators that have ended
@@ -72,6 +76,28 @@ class GroupHost:
     def measure_lags(self, lags: GroupLags) -> None:
         """Measures the lag of groups from now on."""
         self._lags = lags
+
+    def check_new_group(self, name: str) -> None:
+        """Checks the ceilings of the tenant that a new group is of. Raises QuotaExhausted."""
+        self._holdings.check_new_group(name.removeprefix(PUSH_PREFIX), is_subscription=name.startswith(PUSH_PREFIX))
+
+    def check_new_member(self, group: str) -> None:
+        """Checks the ceiling of the tenant that the group of a new member is of. Raises QuotaExhausted."""
+        self._holdings.check_new_member(group)
+
+    def held(self) -> Iterator[HeldGroup]:
+        """Yields the groups that this process coordinates."""
+        for group in self._groups():
+            is_subscription = group.name.startswith(PUSH_PREFIX)
+            yield HeldGroup(group.name.removeprefix(PUSH_PREFIX), is_subscription, group.member_count)
+
+    async def load(self) -> None:
+        """Loads the coordinators of all partitions of the groups topic that this process leads."""
+        topic = self._topics.get(GROUPS_TOPIC)
+        for partition in () if topic is None else list(topic.partitions.values()):
+            with suppress(EngineError, KeyError):  # another process leads it, or its log cannot be read
+                self._partitions.replica(partition).check_serves_reads()
+                await self.at(partition)
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each group that this process coordinates."""
@@ -163,7 +189,7 @@ class GroupHost:
         limits = CoordinatorLimits(
             settings.groups_max, settings.group_members_max, subscriptions_max=settings.subscriptions_max
         )
-        coordinator = Coordinator(limits)
+        coordinator = Coordinator(limits, self)
         deadline = asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
         try:
             if (dropped := self._dropped.get(partition.number)) is not None:

@@ -68,6 +68,7 @@ class ClassicState:
     """`pending` are ids that were given out and not used yet, each until a steady time. Members are by their arrival.
 
     `deadline_ms`: until when members may join, or sync; `delay_ms`: before it an empty group waits for more members.
+    `gone` are ids that have ended since the group was looked at: their parked calls end too.
     """
 
     phase: Phase = Phase.EMPTY
@@ -78,6 +79,7 @@ class ClassicState:
     members: dict[str, ClassicMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     pending: dict[str, int] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
     deadline_ms: int = 0
     delay_ms: int | None = None
 

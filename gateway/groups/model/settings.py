@@ -171,6 +171,9 @@ class GroupSettings:
         return Backoff(self.redelivery_delay_ms, self.redelivery_delay_ms_max)
 
 
+PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorLimits:
     """The limits of one coordinator. `groups_max` is of one partition of the groups topic."""

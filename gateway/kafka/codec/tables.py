@@ -292,18 +292,21 @@ TABLES = {
     "Fetch": Table(
         1,
         4,
+        18,
         12,
-        12,
-        "cluster_id:string?@12+#0=null replica_id:i32=-1 max_wait_ms:i32 min_bytes:i32 max_bytes:i32=2147483647 "
-        "isolation_level:i8 session_id:i32@7+ session_epoch:i32@7+=-1 topics[topic:topic partitions[partition:i32 "
-        "current_leader_epoch:i32@9+=-1 fetch_offset:i64 last_fetched_epoch:i32@12+=-1 log_start_offset:i64@5+=-1 "
-        "partition_max_bytes:i32]] forgotten_topics_data@7+[topic:topic partitions:[]i32] rack_id:string@11+",
-        "throttle_time_ms:i32 error_code:i16@7+ session_id:i32@7+ responses[topic:topic "
+        "cluster_id:string?@12+#0=null replica_id:i32@4-14=-1 replica_state@15+#1{replica_id:i32=-1 "
+        "replica_epoch:i64=-1} max_wait_ms:i32 min_bytes:i32 max_bytes:i32=2147483647 isolation_level:i8 "
+        "session_id:i32@7+ session_epoch:i32@7+=-1 topics[topic:topic@4-12 topic_id:uuid@13+ "
+        "partitions[partition:i32 current_leader_epoch:i32@9+=-1 fetch_offset:i64 last_fetched_epoch:i32@12+=-1 "
+        "log_start_offset:i64@5+=-1 partition_max_bytes:i32 replica_directory_id:uuid@17+#0 "
+        "high_watermark:i64@18+#1=9223372036854775807]] forgotten_topics_data@7+[topic:topic@7-12 "
+        "topic_id:uuid@13+ partitions:[]i32] rack_id:string@11+",
+        "throttle_time_ms:i32 error_code:i16@7+ session_id:i32@7+ responses[topic:topic@4-12 topic_id:uuid@13+ "
         "partitions[partition_index:i32 error_code:i16 high_watermark:i64 last_stable_offset:i64=-1 "
         "log_start_offset:i64@5+=-1 diverging_epoch@12+#0{epoch:i32=-1 end_offset:i64=-1} "
         "current_leader@12+#1{leader_id:i32=-1 leader_epoch:i32=-1} snapshot_id@12+#2{end_offset:i64=-1 "
         "epoch:i32=-1} aborted_transactions?[producer_id:i64 first_offset:i64] preferred_read_replica:i32@11+=-1 "
-        "records:records?]]",
+        "records:records?]] node_endpoints@16+#0[node_id:i32 host:string port:i32 rack:string?=null]",
     ),
     "FindCoordinator": Table(
         10,
@@ -381,10 +384,10 @@ TABLES = {
     "ListOffsets": Table(
         2,
         1,
-        7,
+        11,
         6,
         "replica_id:i32 isolation_level:i8@2+ topics[name:topic partitions[partition_index:i32 "
-        "current_leader_epoch:i32@4+=-1 timestamp:i64]]",
+        "current_leader_epoch:i32@4+=-1 timestamp:i64]] timeout_ms:i32@10+",
         "throttle_time_ms:i32@2+ topics[name:topic partitions[partition_index:i32 error_code:i16 timestamp:i64=-1 "
         "offset:i64=-1 leader_epoch:i32@4+=-1]]",
     ),
@@ -466,11 +469,11 @@ TABLES = {
     "Produce": Table(
         0,
         3,
-        12,
+        13,
         9,
-        "transactional_id:string?=null acks:i16 timeout_ms:i32 topic_data[name:topic partition_data[index:i32 "
-        "records:records?]]",
-        "responses[name:topic partition_responses[index:i32 error_code:i16 base_offset:i64 "
+        "transactional_id:string?=null acks:i16 timeout_ms:i32 topic_data[name:topic@3-12 topic_id:uuid@13+ "
+        "partition_data[index:i32 records:records?]]",
+        "responses[name:topic@3-12 topic_id:uuid@13+ partition_responses[index:i32 error_code:i16 base_offset:i64 "
         "log_append_time_ms:i64=-1 log_start_offset:i64@5+=-1 record_errors@8+[batch_index:i32 "
         "batch_index_error_message:string?=null] error_message:string?@8+=null "
         "current_leader@10+#0{leader_id:i32=-1 leader_epoch:i32=-1}]] throttle_time_ms:i32 "

@@ -11,6 +11,7 @@ from penstock.cli.commands.acl import force_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, format_time, print_json, print_note, print_table
+from penstock.units import MEANING, parse_quantity
 
 
 @click.group(cls=AliasGroup)
@@ -38,26 +39,42 @@ def create(tenant_id: str, note: str, node: Node, as_json: bool) -> None:
 @click.argument("tenant_id", metavar="ID")
 @click.option("--topics", metavar="N", help="The most topics that it may have, or none for no limit.")
 @click.option("--partitions", metavar="N", help="The most partitions that these may have, or none for no limit.")
+@click.option("--groups", metavar="N", help="The most consumer groups, or none for no limit.")
+@click.option("--subscriptions", metavar="N", help="The most push subscriptions, or none for no limit.")
+@click.option("--members", metavar="N", help="The most members of all its groups, or none for no limit.")
+@click.option("--stored-bytes", metavar="SIZE", help="The most that is stored, as 10GiB, or none for no limit.")
 @node_options
-def limits(tenant_id: str, topics: str | None, partitions: str | None, node: Node, as_json: bool) -> None:
+def limits(tenant_id: str, node: Node, as_json: bool, **texts: str | None) -> None:
     """Show or set how much a tenant may have.
 
     \f
     Raises UsageError.
     """
-    given = {name: _limit(name, text) for name, text in (("topics", topics), ("partitions", partitions)) if text}
+    given = {name: _limit(name, text) for name, text in texts.items() if text}
     body = {"limits": given} if given else None
     document = node.once().send(api.tenants("PATCH" if given else "GET", tenant_id, body)).json()
     if as_json:
         print_json(document)
         return
-    rows = [(name, document[name], "none" if most is None else most) for name, most in document["limits"].items()]
+    rows = [
+        (name.replace("_", " "), document[name], "none" if most is None else most)
+        for name, most in document["limits"].items()
+    ]
     print_table([Column("of", is_text=True), Column("used"), Column("limit")], rows)
 
 
 def _limit(name: str, text: str) -> int | None:
     if text == "none":
         return None
+    if name == "stored_bytes":
+        try:
+            quantity = parse_quantity(text)
+        except ValueError as error:
+            raise click.UsageError(f"--stored-bytes: {error}") from None
+        if quantity is not None and quantity.kind == "bytes":
+            return quantity.amount
+        if not (text.isascii() and text.isdecimal()):
+            raise click.UsageError(f"--stored-bytes is {text!r}: give {MEANING['bytes']}, a number, or none")
     if not (text.isascii() and text.isdecimal()):
         raise click.UsageError(f"--{name} is {text!r}: give a whole number, or none")
     return int(text)

@@ -1,4 +1,4 @@
-"""One node of two shards, a group of librdkafka's members (KIP-848) and a member over HTTP: each record once."""
+"""One node of two shards, and groups with members of librdkafka (KIP-848, KIP-932) and over HTTP: each record once."""
 
 from __future__ import annotations
 
@@ -119,3 +119,46 @@ def test_members_of_both_doors_get_each_record_once(group: Group) -> None:
     group.members.pop().close()
     offsets = call(f"{group.url}/v1/groups/g/offsets")["offsets"]
     assert {one["partition"]: one["offset"] for one in offsets} == dict.fromkeys(range(PARTITIONS), total // PARTITIONS)
+
+
+@pytest.mark.skipif(not hasattr(confluent_kafka, "ShareConsumer"), reason="this librdkafka has no share consumer")
+def test_share_consumers_and_workers_over_http_take_each_record_once(doors: tuple[str, str]) -> None:
+    url, kafka = doors
+    call(f"{url}/v1/topics/jobs", "PUT", {"partitions": 4})
+    call(f"{url}/v1/groups/s", "PUT", {"config": {"kind": "share", "redelivery_delay_ms": 0}})
+    sent = producer(kafka)
+    for number in range(800):
+        sent.produce("jobs", b"%d" % number)
+    assert sent.flush(30) == 0
+    config = {"bootstrap.servers": kafka, "group.id": "s", "share.acknowledgement.mode": "explicit"}
+    consumer = confluent_kafka.ShareConsumer(config)
+    consumer.subscribe(["jobs"])
+    by_kafka: Counter[bytes] = Counter()
+    by_http: Counter[bytes] = Counter()
+    released: set[bytes] = set()
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while len(by_kafka + by_http) < 800:
+            assert time.monotonic() < deadline, (len(by_kafka), len(by_http), call(f"{url}/v1/groups/s"))
+            for message in consumer.poll(0.2):
+                assert message.error() is None, message.error()
+                is_first = not released
+                if is_first:
+                    released.add(message.value())
+                else:
+                    by_kafka[message.value()] += 1
+                kind = confluent_kafka.AcknowledgeType.RELEASE if is_first else confluent_kafka.AcknowledgeType.ACCEPT
+                consumer.acknowledge(message, kind)
+            acquired = call(f"{url}/v1/groups/s/acquire", "POST", {"topics": ["jobs"], "max_records": 20})
+            if acquired["lock"]:
+                by_http.update(b"%d" % record["value"] for record in acquired["records"])
+                call(f"{url}/v1/groups/s/acknowledge", "POST", {"lock": acquired["lock"]})
+        consumer.commit_sync()
+    finally:
+        consumer.close()
+    assert by_kafka
+    assert by_http
+    assert set((by_kafka + by_http).values()) == {1}
+    assert len(released) == 1
+    shown = call(f"{url}/v1/groups/s")
+    assert [(one["lag"], one["in_flight"]) for one in shown["partitions"]] == [(0, 0)] * 4

@@ -143,3 +143,19 @@ def test_a_rotation_gives_items_of_clients_in_turn():
     rotation.remove(2, "d")
     assert 2 not in rotation
     assert [rotation.take() for _ in range(rotation.count)] == [(3, "e"), (1, "b"), (1, "c")]
+
+
+def test_a_rotation_gives_items_of_owners_in_turn_and_of_their_clients():
+    owners = {1: "a", 2: "a", 3: "b"}
+    rotation = Rotation(owners.get)
+    for client, item in ((1, "1"), (1, "1'"), (2, "2"), (2, "2'"), (3, "3"), (3, "3'")):
+        rotation.put(client, item)
+    owners[1] = "c"  # what is queued keeps its owner, for its order
+    rotation.put(1, "1''")
+    assert rotation.take(lambda owner: owner != "a") == (3, "3")
+    assert rotation.take(lambda owner: owner == "c") is None
+    rest = [rotation.take()[1] for _ in range(rotation.count)]
+    assert rest == ["1", "3'", "2", "1'", "2'", "1''"]
+    assert repr(rotation) == "Rotation(0 of 0 clients)"
+    rotation.put(1, "own")
+    assert rotation.take(lambda owner: owner == "c") == (1, "own")

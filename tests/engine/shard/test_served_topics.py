@@ -1,4 +1,4 @@
-"""The count of partitions is the sum over the topics, after every change of them."""
+"""The count of partitions is the sum over the topics, and each has its id, after every change of them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ steps = st.lists(st.tuples(st.sampled_from(["serve", "change", "let_go"]), names
 
 
 def record(name: str, partitions: int) -> TopicRecord:
-    return TopicRecord(name, "id", partitions, 1, {}, 0)
+    return TopicRecord(name, f"id of {name}", partitions, 1, {}, 0)
 
 
 @given(steps)
@@ -26,3 +26,4 @@ def test_the_count_of_partitions_is_the_sum_over_the_topics(steps):
         elif name in topics:
             topics.change(topics[name], of)
         assert topics.partition_count == sum(topic.record.partitions for topic in topics.values())
+        assert topics.by_id == {topic.record.topic_id: topic for topic in topics.values()}

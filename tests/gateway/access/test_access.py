@@ -84,7 +84,7 @@ def test_without_a_tokens_file_everybody_may_do_everything():
 
 def test_what_a_connection_keeps_ends_with_its_tokens():
     access = access_of(READER.entry)
-    connection = SimpleNamespace(client="127.0.0.1:1", known_caller=None, listener=None, tls=None)
+    connection = SimpleNamespace(client="127.0.0.1:1", known_caller=None, listener=None, tls=None, use_owner=str)
     for _ in range(2):
         access.check(request_with(READER.text, READ_TOPIC, "t", connection))
     other = make_token("other", {Right.READ: ["o"]}, NOW, os.urandom)

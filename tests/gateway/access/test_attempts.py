@@ -74,7 +74,7 @@ def test_the_number_of_addresses_is_bounded_and_the_last_failures_stay():
 
 @pytest.fixture
 def connection():
-    return SimpleNamespace(client="192.0.2.1:1", known_caller=None, listener=None, tls=None)
+    return SimpleNamespace(client="192.0.2.1:1", known_caller=None, listener=None, tls=None, use_owner=str)
 
 
 def asked(access: Access, connection, authorization: str | None) -> str:
@@ -95,13 +95,13 @@ def test_a_known_connection_goes_on_and_a_good_token_waits_as_a_wrong_one_does(c
     access = access_of(Attempts(1, 3))
     good = f"Bearer {READER.text}"
     assert asked(access, connection, good) == "token:reader"
-    others = SimpleNamespace(client="192.0.2.1:2", known_caller=None, listener=None, tls=None)
+    others = SimpleNamespace(client="192.0.2.1:2", known_caller=None, listener=None, tls=None, use_owner=str)
     wrong = ("Bearer x", "Basic eDp5", f"Bearer {READER.text[:-1]}")
     assert [asked(access, others, one) for one in wrong] == ["unauthorized"] * 3
     assert asked(access, others, "Bearer y") == "too_many_requests"
     assert asked(access, others, good) == "too_many_requests", "nothing was computed for it"
     assert asked(access, connection, good) == "token:reader"
-    elsewhere = SimpleNamespace(client="192.0.2.2:1", known_caller=None, listener=None, tls=None)
+    elsewhere = SimpleNamespace(client="192.0.2.2:1", known_caller=None, listener=None, tls=None, use_owner=str)
     assert asked(access, elsewhere, good) == "token:reader", "no principal is locked"
 
 
@@ -119,7 +119,7 @@ def test_a_connection_that_was_good_is_looked_at_once_after_the_rules_have_chang
     access = access_of(Attempts(1, 1))
     good = f"Bearer {READER.text}"
     assert asked(access, connection, good) == "token:reader"
-    others = SimpleNamespace(client="192.0.2.1:2", known_caller=None, listener=None, tls=None)
+    others = SimpleNamespace(client="192.0.2.1:2", known_caller=None, listener=None, tls=None, use_owner=str)
     assert [asked(access, others, "Bearer x") for _ in range(2)] == ["unauthorized", "too_many_requests"]
     access.use_tokens(parse_tokens(READER.entry))
     assert asked(access, connection, good) == "token:reader"

@@ -15,7 +15,7 @@ PROXIES = Proxies(["10.0.0.0/8", "2001:db8:1::/48"])
 
 
 def found(peer: str, *headers: tuple[str, str], proxies: Proxies = PROXIES) -> str:
-    connection = SimpleNamespace(client=peer, known_caller=None, listener=None, tls=None)
+    connection = SimpleNamespace(client=peer, known_caller=None, listener=None, tls=None, use_owner=str)
     request = request_of(CIMultiDict(headers), connection=connection)
     try:
         return str(proxies.address_of(request))

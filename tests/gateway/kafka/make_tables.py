@@ -16,9 +16,9 @@ from zipfile import ZipFile
 
 TABLES = Path("gateway/kafka/codec/tables.py")
 VERSIONS = {  # of each message that this listener reads: the versions that it understands
-    "Produce": (3, 12),
-    "Fetch": (4, 12),
-    "ListOffsets": (1, 7),
+    "Produce": (3, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
     "Metadata": (0, 13),
     "OffsetCommit": (2, 10),
     "OffsetFetch": (1, 10),

@@ -93,21 +93,45 @@ def batch(*values: bytes, key: bytes | None = None, sequence: tuple[int, int, in
     return bytes(data)
 
 
-def produce(topic: str, batches: dict[int, bytes | None], acks: int = -1) -> Message:
-    """Returns a produce request to partitions of one topic."""
+def _named(topic: str | bytes, field: str = "topic") -> dict[str, str | bytes]:
+    return {field: topic} if isinstance(topic, str) else {"topic_id": topic}
+
+
+def produce(topic: str | bytes, batches: dict[int, bytes | None], acks: int = -1) -> Message:
+    """Returns a produce request to partitions of one topic, by its name or its id."""
     data = [request("Produce", "topic_data.partition_data", index=n, records=one) for n, one in batches.items()]
-    topics = [request("Produce", "topic_data", name=topic, partition_data=data)]
+    topics = [request("Produce", "topic_data", **_named(topic, "name"), partition_data=data)]
     return request("Produce", transactional_id=None, acks=acks, timeout_ms=5000, topic_data=topics)
 
 
-def fetch(topic: str, offsets: dict[int, int], max_wait_ms: int = 0, min_bytes: int = 1, **fields: Any) -> Message:
+def fetch(
+    topic: str | bytes,
+    offsets: dict[int, int],
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    session: tuple[int, int] = (0, -1),
+    forgotten: list[int] | None = None,
+    rack: str = "",
+    **fields: Any,
+) -> Message:
     """Returns a fetch of partitions of one topic; `fields` are those of each partition."""
     partitions = [
         request("Fetch", "topics.partitions", partition=n, fetch_offset=at, partition_max_bytes=1 << 20, **fields)
         for n, at in offsets.items()
     ]
-    topics = [request("Fetch", "topics", topic=topic, partitions=partitions)]
-    return request("Fetch", max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 22, topics=topics)
+    topics = [request("Fetch", "topics", **_named(topic), partitions=partitions)] if partitions else []
+    to_forget = [request("Fetch", "forgotten_topics_data", **_named(topic), partitions=forgotten)] if forgotten else []
+    return request(
+        "Fetch",
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 22,
+        topics=topics,
+        session_id=session[0],
+        session_epoch=session[1],
+        forgotten_topics_data=to_forget,
+        rack_id=rack,
+    )
 
 
 @asynccontextmanager

@@ -208,3 +208,17 @@ async def quotas(
         }
         for entry in answer.entries
     }
+
+
+async def test_throttles_of_moves_end_and_other_settings_of_a_broker_stay(client: Connection) -> None:
+    async def change(name: str, operation: int) -> int:
+        config = request(
+            "IncrementalAlterConfigs", "resources.configs", name=name, config_operation=operation, value=None
+        )
+        one = request("IncrementalAlterConfigs", "resources", resource_type=4, resource_name="1", configs=[config])
+        code: int = (await client.ask("IncrementalAlterConfigs", 1, resources=[one])).responses[0].error_code
+        return code
+
+    assert await change("leader.replication.throttled.rate", 1) == 0
+    assert await change("leader.replication.throttled.rate", 0) == Error.INVALID_CONFIG
+    assert await change("num.partitions", 1) == Error.INVALID_CONFIG

@@ -56,7 +56,7 @@ async def committed(client: Connection, group: str = "g") -> tuple[int, int, str
     return row.committed_offset, row.committed_leader_epoch, row.metadata
 
 
-async def join(client: Connection, version: int = 9, member_id: str = "", group: str = "g") -> Any:
+async def join(client: Connection, version: int = 9, member_id: str = "", group: str = "g", **fields: Any) -> Any:
     protocols = [request("JoinGroup", "protocols", name="range", metadata=b"bytes")]
     return await client.ask(
         "JoinGroup",
@@ -67,6 +67,7 @@ async def join(client: Connection, version: int = 9, member_id: str = "", group:
         member_id=member_id,
         protocol_type="consumer",
         protocols=protocols,
+        **fields,
     )
 
 
@@ -118,6 +119,21 @@ async def test_one_member_joins_commits_and_leaves(client: Connection, node: Nod
     assert described.members[0].member_assignment == (
         b"\0\0\0\0\0\1\0\1t\0\0\0\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0\3\xff\xff\xff\xff"
     )
+
+
+async def test_a_parked_call_ends_when_its_instance_has_another_member(client: Connection, node: Node) -> None:
+    """Not by its next look, which is seconds later."""
+    await join(client, version=3)
+    async with connected(node) as old, connected(node) as new:
+        parked = asyncio.create_task(join(old, group_instance_id="i"))  # the other member has not joined again
+        hosted = node.server.groups.coordinators.present("g")
+        assert hosted is not None
+        async with asyncio.timeout(10):
+            while not hosted._watching:
+                await asyncio.sleep(0.001)
+        replacing = asyncio.create_task(join(new, group_instance_id="i"))
+        assert (await asyncio.wait_for(parked, 5)).error_code == Error.FENCED_INSTANCE_ID
+        replacing.cancel()
 
 
 async def test_unknown_groups_are_dead_or_not_found(client: Connection) -> None:

@@ -12,6 +12,7 @@ import pytest
 from engine.format import batch as record_batch
 from engine.format.batch_header import read_header
 from engine.format.keyed_batch import KeyEntry, stored_entry
+from gateway.kafka.codec.messages import Message
 from gateway.kafka.errors import Error
 from node.node import Node
 from replication.replica.acks import Acks
@@ -41,15 +42,16 @@ async def append(node: Node, data: bytes | bytearray, number: int = 0) -> None:
     await node.partitions.leader(topic, number).produce_all([(data, None, None)], Acks.ALL, 5000)[0]
 
 
-@pytest.mark.parametrize("version", range(3, 13))
-async def test_what_is_produced_is_fetched_as_it_was_sent(client: Connection, version: int) -> None:
+@pytest.mark.parametrize("version", range(3, 19))
+async def test_what_is_produced_is_fetched_as_it_was_sent(client: Connection, node: Node, version: int) -> None:
     sent = batch(b"a", b"b", key=b"k")
-    client.send("Produce", version, produce("t", {0: sent, 1: batch(b"c")}))
+    topic = "t" if version < 13 else bytes.fromhex(node.shard.topic("t").record.topic_id)
+    client.send("Produce", min(version, 13), produce(topic, {0: sent, 1: batch(b"c")}))
     answer = await client.receive()
     rows = answer.responses[0].partition_responses
     assert [(row.index, row.error_code, row.base_offset) for row in rows] == [(0, 0, 0), (1, 0, 0)]
     assert rows[0].log_append_time_ms == -1
-    client.send("Fetch", max(version, 4), fetch("t", {0: 0, 1: 0}))
+    client.send("Fetch", max(version, 4), fetch(topic, {0: 0, 1: 0}))
     [first, second] = (await client.receive()).responses[0].partitions
     assert bytes(first.records)[12 + 9 :] == sent[12 + 9 :]  # but offset and epoch, which the leader stamps
     assert (values_of(second.records), second.high_watermark, second.last_stable_offset) == ([b"c"], 1, 1)
@@ -129,12 +131,46 @@ async def test_sequences_are_exact(client: Connection) -> None:
         row = (await client.receive()).responses[0].partition_responses[0]
         return row.error_code, row.base_offset
 
-    assert await send(17, b"late") == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)  # the first one was lost
+    for number in (0, 1):
+        assert await send(17, b"late", number=number) == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert await send(0, b"a", b"b") == (0, 0)
     assert await send(0, b"a", b"b") == (0, 0)  # a repeat has its first offset
     assert await send(5, b"c") == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert await send(2, b"c") == (0, 2)
     assert await send(0, b"x", producer_id=producer + 10_000) == (Error.PRODUCER_FENCED, -1)
+
+
+async def test_a_wrong_latest_time_is_repaired_and_records_without_a_time_are_named(client: Connection) -> None:
+    async def send(times: list[int], latest: int) -> Message:
+        data = record_batch.encode([(time, None, b"v", []) for time in times], record_batch.Codec.NONE)
+        struct.pack_into(">q", data, 35, latest)
+        record_batch.set_crc(data)
+        client.send("Produce", 9, produce("t", {0: bytes(data)}))
+        return (await client.receive()).responses[0].partition_responses[0]
+
+    assert (await send([1000, 3000, 2000], 1500)).error_code == 0
+    refused = await send([1000, -1], 1000)
+    assert (refused.error_code, refused.base_offset) == (Error.INVALID_RECORD, -1)
+    assert [one.batch_index for one in refused.record_errors] == [1]
+    client.send("Fetch", 12, fetch("t", {0: 0}))
+    data = bytes((await client.receive()).responses[0].partitions[0].records)
+    header = read_header(data)
+    assert (header.max_timestamp, header.record_count, record_batch.has_valid_crc(data, 0, header)) == (3000, 3, True)
+
+
+async def test_topics_are_named_by_their_ids(client: Connection, node: Node) -> None:
+    absent = b"1" * 16
+    client.send("Produce", 13, produce(absent, {0: batch(b"a")}))
+    [topic] = (await client.receive()).responses
+    assert (topic.topic_id, topic.partition_responses[0].error_code) == (absent, Error.UNKNOWN_TOPIC_ID)
+    client.send("Fetch", 13, fetch(absent, {0: 0}))
+    [topic] = (await client.receive()).responses
+    assert (topic.topic_id, topic.partitions[0].error_code) == (absent, Error.UNKNOWN_TOPIC_ID)
+    former = bytes.fromhex(node.shard.topic("t").record.topic_id)
+    await node.shard.delete_topic("t")
+    await node.shard.create_topic("t", 1, 1, {})
+    client.send("Fetch", 13, fetch(former, {0: 0}))  # never by the name that it had
+    assert (await client.receive()).responses[0].partitions[0].error_code == Error.UNKNOWN_TOPIC_ID
 
 
 async def test_a_fetch_waits_and_another_request_ends_its_wait(client: Connection, node: Node) -> None:
@@ -229,10 +265,15 @@ async def test_offsets_are_listed(client: Connection) -> None:
     assert await find(-1) == (0, 3, -1)
     assert await find(-2) == (0, 0, -1)
     assert await find(-3) == (0, 1, 3000)
-    assert await find(-3, 6) == (Error.INVALID_REQUEST, -1, -1)
+    assert await find(-3, 6) == (Error.UNSUPPORTED_VERSION, -1, -1)
+    assert await find(-4, 8) == (0, 0, -1)
+    assert await find(-5, 9) == (0, -1, -1)  # the store has nothing yet
+    assert await find(-6, 11) == (0, 0, -1)
+    for timestamp, version in ((-4, 7), (-5, 8), (-6, 10)):
+        assert await find(timestamp, version) == (Error.UNSUPPORTED_VERSION, -1, -1)
     assert await find(2500) == (0, 1, 3000)
     assert await find(9000) == (0, -1, -1)  # there is none, and it is not an error
-    assert await find(-9) == (Error.INVALID_REQUEST, -1, -1)
+    assert await find(-9) == (Error.UNSUPPORTED_VERSION, -1, -1)
 
 
 async def test_the_end_of_an_epoch_is_found(client: Connection) -> None:
@@ -258,3 +299,19 @@ async def test_records_are_deleted(client: Connection) -> None:
     assert (row.error_code, row.low_watermark) == (0, 2)
     client.send("Fetch", 12, fetch("t", {0: 0}))
     assert (await client.receive()).responses[0].partitions[0].error_code == Error.OFFSET_OUT_OF_RANGE
+
+
+async def test_the_latest_time_is_that_of_a_record_even_if_a_header_says_another(
+    client: Connection, node: Node
+) -> None:
+    async def latest() -> tuple[int, int]:
+        partition = request("ListOffsets", "topics.partitions", partition_index=0, timestamp=-3)
+        topic = request("ListOffsets", "topics", name="t", partitions=[partition])
+        row = (await client.ask("ListOffsets", 11, replica_id=-1, topics=[topic])).topics[0].partitions[0]
+        return row.offset, row.timestamp
+
+    assert await latest() == (-1, -1)
+    for time_ms, said_ms in ((1000, 1000), (5000, 9000), (5000, 5000), (0, 0)):
+        data = record_batch.encode([(time_ms, None, b"v", [])], record_batch.Codec.NONE)
+        await append(node, record_batch.stamped_max_timestamp(data, said_ms))
+    assert await latest() == (1, 5000)

@@ -22,7 +22,7 @@ from gateway.http.rights import Operation, Resource
 from gateway.kafka import sasl
 from gateway.kafka.audit import audited
 from gateway.kafka.errors import Error
-from gateway.kafka.requests import Api, Client, Head, KafkaRequest
+from gateway.kafka.requests import Client, Head, KafkaRequest, make_api
 from gateway.quotas.quota import Owner, Quota, Scope, id_of
 from node.node import Node
 from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request
@@ -190,7 +190,7 @@ async def test_changes_are_in_the_audit_trail_and_are_not_made_without_it(
 async def test_a_change_whose_client_has_left_has_an_unknown_end(tmp_path: Path) -> None:
     async with kafka_node(tmp_path, audit="on") as (node, listener):
         client = Client("127.0.0.1:1")
-        create = KafkaRequest(Api("CreateTopics", 19, 0, 7, sasl.handshake, None), Head(19, 7, 1, "", 0), client, 0.0)
+        create = KafkaRequest(make_api("CreateTopics", sasl.handshake, None), Head(19, 7, 1, "", 0), client, 0.0)
         begun = asyncio.Event()
 
         async def change() -> None:

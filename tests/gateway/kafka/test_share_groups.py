@@ -12,6 +12,7 @@ from engine.format import batch as record_batch
 from gateway.groups.hosting.calls import ACQUIRE, CONFIGURE, DESCRIBE
 from gateway.groups.model.values import ConfigCall, GroupView
 from gateway.groups.share.values import AcquireCall, Acquired, Bound
+from gateway.kafka import share_sessions
 from gateway.kafka.errors import Error
 from node.node import Node
 from tests.gateway.kafka.served import Connection, batch, connected, kafka_node, produce, request
@@ -271,3 +272,17 @@ async def test_positions_are_shown_set_and_forgotten(client: Connection, node: N
     assert [one.error_code for one in deleted.responses] == [0, Error.UNKNOWN_TOPIC_OR_PARTITION]
     assert await shown() == []
     assert (await client.ask("AlterShareGroupOffsets", 0, group_id="no", topics=[])).error_code == 0
+
+
+async def test_sessions_and_their_partitions_are_bounded(
+    client: Connection, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_sessions, "SESSIONS_MAX", 2)
+    monkeypatch.setattr(share_sessions, "PARTITIONS_MAX", 2)
+    first, second, third = (Member(client, node, name) for name in "abc")
+    assert (await first.fetch()).error_code == 0
+    assert (await second.fetch()).error_code == 0
+    assert (await third.fetch()).error_code == Error.SHARE_SESSION_LIMIT_REACHED
+    assert (await second.fetch(number=1)).error_code == Error.SHARE_SESSION_LIMIT_REACHED
+    await first.acknowledge(epoch=-1)
+    assert (await third.fetch()).error_code == 0

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
+from random import Random
 
 import pytest
 
+import penstock_codec
+from engine.directory.topics import TopicRecord
+from engine.settings import TopicSettings
+from engine.shard.served_topics import Topic
 from gateway.groups.hosting.calls import HEARTBEAT
 from gateway.groups.model.values import HeartbeatCall, Membership
+from gateway.http.json_limits import DEFAULT_LIMITS
+from gateway.http.problems import Problem
+from gateway.produce.batching import Destination, to_batches
+from gateway.produce.partitioner import Partitioner
+from gateway.rest_proxy.records import decode_json
 from tests.gateway.rest_proxy.served import BINARY, JSON, V2, proxy_node
 
 
@@ -40,10 +50,12 @@ async def test_what_is_produced_is_read_by_an_instance_in_both_formats(tmp_path:
         assert base64.b64decode(answer.body[1]["value"]) == b'"text"'
 
 
-async def test_each_record_of_several_partitions_gets_its_own_offset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "x" * 5000], ids=["rows", "batches"])
+async def test_each_record_of_several_partitions_gets_its_own_offset(tmp_path: Path, more: str) -> None:
     async with proxy_node(tmp_path) as (node, client):
         await node.topics.create("t", 3, 1, {})
-        records = [{"key": f"k{n}", "value": n} for n in range(20)] + [{"value": 20, "partition": 2}]
+        records = [{"key": f"k{n}{more[:n]}", "value": n} for n in range(20)]
+        records.append({"value": 20, "partition": 2, **({"key": more} if more else {})})
         rows = (await client.produce("t", *records)).body["offsets"]
         assert rows[20]["partition"] == 2
         assert len({(row["partition"], row["offset"]) for row in rows}) == 21
@@ -220,3 +232,29 @@ async def test_a_value_that_is_no_json_is_a_text_and_other_bytes_name_where_they
         place = {"topic": "t", "partition": 0}
         assert (await client.post(read + "/positions", {"offsets": [{**place, "offset": 3}]})).status == 204
         assert await client.values(read) == [2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records":[{"value":1},{"value":{"a":"b"}}]}',
+        b'{"records":[{"key":"a","value":1},{"key":"\\u00e9\\n","value":null,"partition":3}]}',
+        b'{"records":[{"key":{"a": 1},"value":[1, 2]}, {"value":"x","key":null}]}',
+    ],
+)
+def test_the_compiled_codec_decodes_what_plain_python_decodes(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are compared as the batches that they make: the codec keeps places in the body."""
+    topic = Topic(TopicRecord("t", "id", 4), TopicSettings())
+    to = Destination(topic, Partitioner("t", 4, Random(1)), 1000, 0)
+    compiled = to_batches(decode_json(body, DEFAULT_LIMITS), to, 1000)
+    monkeypatch.setattr(penstock_codec, "native", None)
+    plain = to_batches(decode_json(body, DEFAULT_LIMITS), to, 1000)
+    assert [(part.partition, bytes(part.batch)) for part in compiled] == [
+        (part.partition, bytes(part.batch)) for part in plain
+    ]
+
+
+@pytest.mark.parametrize("more", [b'"headers":{}', b'"timestamp":1', b'"value_base64":"YQ=="', b'"key_base64":"YQ=="'])
+def test_members_of_the_contracts_records_are_unknown_here(more: bytes) -> None:
+    with pytest.raises(Problem, match="unknown_field"):
+        decode_json(b'{"records":[{"value":1,%b}]}' % more, DEFAULT_LIMITS)

@@ -18,6 +18,7 @@ from gateway.wire.frames import PREFACE, frame
 from node.node import Node
 from node.processes.server import running_node
 from tests.gateway.server.served import served
+from tests.tokens import add_token
 
 BATCH_BYTES, BATCHES = 100_000, 40
 STREAMS = 100
@@ -108,3 +109,23 @@ async def test_other_connections_have_their_turns_between_the_fetches_of_one(
         assert answers.count - before < STREAMS / 2
         flood.transport.abort()
         writer.close()
+
+
+async def test_connections_of_one_caller_have_one_owner_and_others_their_address(tmp_path: Path) -> None:
+    """Of a tenant they have its id. All that share an owner share its part of the loop."""
+    path = tmp_path / "tokens.toml"
+    token = add_token(path, "shop", write=["t"])
+    settings = NodeSettings(data_dir=str(tmp_path / "data"), tokens_file=str(path))
+    async with running_node(settings) as node, served(node, is_short=True) as (place, _):
+        turns = loop_waits().turns
+        for headers, owner in (("", place[0]), (f"Authorization: Bearer {token}\r\n", "token:shop")):
+            clients = [await asyncio.open_connection(*place) for _ in range(2)]
+            for reader, writer in clients:
+                writer.write(f"GET /v1/cluster HTTP/1.1\r\nHost: {place[0]}\r\n{headers}\r\n".encode())
+                await reader.readuntil(b"\r\n\r\n")
+            assert turns.clients_of(owner) == 2
+            for _, writer in clients:
+                writer.transport.abort()
+            async with asyncio.timeout(10):
+                while turns.clients_of(owner):
+                    await asyncio.sleep(0.001)

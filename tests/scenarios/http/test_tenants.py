@@ -515,10 +515,8 @@ def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node
     tenant = f"q{secrets.token_hex(8)}"
     ask, boss = node.caller(node.tenant(tenant)), node.caller(node.boss)
     path = f"/v1/tenants/{tenant}"
-    assert boss("PATCH", path, {"limits": {"topics": 2, "partitions": 4}}).json()["limits"] == {
-        "topics": 2,
-        "partitions": 4,
-    }
+    ceilings = boss("PATCH", path, {"limits": {"topics": 2, "partitions": 4}}).json()["limits"]
+    assert {name: limit for name, limit in ceilings.items() if limit is not None} == {"topics": 2, "partitions": 4}
     assert ask("PUT", "/v1/topics/a", {"partitions": 3}).status_code == 201
     refused = ask("PUT", "/v1/topics/b", {"partitions": 2})
     problem = refused.json()
@@ -535,11 +533,11 @@ def test_a_tenant_gets_no_more_topics_and_partitions_than_its_ceiling(node: Node
     )
     described = boss("GET", path).json()
     assert (described["topics"], described["partitions"]) == (2, 4)
-    assert boss("PATCH", path, {"limits": {"topics": None}}).json()["limits"] == {"topics": None, "partitions": 4}
+    assert boss("PATCH", path, {"limits": {"topics": None}}).json()["limits"] == ceilings | {"topics": None}
     for limits in ({"topics": -1}, {"topics": "many"}, {"records": 1}):
         assert boss("PATCH", path, {"limits": limits}).status_code == 400
     assert ask("PATCH", path, {"limits": {"partitions": None}}).status_code == 403, "it is the operator's to give"
-    assert ask("GET", path).json()["limits"] == {"topics": None, "partitions": 4}
+    assert ask("GET", path).json()["limits"] == ceilings | {"topics": None}
 
 
 def test_a_tenant_with_a_subscription_is_not_removed(node: Node) -> None:
@@ -577,3 +575,47 @@ def test_what_is_open_ends_when_its_tenant_goes(node: Node) -> None:
     assert b"event: problem" in rest
     ask._keep("GET", "/v1/topics/t/records", stream, rest)
     assert ask.faults(f"{tenant}.") == []
+
+
+def test_ceilings_of_groups_members_subscriptions_and_stored_bytes(node):
+    boss, tenant = node.caller(node.boss), f"t{secrets.token_hex(5)}"
+    ask = node.caller(node.tenant(tenant))
+    assert ask("PUT", "/v1/topics/a", {"partitions": 4}).status_code == 201
+
+    def limit(**limits: int | None) -> None:
+        assert boss("PATCH", f"/v1/tenants/{tenant}", {"limits": limits}).status_code == 200
+
+    def poll(group: str, member: str) -> httpx.Response:
+        return ask("POST", f"/v1/groups/{group}/members/{member}/poll", {"topics": ["a"], "wait_ms": 0})
+
+    def wait_refused(send: Any, quota: str) -> dict[str, Any]:
+        """Add things until the ceiling is met: another process knows it a moment later."""
+        deadline = time.monotonic() + 30
+        while (answer := send()).status_code != 403:
+            assert answer.is_success, answer.content
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        problem = answer.json()
+        assert (problem["code"], problem["quota"], problem["retryable"]) == ("quota_exhausted", quota, False)
+        return problem
+
+    assert poll("g0", "m0").status_code == 200
+    limit(groups=1)
+    assert poll("g0", "m0").status_code == 200, "a group that is there goes on"
+    wait_refused(lambda: poll(f"g{secrets.token_hex(4)}", "m"), "groups")
+    problem = wait_refused(lambda: ask("PUT", f"/v1/groups/g{secrets.token_hex(4)}", {"config": {}}), "groups")
+    assert problem["limit"] == 1 <= problem["used"]
+    limit(groups=None, members=1)
+    wait_refused(lambda: poll("g0", f"m{secrets.token_hex(4)}"), "members")
+    limit(members=None, subscriptions=0)
+    push = {"topics": ["a"], "url": f"{node.hook.url}/x", "secrets": [SECRET]}
+    wait_refused(lambda: ask("PUT", f"/v1/subscriptions/s{secrets.token_hex(4)}", push), "subscriptions")
+    limit(subscriptions=None, stored_bytes=10_000)
+    wait_refused(lambda: ask("POST", "/v1/topics/a/records", {"records": [{"value": "x" * 1000}]}), "stored_bytes")
+    wait_refused(lambda: ask("POST", "/v1/records", {"records": [{"topic": "a", "value": 1}]}), "stored_bytes")
+    shown = boss("GET", f"/v1/tenants/{tenant}").json()
+    assert shown["stored_bytes"] >= 10_000
+    assert shown["groups"] >= 1 <= shown["members"]
+    assert shown["subscriptions"] == 0
+    limit(stored_bytes=None)
+    assert ask("POST", "/v1/topics/a/records", {"records": [{"value": 1}]}).status_code == 200

@@ -169,3 +169,16 @@ def test_no_record_has_two_holders_and_no_stored_outcome_comes_back(steps):
             del held[offset]
             if step == "accept":
                 finished.add(offset)
+
+
+def test_an_outcome_by_member_is_undone_in_the_lock_that_had_the_record() -> None:
+    life = Life()
+    life.call(Coordinator.configure, ConfigCall("q", {"kind": "share"}))
+    life.append()
+    assert (life.acquire("m", 2), life.acquire("other", 1)) == ([(0, 1), (1, 1)], [(2, 1)])
+    wishes = (Settlement("t", 0, 0, 2, Outcome.ACCEPT),)
+    settled = life.call(sharing.settle, SettleCall("q", "", wishes, member_id="m"))
+    assert (settled.settled, [(one.first, one.last) for one in settled.refused]) == (2, [(2, 2)])
+    life.refuse()
+    assert life.acquire("third", 3) == [(3, 1), (4, 1), (5, 1)], "the locks hold their records again"
+    assert life.call(sharing.settle, SettleCall("q", "", wishes, member_id="m")).settled == 2

@@ -1,0 +1,1 @@
+"""`make fairness`: nine clients of a node, with and without a tenth that sends a hundred times as much."""
