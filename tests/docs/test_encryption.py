@@ -4,8 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from loadtests.cluster.zookeeper import TlsFiles
 from tests.docs.console import blocks
 from tests.e2e.cluster.test_cluster import Cluster
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
+from tests.waiting import wait_until
 
 PAGE = "operate/encryption.md"
 CLUSTER = "0d7edbeec79a4a11ae3000ee0c42423a"
@@ -31,13 +30,6 @@ def run(script: str, directory: Path) -> str:
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def reports(errors: str, message: str, file: str) -> bool:
@@ -63,9 +55,9 @@ def test_a_cluster_runs_with_the_files_that_the_page_makes_renews_them_and_is_se
             cluster.start()
             node = cluster.nodes[1]
             run(making[2], tmp_path)
-            wait_for(lambda: reports(node.errors, "files reloaded", "node1.pem"))
+            wait_until(lambda: reports(node.errors, "files reloaded", "node1.pem"))
             (tmp_path / "node1.key").write_bytes((tmp_path / "zookeeper1.key").read_bytes())
-            wait_for(lambda: reports(node.errors, "changed files rejected", "node1.pem"))
+            wait_until(lambda: reports(node.errors, "changed files rejected", "node1.pem"))
             run(making[2], tmp_path)
             script = (secure + rotate).replace(":2281", f":{zookeeper.tls_port}")
             script = script.replace("rotate-secret", "rotate-secret --pause 1")

@@ -13,17 +13,11 @@ import pytest
 from loadtests.cluster.zookeeper import reserve_port
 from tests.docs.console import blocks, environment_of, run_sessions
 from tests.e2e.node_process import running_process
+from tests.waiting import wait_until
 
 PAGE = "push.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LONG_S = 60
-
-
-def until(is_so) -> None:
-    end = time.monotonic() + LONG_S
-    while not is_so():
-        assert time.monotonic() < end, "it never was so"
-        time.sleep(0.05)
 
 
 def listens(port: int) -> bool:
@@ -48,10 +42,10 @@ def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path):
         environment = environment_of(PAGE, node.url, **secrets)
         receiver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out)
         try:
-            until(lambda: listens(port))
+            wait_until(lambda: listens(port))
             run_sessions(PAGE, tmp_path, environment)
-            until(lambda: output.read_text().count("open") >= 1)
-            until(lambda: "ajar" in output.read_text())
+            wait_until(lambda: output.read_text().count("open") >= 1)
+            wait_until(lambda: "ajar" in output.read_text())
             forged = urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}", {
                 "webhook-id": "x", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,x",
             })  # fmt: skip

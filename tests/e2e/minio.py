@@ -15,9 +15,10 @@ import tempfile
 from pathlib import Path
 
 from node.commands.tier.command import tier
-from tests.e2e.lifecycle.test_restore import call, content, eventually, is_tiered, produce
+from tests.e2e.lifecycle.test_restore import call, content, is_tiered, produce
 from tests.e2e.node_process import running_process
 from tests.engine.tiering import servers
+from tests.waiting import wait_until
 
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"  # the last commit of its repository
 # MinIO lists an unfinished upload only by its whole key: after a restart an upload begins again (docs/tiering.md).
@@ -50,8 +51,8 @@ def pass_through(endpoint: str, directory: Path) -> None:
         for number in range(20):
             produce(node, f"key-{number}")
             call(node, "POST", "/roll")
-        eventually(lambda: is_tiered(node))
-        eventually(lambda: all(one["objects"] < 20 for one in call(node, "GET", "/tier")["partitions"]))
+        wait_until(lambda: is_tiered(node))
+        wait_until(lambda: all(one["objects"] < 20 for one in call(node, "GET", "/tier")["partitions"]))
         expected = content(node)
         node.kill_all()
     shutil.rmtree(directory / "node" / "data")

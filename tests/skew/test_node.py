@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.e2e.lifecycle.test_shards import call
+from tests.e2e.calls import call
 from tests.e2e.node_process import running_process
 from tests.skew.shifted_clock import ShiftedClock
 

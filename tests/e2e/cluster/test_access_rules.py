@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import orjson
 import pytest
 
 from gateway.admin.peer_calls import SERVED_S
+from tests.e2e.calls import send
 from tests.e2e.cluster.test_cluster import SETTINGS, Cluster, until
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 from tests.tokens import add_token
@@ -26,13 +25,8 @@ LIVE_S = 2.0
 
 def ask(token: str, url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
     """Return status and document of an answer."""
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(url, None if body is None else orjson.dumps(body), headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, orjson.loads(answer.read() or b"null")
-    except urllib.error.HTTPError as error:
-        return error.code, orjson.loads(error.read())
+    status, _, answer = send(url, method, body, token)
+    return status, orjson.loads(answer or b"null")
 
 
 def live_after_s(cluster: Cluster, token: str, path: str, status: int) -> float:
@@ -47,9 +41,7 @@ def live_after_s(cluster: Cluster, token: str, path: str, status: int) -> float:
 
 def age_s(token: str, url: str) -> float:
     """Return how old the rules of a node are, by its metrics."""
-    request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = send(f"{url}/metrics", token=token)[2].decode().splitlines()
     (line,) = [line for line in lines if line.startswith("penstock_access_age_seconds")]
     return float(line.split()[-1])
 

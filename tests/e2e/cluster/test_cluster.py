@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from loadtests.cluster.nodes import ClusterNode
-from tests.e2e.lifecycle.test_shards import call
+from tests.e2e.calls import call
 from tests.e2e.load import Load, read_log
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from loadtests.cluster.zookeeper import Zookeeper
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import described, produce, until, values
 from tests.e2e.lifecycle.test_refused_starts import assert_refused, snapshot
-from tests.e2e.lifecycle.test_shards import call
 from tests.e2e.node_process import running_process
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 

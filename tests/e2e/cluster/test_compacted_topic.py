@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import described, running_cluster, until
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]

@@ -15,9 +15,10 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import described, produce, values
 from tests.e2e.lifecycle.test_refused_starts import assert_refused, snapshot
-from tests.e2e.lifecycle.test_shards import call, children
+from tests.e2e.lifecycle.test_shards import children
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e

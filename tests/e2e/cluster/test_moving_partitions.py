@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from loadtests.cluster.nodes import ROOT, ClusterNode
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import Cluster, described, running_cluster, until
-from tests.e2e.lifecycle.test_shards import call
 from tests.e2e.load import Load, Log, read_log
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import described, group_coordinated_by, produce, running_cluster, until
-from tests.e2e.lifecycle.test_shards import call, children
+from tests.e2e.lifecycle.test_shards import children
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]

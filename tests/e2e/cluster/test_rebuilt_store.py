@@ -21,8 +21,8 @@ from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper
 from node.commands.coordination import coordination
 from tests.docs.console import PAGES
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import SETTINGS, Cluster, described, poll, produce, until, values
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]

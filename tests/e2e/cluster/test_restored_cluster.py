@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from node.commands.tier.command import tier
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import Cluster, described, produce, running_cluster, until, values
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]

@@ -23,8 +23,8 @@ from gateway.links.node_tls import uri_of
 from loadtests.cluster.nodes import ROOT, ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper
 from tests.certificates import Authority
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_secured_zookeeper import LOGIN, run
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import TICK_MS, WHY_NOT, is_installed
 from tests.upgrade.rolling import restart_in_turn, running_nodes
 

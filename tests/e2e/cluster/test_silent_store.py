@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from penstock.cli.doctor.node_checks import check_cluster
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import SETTINGS, Cluster, produce, until
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]

@@ -28,8 +28,9 @@ from engine.tiering.store.store import ObjectStore, open_store
 from loadtests.cluster.nodes import ClusterNode
 from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import Cluster, described, running_cluster, until
-from tests.e2e.lifecycle.test_shards import call, children
+from tests.e2e.lifecycle.test_shards import children
 from tests.e2e.load import Ledger, Load, Log, read_log
 from tests.engine.tiering import servers
 from tests.engine.tiering.making import records_of

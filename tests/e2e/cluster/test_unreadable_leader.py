@@ -14,8 +14,8 @@ import pytest
 
 from loadtests.cluster.nodes import ClusterNode
 from tests import disk_faults
+from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import Cluster, described, running_cluster, until, values
-from tests.e2e.lifecycle.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import urllib.error
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.e2e.calls import call, send
 from tests.e2e.disks.test_disk_faults import injected
-from tests.e2e.lifecycle.test_shards import call, children, until
+from tests.e2e.lifecycle.test_shards import children
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -38,10 +39,8 @@ def create(node: NodeProcess, topic: str = "t") -> None:
 def produce(node: NodeProcess, number: int, topic: str = "t") -> tuple[int, Any]:
     """Return status and answer."""
     target = f"{node.url}/v1/topics/{topic}/partitions/{number}/records?acks=all"
-    try:
-        return 200, call(target, "POST", {"records": [{"value": number}]})
-    except urllib.error.HTTPError as error:
-        return error.code, orjson.loads(error.read())
+    status, _, answer = send(target, "POST", {"records": [{"value": number}]})
+    return status, orjson.loads(answer)
 
 
 def statuses(node: NodeProcess, topic: str = "t") -> dict[int, int]:
@@ -106,15 +105,15 @@ def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
             status, problem = produce(node, b[0])
             assert (status, problem["code"]) == (503, "storage_failed")
         expected = {number: 200 if number in a else 503 for number in range(PARTITIONS)}
-        until(lambda: statuses(node) == expected)
+        wait_until(lambda: statuses(node) == expected)
         assert lines(node) == [OFFLINE]
         create(node, "new")
         assert set(statuses(node, "new").values()) == {200}
         # a restarted shard does not open the partitions that the disk has failed
         (pid, *_) = pids
         os.kill(pid, signal.SIGKILL)
-        until(lambda: pid not in children(node.pid).values() and len(children(node.pid)) == SHARDS + 1)
-        until(lambda: _or_none(lambda: statuses(node)) == expected)
+        wait_until(lambda: pid not in children(node.pid).values() and len(children(node.pid)) == SHARDS + 1)
+        wait_until(lambda: _or_none(lambda: statuses(node)) == expected)
         node.stop()
     with running(tmp_path, SHARDS) as node:
         assert set(statuses(node).values()) == {200}

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests import disk_faults
-from tests.e2e.lifecycle.test_shards import children, is_alive, until
+from tests.e2e.lifecycle.test_shards import children, is_alive
 from tests.e2e.node_process import refused_start, running_process
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import Topic, over_http2
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -159,7 +160,7 @@ async def test_a_start_on_a_full_disk_is_served_by_its_spare_files(small, tmp_pa
         else:
             left = children(process.pid).values()
             process.kill()
-            until(lambda: not any(map(is_alive, left)))
+            wait_until(lambda: not any(map(is_alive, left)))
     filler = leave_no_room(small)
     with running_process(tmp_path, data_dir=data_dir, **forms) as process:
         async with over_http2(process.port) as gateway:

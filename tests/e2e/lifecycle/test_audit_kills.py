@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import threading
-import time
 from pathlib import Path
 
 import orjson
@@ -13,6 +12,7 @@ import pytest
 
 from tests.e2e.node_process import NodeProcess, running_process
 from tests.scenarios.gateways import over_http2
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -48,9 +48,7 @@ def test_a_kill_between_the_intention_and_the_answer_leaves_the_intention(tmp_pa
     with running_process(tmp_path, audit="on", **form) as node:
         sender = threading.Thread(target=create_unanswered, args=(node, "large"))
         sender.start()
-        deadline = time.monotonic() + 60
-        while "large" not in trail_of(tmp_path)[0]:
-            assert time.monotonic() < deadline
+        wait_until(lambda: "large" in trail_of(tmp_path)[0])
         node.kill_all()
         sender.join()
     intended, ended = trail_of(tmp_path)

@@ -13,10 +13,11 @@ import pytest
 
 from tests.certificates import Authority
 from tests.e2e.lifecycle.test_refused_starts import assert_refused
-from tests.e2e.lifecycle.test_reloading import call, direct_urls, until
+from tests.e2e.lifecycle.test_reloading import call, direct_urls
 from tests.e2e.node_process import running_process
 from tests.issuers import SigningKey, claims_of, now_s, running_issuer, write_issuers
 from tests.tokens import add_token, bearer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -64,11 +65,11 @@ def test_tokens_of_an_issuer_count_in_every_process_whatever_it_does(tmp_path, a
             assert statuses(urls, boss) == {200}
             issuer.keys = [old.jwk()]
             issuer.mode = "good"
-            until(lambda: statuses(urls, token) == {403}, "the keys are fetched")
+            wait_until(lambda: statuses(urls, token) == {403})
             ((status, reason),) = reasons(urls, token)
             assert reason.startswith("oidc:corp:shop lacks the right")
             read_by(node, boss, "group:corp:staff")
-            until(lambda: statuses(urls, token) == {200}, "the rule is known everywhere")
+            wait_until(lambda: statuses(urls, token) == {200})
             short = old.token(claims_of(issuer.url, now_s(), groups=["staff"], exp=now_s() + 4))
             began = time.monotonic()
             status, body = call(f"{node.url}{TOPIC}/partitions/0/records?from=latest&wait_ms=20000", short)
@@ -85,14 +86,14 @@ def test_tokens_of_an_issuer_count_in_every_process_whatever_it_does(tmp_path, a
             issuer.keys = [new.jwk()]
             issuer.mode = "good"
             issuer.released.set()
-            until(lambda: statuses(urls, newer) == {200}, "the new key is fetched")
+            wait_until(lambda: statuses(urls, newer) == {200})
             ((status, reason),) = reasons(urls, token)  # its key is withdrawn
             assert (status, "names no key" in reason) == (401, True)
             write_issuers(issuers, entry.replace('"penstock"', '""'))
-            until(lambda: "audience is missing" in node.errors, "the broken file is logged")
+            wait_until(lambda: "audience is missing" in node.errors)
             assert statuses(urls, newer) == {200}
             write_issuers(issuers, entry.replace('"penstock"', '"other"'))
-            until(lambda: statuses(urls, newer) <= {401, 503}, "the other audience counts")
+            wait_until(lambda: statuses(urls, newer) <= {401, 503})
             assert statuses(urls, boss) == {200}
             assert "eyJ" not in node.errors
             assert node.stop() == 0
@@ -109,7 +110,7 @@ def test_an_event_stream_ends_with_its_token(tmp_path, authority):
         with running_process(tmp_path, **settings) as node:
             direct_urls(node, boss)
             read_by(node, boss, "oidc:corp:shop")
-            until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 200, "keys are there")
+            wait_until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 200)
             token = key.token(claims_of(issuer.url, now_s(), exp=now_s() + 3))
             headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
             began = time.monotonic()
@@ -144,7 +145,7 @@ def test_hostile_requests_get_401_and_keys_elsewhere_are_never_asked_for(tmp_pat
             read_by(node, boss, "oidc:corp:shop")
             claims = claims_of(issuer.url, now_s())
             good = key.token(claims)
-            until(lambda: call(node.url + TOPIC, good)[0] == 200, "keys are there")
+            wait_until(lambda: call(node.url + TOPIC, good)[0] == 200)
             elsewhere = {"jku": f"{decoy.url}/keys", "x5u": f"{decoy.url}/keys", "jwk": own.jwk(), "x5c": ["AAAA"]}
             sent = {
                 "keys elsewhere": [f"Authorization: Bearer {own.token(claims, elsewhere)}"],
@@ -183,7 +184,7 @@ def test_a_caller_of_an_issuer_signs_urls_with_its_groups(tmp_path, authority):
             assert call(f"{node.url}/v1/access/keys", boss, "POST")[0] == 201
             ends_s = now_s() + 120
             token = key.token(claims_of(issuer.url, now_s(), groups=["staff", "a/b"], exp=ends_s))
-            until(lambda: call(node.url + TOPIC, token)[0] == 200, "keys are there")
+            wait_until(lambda: call(node.url + TOPIC, token)[0] == 200)
             wish = json.dumps({"url": f"{TOPIC}/partitions/0/records?from=earliest"}).encode()
             status, body = call(f"{node.url}/v1/access/signed-urls", token, "POST", wish)
             assert status == 201, body
@@ -203,7 +204,7 @@ def test_a_caller_of_an_issuer_signs_urls_with_its_groups(tmp_path, authority):
             assert call(f"{node.url}/v1/access/rules/d", boss, "DELETE")[0] == 200
             assert used(signed["url"]) == 200
             write_issuers(issuers, entry.replace('"corp"', '"other"'))
-            until(lambda: used(signed["url"]) == 401, "the issuer has another alias")
+            wait_until(lambda: used(signed["url"]) == 401)
 
 
 def at_another_address(port: int, token: str) -> int:
@@ -225,7 +226,7 @@ def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
         write_issuers(issuers, issuer.entry(ca_file=str(authority.ca)))
         with running_process(tmp_path, tokens_file=tokens, issuers_file=issuers) as node:
             direct_urls(node, boss)
-            until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 403, "keys are there")
+            wait_until(lambda: call(node.url + TOPIC, key.token(claims_of(issuer.url, now_s())))[0] == 403)
             fetched = len(issuer.fetches)
             stop = threading.Event()
             refused = []

@@ -16,6 +16,7 @@ import pytest
 from tests.client_certificates import CN, OU, SERVER, ClientAuthority
 from tests.e2e.node_process import refused_start, running_process
 from tests.tokens import add_token, bearer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -261,13 +262,6 @@ def reload(node):
     node.begin_stop(signal.SIGHUP)
 
 
-def until_logged(node, words, count=1):
-    deadline = time.monotonic() + 60
-    while node.errors.count(words) < count:
-        assert time.monotonic() < deadline, node.errors
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("shards", [0, 2])
 def test_a_revoked_certificate_ends_what_is_open_within_2_s_of_the_reload(tmp_path, shards):
     site = Site(tmp_path, shards=shards, log_level="info")
@@ -408,7 +402,7 @@ def test_files_that_do_not_hold_change_nothing_while_a_node_runs(tmp_path):
         for breaks, words in zip(broken, says, strict=True):
             before = node.errors.count("changed files rejected")
             breaks()
-            until_logged(node, words, 1)
+            wait_until(lambda words=words: words in node.errors)
             with site.client(node, "both", site.shop, token=site.ops) as client:
                 assert client.get("/v1/topics").status_code == 200
             time.sleep(0.5)  # further looks, which say nothing more

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from pathlib import Path
 
 import orjson
@@ -13,6 +11,7 @@ from aiohttp import ClientSession, web
 
 from tests.e2e.node_process import running_process
 from tests.scenarios.push.receiver import Receiver
+from tests.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -31,13 +30,6 @@ def busy() -> web.Response:
     return web.Response(status=429, headers={"Retry-After": "0"})
 
 
-async def reached(receiver: Receiver, count: int) -> None:
-    end = time.monotonic() + LONG_S
-    while len({event["data"] for event in receiver.taken}) < count:
-        assert time.monotonic() < end, f"{count} records were expected, {len(receiver.taken)} came"
-        await asyncio.sleep(0.02)
-
-
 async def test_nothing_is_missed_and_each_key_is_in_order(tmp_path: Path) -> None:
     receiver, dice = Receiver([SECRET]), random.Random(1)
     receiver.answer = lambda events: dice.choice([None, None, None, busy(), web.Response(status=500)])
@@ -51,14 +43,14 @@ async def test_nothing_is_missed_and_each_key_is_in_order(tmp_path: Path) -> Non
             await call(session, "PUT", f"{node.url}/v1/subscriptions/s", wish)
             records = [{"key": f"k{at % KEYS}", "value": at} for at in range(RECORDS)]
             await call(session, "POST", f"{node.url}/v1/topics/t/records", {"records": records})
-            await reached(receiver, RECORDS // 4)
+            await until(lambda: len({event["data"] for event in receiver.taken}) >= RECORDS // 4, LONG_S)
             node.kill()
         with running_process(tmp_path, **settings) as node:
-            await reached(receiver, RECORDS // 2)
+            await until(lambda: len({event["data"] for event in receiver.taken}) >= RECORDS // 2, LONG_S)
             port = receiver.port
             await receiver.stop()
             await receiver.start(port)
-            await reached(receiver, RECORDS)
+            await until(lambda: len({event["data"] for event in receiver.taken}) >= RECORDS, LONG_S)
             assert node.stop() == 0
     await receiver.stop()
     for key in range(KEYS):

@@ -21,10 +21,11 @@ import pytest
 
 from tests.certificates import Authority, Certificate
 from tests.e2e.lifecycle.test_issuers import TOPIC, read_by, reasons, statuses
-from tests.e2e.lifecycle.test_reloading import direct_urls, until
+from tests.e2e.lifecycle.test_reloading import direct_urls
 from tests.e2e.node_process import running_process
 from tests.issuers import write_issuers
 from tests.tokens import add_token
+from tests.waiting import wait_until
 
 PROVIDER = "oidc-provider@9.13.3"
 PROGRAM = Path(__file__).with_name("oidc_provider.mjs")
@@ -87,14 +88,14 @@ def test_the_tokens_of_a_real_issuer_are_taken_before_and_after_its_keys_change(
         read_by(node, boss, "group:real:staff")
         with running_provider(installed, port, files, "first"):
             first = token_of(url, authority.ca)
-            until(lambda: statuses(urls, first) == {200}, "the keys are fetched")
+            wait_until(lambda: statuses(urls, first) == {200})
             assert statuses(urls, token_of(url, authority.ca, "RS256")) == {200}
             ((status, reason),) = reasons(urls, token_of(url, authority.ca, audience="other"))
             assert (status, "another audience" in reason) == (401, True)
         assert statuses(urls, first) == {200}  # the issuer is away
         with running_provider(installed, port, files, "second"):
             second = token_of(url, authority.ca)
-            until(lambda: statuses(urls, second) == {200}, "the new keys are fetched")
+            wait_until(lambda: statuses(urls, second) == {200})
             ((status, reason),) = reasons(urls, first)
             assert (status, "names no key" in reason) == (401, True)
         assert TOPIC not in node.errors

@@ -11,16 +11,15 @@ import ssl
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.e2e.calls import send
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
-from tests.tokens import add_token, bearer
+from tests.tokens import add_token
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -28,21 +27,9 @@ WAIT_S = 60  # for work that takes a fraction of a second on an idle machine
 NEVER_MS = 86_400_000
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(0.05)
-
-
-def call(url: str, token: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
-    headers = {**bearer(token), "Content-Type": "application/json"}
-    request = urllib.request.Request(url, body, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
+def call(url: str, token: str, method: str = "GET", body: object = None) -> tuple[int, bytes]:
+    status, _, answer = send(url, method, body, token)
+    return status, answer
 
 
 def direct_urls(node: NodeProcess, token: str) -> list[str]:
@@ -63,18 +50,18 @@ def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_
         urls = direct_urls(node, first)
         assert len(urls) == 2
         second = add_token(path, "second")
-        until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
+        wait_until(lambda: statuses(urls, second) == {200})
         good = path.read_text()
         path.write_text(good + "[[tokens]]\nsha256 = 'broken")
-        until(lambda: "changed files rejected" in node.errors, "the broken file is logged")
+        wait_until(lambda: "changed files rejected" in node.errors)
         assert statuses(urls, second) == {200}
         kill_a_shard(node)
-        until(lambda: answered(urls, second), "the shard is back and has the tokens that the others have")
+        wait_until(lambda: answered(urls, second))
         path.unlink()
-        until(lambda: node.errors.count("changed files rejected") >= 2, "the missing file is logged")
+        wait_until(lambda: node.errors.count("changed files rejected") >= 2)
         assert statuses(urls, first) == {200}
         path.write_text(good.replace(hashlib.sha256(second.encode()).hexdigest(), "0" * 64))
-        until(lambda: statuses(urls, second) == {401}, "the token that was taken back is known nowhere")
+        wait_until(lambda: statuses(urls, second) == {401})
         assert statuses(urls, first) == {200}
         assert node.stop() == 0
 
@@ -88,7 +75,7 @@ def test_sighup_takes_a_change_over_at_once(tmp_path, shards):
         second = add_token(path, "second")
         assert statuses(urls, second) == {401}
         os.kill(node.pid, signal.SIGHUP)
-        until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
+        wait_until(lambda: statuses(urls, second) == {200})
         assert node.stop() == 0
 
 
@@ -131,7 +118,7 @@ def is_shard(process: psutil.Process) -> bool:
 def kill_a_shard(node: NodeProcess) -> None:
     shard = shards_of(node)[0]
     shard.kill()
-    until(lambda: not psutil.pid_exists(shard.pid), "the shard is gone")
+    wait_until(lambda: not psutil.pid_exists(shard.pid))
 
 
 def answered(urls: list[str], token: str) -> bool:
@@ -218,11 +205,11 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
             assert made.recv(65536).startswith(b"HTTP/1.1 201 ")
             get(waiting, "/v1/topics/t/partitions/0/records?from=latest&wait_ms=30000")
             cert.write_bytes(second[0].read_bytes())  # does not match the key: nothing may change
-            until(lambda: "changed files rejected" in node.errors, "the wrong pair is logged")
+            wait_until(lambda: "changed files rejected" in node.errors)
             assert certificates_seen(node.port) == {der(first[0])}
             install(second, cert, key)
             # One shard may still have the old one: so few connections that all meet the other are improbable.
-            until(lambda: sees_only(second[0], node.port, 20), "only the new certificate is seen")
+            wait_until(lambda: sees_only(second[0], node.port, 20))
             assert certificates_seen(node.port, 12) == {der(second[0])}
             with connected(node.port) as fresh:
                 get(fresh, "/v1/topics/t/records", "x", "POST")
@@ -240,9 +227,9 @@ def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
     with running_process(tmp_path, reload_check_ms=NEVER_MS, tls_cert=cert, tls_key=key, shards=2) as node:
         cert.write_text("broken")
         kill_a_shard(node)
-        until(lambda: node.errors.count("a process died") >= 2, "the shard was tried again and could not start")
+        wait_until(lambda: node.errors.count("a process died") >= 2)
         install(pair, cert, key)
-        until(lambda: len(shards_of(node)) == 2 and all_answer(node, 8), "both shards are back")
+        wait_until(lambda: len(shards_of(node)) == 2 and all_answer(node, 8))
         assert node.stop() == 0
 
 
@@ -270,7 +257,7 @@ def test_no_connection_is_refused_while_certificates_change(tmp_path):
             for turn in range(1, 4):
                 install(pairs[turn % 2], cert, key)
                 os.kill(node.pid, signal.SIGHUP)
-                until(lambda: sees_only(cert, node.port, 3), "the new certificate is seen")
+                wait_until(lambda: sees_only(cert, node.port, 3))
         finally:
             done.set()
             knocking.join()

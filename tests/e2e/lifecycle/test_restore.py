@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from node.commands.tier.command import tier
 from tests.e2e.node_process import NodeProcess, running_process
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -46,13 +45,6 @@ def content(node: NodeProcess) -> str:
     return sha256(repr(found).encode()).hexdigest()
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_tiered(node: NodeProcess) -> bool:
     partitions = call(node, "GET", "/tier")["partitions"]
     return all(one["tiered_end"] == one["high_watermark"] for one in partitions)
@@ -69,8 +61,8 @@ def test_a_node_is_restored_from_the_store_and_goes_on(tmp_path: Path) -> None:
             call(node, "POST", "/roll")
         topic_id = call(node, "GET", "")["topic_id"]
         call(node, "PATCH", "", b'{"config":{"retention_ms":3600000}}', **{"Content-Type": "application/json"})
-        eventually(lambda: is_tiered(node))
-        eventually(lambda: b"3600000" in next(store.glob("*/flights/*/topic.json")).read_bytes())
+        wait_until(lambda: is_tiered(node))
+        wait_until(lambda: b"3600000" in next(store.glob("*/flights/*/topic.json")).read_bytes())
         expected = content(node)
         node.kill_all()
     shutil.rmtree(tmp_path / "node" / "data")
@@ -84,5 +76,5 @@ def test_a_node_is_restored_from_the_store_and_goes_on(tmp_path: Path) -> None:
         assert content(node) == expected
         produce(node, "key-4")
         call(node, "POST", "/roll")
-        eventually(lambda: is_tiered(node))
+        wait_until(lambda: is_tiered(node))
     assert tier.main(["verify", "--store", str(store), "--deep"], standalone_mode=False) is None

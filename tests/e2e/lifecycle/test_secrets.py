@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import socket
-import time
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from engine.tiering.store.store import StoreUnusable, open_store
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
 from tests.tokens import add_token, bearer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -98,7 +98,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
         assert send(node, "POST", records, VALUE.encode(), Cookie=COOKIE, **bearer(weak)) == 403
         hang_up(node, f"{fetch}?offset=100000&key={QUERY}", token)
         path.write_text(f'{path.read_text()}\n[[tokens]]\nid = "{weak}"\n')  # a token in place of its id
-        wait_for(node, "changed files rejected")
+        wait_until(lambda: "changed files rejected" in node.errors)
         path.write_text(f"{weak} = [")
         assert node.stop() == 0
         written = node.errors + "".join(one.read_text() for one in tmp_path.glob("*.out"))
@@ -151,10 +151,3 @@ def hang_up(node: NodeProcess, target: str, token: str) -> None:
     ):
         with socket.create_connection(("127.0.0.1", node.port), 30) as connection:
             connection.sendall(text.encode())
-
-
-def wait_for(node: NodeProcess, words: str) -> None:
-    deadline = time.monotonic() + 60
-    while words not in node.errors:
-        assert time.monotonic() < deadline, words
-        time.sleep(0.05)

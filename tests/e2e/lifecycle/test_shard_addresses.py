@@ -14,8 +14,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,11 +23,15 @@ import pytest
 
 from penstock import Client
 from penstock.options import ClientOptions
-from tests.e2e.lifecycle.test_shards import call, children, until
+from tests.e2e import calls
+from tests.e2e.calls import NDJSON, call
+from tests.e2e.lifecycle.test_shards import children
 from tests.e2e.node_process import NodeProcess, running_process
-from tests.tokens import add_token, bearer
+from tests.tokens import add_token
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
+send = partial(calls.send, content_type=NDJSON)
 
 PARTITIONS = 4
 QUICK = ClientOptions(backoff_ms=20, linger_ms=0, fetch_wait_ms=50)
@@ -50,16 +54,6 @@ def metric(node: NodeProcess, name: str) -> int:
     """Return the sum of a metric over the shards."""
     lines = send(f"{node.url}/metrics")[2].decode().splitlines()
     return int(sum(float(one.split()[-1]) for one in lines if one.startswith(f"{name}{{")))
-
-
-def send(url: str, method: str = "GET", body: bytes | None = None, token: str = "") -> tuple[int, Any, Any]:
-    headers = {"Content-Type": "application/x-ndjson", **(bearer(token) if token else {})}
-    request = urllib.request.Request(url, body, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
 
 
 def test_the_wrong_shard_answers_and_names_the_right_one(node: NodeProcess) -> None:
@@ -97,7 +91,7 @@ def test_a_connection_moves_to_the_shard_that_serves_its_requests(node: NodeProc
     assert forwarded[0] == owner
     assert forwarded[100:] == [None] * 100
     assert metric(node, "penstock_moved_connections_total") >= 1
-    until(lambda: call(f"{node.url}/v1/topics/moved")["partitions"][0]["high_watermark"] == 200)
+    wait_until(lambda: call(f"{node.url}/v1/topics/moved")["partitions"][0]["high_watermark"] == 200)
     connection.request("GET", f"{path}?offset=0&max_records=1000")
     records = orjson.loads(connection.getresponse().read())["records"]
     assert [record["value"] for record in records] == list(range(200))
@@ -137,7 +131,7 @@ async def test_a_client_goes_on_while_the_shard_that_it_goes_straight_to_is_rest
         def is_straight() -> bool:
             return all(send(f"{url}/readyz")[0] == 200 for url in set(urls))
 
-        await asyncio.to_thread(until, is_straight)
+        await asyncio.to_thread(wait_until, is_straight)
         consumer = client.consume("restarted", follow=False)
         async with asyncio.timeout(60), consumer:
             values = [record.value async for record in consumer]
@@ -217,7 +211,7 @@ def test_a_stop_answers_what_is_under_way_at_the_address_of_a_shard(node: NodePr
     polls = [threading.Thread(target=poll, args=(url, urls.index(url))) for url in set(urls)]
     for one in polls:
         one.start()
-    until(lambda: metric(node, "penstock_long_polls") == 2)
+    wait_until(lambda: metric(node, "penstock_long_polls") == 2)
     began = time.monotonic()
     assert node.stop() == 0
     for one in polls:

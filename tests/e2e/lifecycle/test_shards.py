@@ -5,40 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
+from tests.e2e.calls import call
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
 from tests.scenarios.event_source import EventSource, event_source
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 5
-TIMEOUT_S = 300.0
-
-
-def call(url: str, method: str = "GET", body: object = None) -> Any:
-    data = None if body is None else orjson.dumps(body)
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return orjson.loads(response.read() or b"null")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
 
 
 def children(pid: int) -> dict[str, int]:
@@ -150,7 +135,7 @@ def test_the_worker_ships_what_the_shards_seal(node: NodeProcess, topic: str) ->
     def is_tiered() -> bool:
         return all(row["tiered_end"] == 2 for row in call(f"{node.url}/v1/topics/{topic}/tier")["partitions"])
 
-    until(is_tiered)
+    wait_until(is_tiered)
 
 
 def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProcess, topic: str) -> None:
@@ -159,7 +144,7 @@ def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProc
     shard = children(node.pid)["node.processes.shard_process"]
     os.kill(shard, signal.SIGKILL)
     ledger.produce(2 * PARTITIONS)
-    until(lambda: ledger.is_served(PARTITIONS))
+    wait_until(lambda: ledger.is_served(PARTITIONS))
     assert shard not in children(node.pid).values()
     assert ledger.missing(node.url) == {}
 
@@ -171,8 +156,8 @@ def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_
         ledger.produce(4 * PARTITIONS)
         shard = children(node.pid)["node.processes.shard_process"]
         os.kill(shard, signal.SIGSTOP)
-        until(lambda: not is_alive(shard))
-        until(lambda: ledger.is_served(PARTITIONS))
+        wait_until(lambda: not is_alive(shard))
+        wait_until(lambda: ledger.is_served(PARTITIONS))
         assert ledger.missing(node.url) == {}
 
 
@@ -187,7 +172,7 @@ def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess, topic: str) 
         except urllib.error.HTTPError:
             return False  # 503 while the worker is not running
 
-    until(is_tiered)
+    wait_until(is_tiered)
 
 
 def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_everything(tmp_path: Path) -> None:
@@ -223,7 +208,7 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
 
 def resume_when_awaited(directory: Path, orphans: list[int]) -> None:
     """Let the stopped shards end as soon as a node logs that it waits for them."""
-    until(lambda: any("waiting for another process" in log.read_text() for log in directory.glob("*.err")))
+    wait_until(lambda: any("waiting for another process" in log.read_text() for log in directory.glob("*.err")))
     for orphan in orphans:
         os.kill(orphan, signal.SIGCONT)
 
@@ -234,12 +219,12 @@ def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_pat
     with running_process(tmp_path, shards=2) as process:
         before = set(children(process.pid).values())
         os.kill(children(process.pid)["node.processes.shard_process"], signal.SIGKILL)
-        until(lambda: bool(set(children(process.pid).values()) - before))
+        wait_until(lambda: bool(set(children(process.pid).values()) - before))
         (late,) = set(children(process.pid).values()) - before
         os.kill(late, signal.SIGSTOP)  # during its imports
         process.kill()
         os.kill(late, signal.SIGCONT)
-        until(lambda: not any(map(is_alive, {late, *before})))
+        wait_until(lambda: not any(map(is_alive, {late, *before})))
 
 
 async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(node: NodeProcess, topic: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lifecycle.test_groups_after_a_kill import call
+from tests.e2e.calls import call
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
@@ -17,23 +17,23 @@ GROUP = "/v1/groups/g"
 def test_outcomes_and_delivery_counts_survive_a_kill(tmp_path: Path) -> None:
     with running_process(tmp_path) as node:
         for topic in ("t", "dead"):
-            call(node.url, f"/v1/topics/{topic}", {}, "PUT")
-        call(node.url, GROUP, {"config": {"kind": "share", "dead_letter_topic": "dead"}}, "PUT")
-        call(node.url, "/v1/topics/t/records", {"records": [{"value": number} for number in range(600)]})
-        held = call(node.url, GROUP + "/acquire", {"topics": ["t"], "max_records": 500})
+            call(f"{node.url}/v1/topics/{topic}", "PUT", {})
+        call(node.url + GROUP, "PUT", {"config": {"kind": "share", "dead_letter_topic": "dead"}})
+        call(f"{node.url}/v1/topics/t/records", "POST", {"records": [{"value": number} for number in range(600)]})
+        held = call(f"{node.url}{GROUP}/acquire", "POST", {"topics": ["t"], "max_records": 500})
         entries = [
             {"topic": "t", "partition": 0, "offset": 1, "last_offset": 299},
             {"topic": "t", "partition": 0, "offset": 300, "outcome": "release", "delay_ms": 0},
             {"topic": "t", "partition": 0, "offset": 0, "outcome": "reject"},
         ]
-        call(node.url, GROUP + "/acknowledge", {"lock": held["lock"], "records": entries})
+        call(f"{node.url}{GROUP}/acknowledge", "POST", {"lock": held["lock"], "records": entries})
         node.kill()
     with running_process(tmp_path) as node:
-        found = call(node.url, GROUP + "/acquire", {"max_records": 1000})
+        found = call(f"{node.url}{GROUP}/acquire", "POST", {"max_records": 1000})
         assert [record["offset"] for record in found["records"]] == list(range(300, 600))
         assert [record["delivery_count"] for record in found["records"]] == [2] * 200 + [1] * 100
         query = "?from=earliest&wait_ms=20000"
-        [dead] = call(node.url, "/v1/topics/dead/partitions/0/records" + query, method="GET")["records"]
+        [dead] = call(f"{node.url}/v1/topics/dead/partitions/0/records" + query)["records"]
         assert dead["headers"]["dead-letter-offset"] == "0"
-        call(node.url, GROUP + "/acknowledge", {"lock": found["lock"]})
-        assert call(node.url, GROUP + "/acquire", {})["records"] == []
+        call(f"{node.url}{GROUP}/acknowledge", "POST", {"lock": found["lock"]})
+        assert call(f"{node.url}{GROUP}/acquire", "POST", {})["records"] == []

@@ -6,8 +6,7 @@ import asyncio
 import errno
 import re
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -19,6 +18,7 @@ from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, Gateway, in_process_only
 from tests.scenarios.push.receiver import SECRET, Receiver
 from tests.tokens import add_token, bearer
+from tests.waiting import until
 
 PROMPT_S = 60
 DELIVERY = {"backoff_ms_min": 10, "backoff_ms_max": 50}
@@ -40,13 +40,6 @@ async def call(node: Gateway, method: str, path: str, document=None):
 async def subscribe(node: Gateway, receiver: Receiver, **fields):
     request = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"} | fields
     return await call(node, "PUT", "/s", request | {"delivery": DELIVERY | fields.get("delivery", {})})
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + PROMPT_S
-    while not is_so():
-        assert time.monotonic() < end, "it never was so"
-        await asyncio.sleep(0.02)
 
 
 async def wait_committed(node: Gateway, offset: int) -> None:
