@@ -53,6 +53,19 @@ class ServerSettings:
             "not to what they were given. Empty: that of kafka_listen, which may then not be a wildcard."
         ),
     )
+    rest_proxy_listen: str = setting(
+        "",
+        why=(
+            "HOST:PORT for clients of REST Proxy, v2 and v3 (docs/rest-proxy.md): `127.0.0.1:8082`. Empty: no such "
+            "listener. It has the tokens and the certificate of HTTP."
+        ),
+    )
+    rest_proxy_instance_timeout_ms: int = setting(
+        300 * SECOND_MS,
+        minimum=10 * SECOND_MS,
+        maximum=30 * MINUTE_MS,
+        why="A consumer instance of REST Proxy that no request names for this long is deleted, as its clients expect.",
+    )
     insecure: bool = setting(
         False, why="Allow listening on non-loopback addresses without authentication, or with tokens and without TLS."
     )

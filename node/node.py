@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
@@ -29,6 +29,7 @@ from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
 from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
+from gateway.admin.usage_routes import UsageContext, usage_handlers
 from gateway.audit.events import source_of
 from gateway.audit.trail import Trail, audit_families
 from gateway.audit.writer import AuditSink
@@ -47,6 +48,7 @@ from gateway.groups.hosting.answering import group_calls
 from gateway.groups.hosting.classic import classic_group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.instances import instance_calls
 from gateway.groups.hosting.lags import GroupLags
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import share_read_calls
@@ -84,6 +86,8 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
+from gateway.usage.keeper import UsageKeeper
+from gateway.usage.stored_bytes import StoredBytes
 from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
@@ -118,6 +122,7 @@ class Node:
         partitioners: Partitioners,
         topic_finder: Finder,
         operate: Operate,
+        usage: UsageKeeper,
         *,
         is_ready: bool = True,
         siblings: Callable[[], Mapping[str, LinkClient]] = dict,
@@ -132,6 +137,8 @@ class Node:
         self.clock = clock
         self.executor = executor
         self.replicas = replicas
+        self.usage = usage
+        self.stored_bytes = StoredBytes(shard, tier, self._tenants, usage, executor, clock)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
         self._access_gauges = access_gauges
@@ -184,6 +191,7 @@ class Node:
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
             *classic_group_calls(self.groups),
+            *instance_calls(self.groups),
             *push_calls(self.push),
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),
@@ -221,6 +229,7 @@ class Node:
                 groups.coordinators.list,
                 settings.signed_url_life_max_ms,
             ),
+            UsageContext(usage, self.access, peers, clock),
             self.access,
             self.audit,
             self.topics,
@@ -249,6 +258,7 @@ class Node:
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
             **access_handlers(self.access),
+            **usage_handlers(self.usage),
             **self.quota_lending.handlers(),
         }
 
@@ -313,6 +323,7 @@ class Node:
             self.offload,
             self.metrics,
             self.stages,
+            self.usage.counting,
         )
 
     def _fetch(self, budgets: RetryBudgets) -> FetchContext:
@@ -332,6 +343,9 @@ class Node:
             self.offload,
             self.metrics,
         )
+
+    def _tenants(self) -> Collection[str]:
+        return self.access.snapshot.tenants
 
     def _ceiling_of(self, name: str) -> Ceiling | None:
         return self.access.ceiling_of(name)
@@ -390,6 +404,7 @@ class Node:
             self.groups,
             self.tier,
             self.access,
+            self.usage,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0),

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
 from penstock.closing import Closing
 from penstock.consumer.deserializers import Deserializer
-from penstock.consumer.start import Start
 from penstock.consumer.sync_consumer import Consumer
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
 from penstock.consumer.sync_work_queue import WorkQueue
@@ -26,18 +27,16 @@ from penstock.errors import ClientClosed
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.processing import Outputs
 from penstock.processing import Processor as AsyncProcessor
-from penstock.producer.lines import Headers
-from penstock.producer.partitioners import Partitioner, PartitionerName
-from penstock.producer.preparation import Interceptor, Serializer
 from penstock.producer.sync_producer import Producer
 from penstock.records import Record
-from penstock.transport import api
 from penstock.transport.exchange import Json, Request
 from penstock.transport.nodes import DEFAULT_URL
 
 if TYPE_CHECKING:
     from penstock.encryption.encryption import Encryption
 
+MadeT = TypeVar("MadeT")
+ParamsT = ParamSpec("ParamsT")
 ResultT = TypeVar("ResultT")
 
 
@@ -85,6 +84,21 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+def _as_async(
+    method: Callable[Concatenate[aio.Client, ParamsT], MadeT],
+    result_of: Callable[[Client, MadeT], ResultT],
+    difference: str = "",
+) -> Callable[Concatenate[Client, ParamsT], ResultT]:
+    """Returns the method with the arguments of the async client's; `result_of` makes its result of the async one's."""
+
+    @functools.wraps(method)
+    def call(self: Client, /, *args: ParamsT.args, **named: ParamsT.kwargs) -> ResultT:
+        return result_of(self, method(self._client, *args, **named))
+
+    call.__doc__ = f"Without an event loop: calls return results. {difference}\n\n{inspect.getdoc(method)}"
+    return call
+
+
 class Client(Closing, Admin[Json]):
     """Sends requests to a cluster: `with Client(url) as client`. As the async client, but calls return results."""
 
@@ -116,62 +130,23 @@ class Client(Closing, Admin[Json]):
             self._thread.run(self._client.close())
         self._thread.stop()
 
-    def producer(
-        self,
-        *,
-        partitioner: PartitionerName | Partitioner = "key_hash",
-        key_serializer: str | Serializer | None = None,
-        value_serializer: str | Serializer | None = None,
-        interceptors: Sequence[Interceptor] = (),
-        headers: Headers = (),
-        **changed: Unpack[ChangedOptions],
-    ) -> Producer:
-        """Makes a producer, as the async client does. The result() of each Delivery waits.
-
-        Serializers and interceptors run in the thread that calls `send`.
-        """
-        producer = self._client.producer(
-            partitioner=partitioner,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            interceptors=interceptors,
-            headers=headers,
-            **changed,
-        )
-        return Producer(producer, self._thread.run, self._thread.loop)
-
-    def consume(
-        self,
-        topic: str,
-        *,
-        partitions: Iterable[int] | None = None,
-        start: Start = "earliest",
-        topic_id: str | None = None,
-        follow: bool = True,
-        filters: Sequence[str] = (),
-        min_bytes: int | None = None,
-        max_records: int | None = None,
-        key_deserializer: str | Deserializer | None = None,
-        value_deserializer: str | Deserializer | None = None,
-        first_topics: str | Iterable[str] | None = None,
-        **changed: Unpack[ChangedOptions],
-    ) -> Consumer:
-        """Reads a topic, as the async client does: `for record in client.consume("flights")`."""
-        consumer = self._client.consume(
-            topic,
-            partitions=partitions,
-            start=start,
-            topic_id=topic_id,
-            follow=follow,
-            filters=filters,
-            min_bytes=min_bytes,
-            max_records=max_records,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            first_topics=first_topics,
-            **changed,
-        )
-        return Consumer(consumer, self._thread.run)
+    producer = _as_async(
+        aio.Client.producer,
+        lambda client, producer: Producer(producer, client._thread.run, client._thread.loop),
+        "The result() of each Delivery waits. Serializers and interceptors run in the thread that calls `send`.",
+    )
+    consume = _as_async(
+        aio.Client.consume,
+        lambda client, consumer: Consumer(consumer, client._thread.run),
+        'Iterate over it: `for record in client.consume("flights")`.',
+    )
+    queue = _as_async(
+        aio.Client.queue,
+        lambda client, queue: WorkQueue(queue, client._thread.run),
+        "Use it from one thread, with `with` and `for`.",
+    )
+    partition_count = _as_async(aio.Client.partition_count, lambda client, work: client._thread.run(work))
+    post_records = _as_async(aio.Client.post_records, lambda client, work: client._thread.run(work))
 
     def consumer(
         self,
@@ -224,35 +199,6 @@ class Client(Closing, Admin[Json]):
         )
         return GroupConsumer(consumer, self._thread.run, calls)
 
-    def queue(
-        self,
-        group: str,
-        *,
-        topics: str | Iterable[str] = (),
-        member_id: str | None = None,
-        max_records: int = 1,
-        lock_ms: int | None = None,
-        is_extending: bool = False,
-        key_deserializer: str | Deserializer | None = None,
-        value_deserializer: str | Deserializer | None = None,
-        first_topics: str | Iterable[str] | None = None,
-        **changed: Unpack[ChangedOptions],
-    ) -> WorkQueue:
-        """Takes single records of a share group, as the async client does."""
-        queue = self._client.queue(
-            group,
-            topics=topics,
-            member_id=member_id,
-            max_records=max_records,
-            lock_ms=lock_ms,
-            is_extending=is_extending,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            first_topics=first_topics,
-            **changed,
-        )
-        return WorkQueue(queue, self._thread.run)
-
     def processor(
         self,
         *,
@@ -279,44 +225,6 @@ class Client(Closing, Admin[Json]):
             **changed,
         )
         return Processor(processor, process, self._thread.run)
-
-    def partition_count(self, topic: str) -> int:
-        """Returns the number of partitions of a topic, as the async client does: with retries."""
-        return self._thread.run(self._client.partition_count(topic))
-
-    def post_records(
-        self,
-        topic: str,
-        body: bytes,
-        content_type: str = api.NDJSON_TYPE,
-        *,
-        partition: int | None = None,
-        key: str | None = None,
-        key_pointer: str | None = None,
-        ndjson: str | None = None,
-        idempotency_key: str | None = None,
-        expected_end: int | None = None,
-        fencing_token: str | None = None,
-        source: str | None = None,
-        source_positions: tuple[int, int] | None = None,
-    ) -> Json:
-        """Posts a body in a form of the contract, as the async client does. Returns the produce answer."""
-        return self._thread.run(
-            self._client.post_records(
-                topic,
-                body,
-                content_type,
-                partition=partition,
-                key=key,
-                key_pointer=key_pointer,
-                ndjson=ndjson,
-                idempotency_key=idempotency_key,
-                expected_end=expected_end,
-                fencing_token=fencing_token,
-                source=source,
-                source_positions=source_positions,
-            )
-        )
 
     def _call(self, request: Request) -> Json:
         return self._thread.run(self._client.call(request))

@@ -56,7 +56,10 @@ class TopicRecord:
 
 
 _HINT_DAMAGED = "restore it from a backup"
-NAME_RULE = "use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'"
+NAME_RULE = (
+    f"use 1 to {paths.TOPIC_CHARS_MAX} of A-Z a-z 0-9 . _ - ; not '.' or '..', no leading '{paths.RESERVED_PREFIX}', "
+    f"and none of {', '.join(sorted(paths.RESERVED_TOPICS))}"
+)
 
 
 def check_topic_name(name: str) -> None:

@@ -9,6 +9,8 @@ Layout of a data directory:
     <data>/high-watermarks[.<shard>]   per partition of a cluster: its last known high watermark, a hint
     <data>/coordination                the coordination state of a standalone node
     <data>/spare/<number>              room for small files on a full disk
+    <data>/usage/<hour>-<shard>-<id>.counters   what tenants have used in an hour, until it is in the store
+    <data>/usage/marks.<shard>         until when stored bytes are counted
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import NamedTuple
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -47,6 +50,7 @@ COORDINATION = "coordination"
 TOPICS = "topics"
 SPARE = "spare"
 AUDIT = "audit"
+USAGE = "usage"
 REGISTRATION_STATE = "vouching"
 START_COUNTER = "start-counter"
 LEADER_EPOCHS = "leader-epochs"
@@ -62,14 +66,20 @@ EMBEDDED_STORE = "store"
 
 GROUPS_TOPIC = "__groups"  # the state of consumer groups
 INTERNAL_TOPICS = frozenset({GROUPS_TOPIC})  # made and written by nodes only
+TOPIC_CHARS_MAX = 249  # as in Kafka: file systems end a name at 255 bytes
+# A topic has its objects below its name, beside the markers and the registrations of the cluster.
+RESERVED_TOPICS = INTERNAL_TOPICS | {"__accepted", "__deleted", "__jobs"}
+RESERVED_PREFIX = "__penstock"  # of names that nodes may need later
 _ACCEPTED = re.compile(r"(\d{10})-[0-9a-f]+\.json")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SPARE = re.compile(r"\d{1,2}")
 _UNFINISHED_SPARE = re.compile(rf"\d{{1,2}}\.[a-z0-9-]+{re.escape(TEMPORARY)}")
 _AUDIT = re.compile(r"audit-(\d{8})\.jsonl")
+_USAGE = re.compile(r"(\d{10})-(\d{1,4})-([0-9a-f]{32})\.counters")
+_STORE_USAGE = re.compile(r"(\d{10})/(\d{1,10})-(\d{1,4})-([0-9a-f]{32})\.json")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SWAP = re.compile(r"(\d{20})\.swap")
 _COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
@@ -127,8 +137,9 @@ def is_checkpoint(name: str) -> bool:
 
 
 def is_topic_name(name: str) -> bool:
-    """True if a name is safe in a path, a key and a URL. A leading `__` is reserved for INTERNAL_TOPICS."""
-    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not name.startswith("__")
+    """True if a name is safe in a path, a key and a URL, and none that nodes use themselves."""
+    is_own = name in RESERVED_TOPICS or name.startswith(RESERVED_PREFIX)
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not is_own
 
 
 def is_stored_topic_name(name: str) -> bool:
@@ -240,7 +251,7 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
 
 
 def store_deleted_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the markers of deleted topics. No topic's name begins with `__`."""
+    """Returns the prefix of the markers of deleted topics. No topic has this name."""
     return f"{cluster_id}/__deleted/"
 
 
@@ -256,7 +267,7 @@ def deleted_topic_of(name: str) -> tuple[str, str] | None:
 
 
 def store_registrations_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the registrations of ingestion jobs. No topic's name begins with `__`."""
+    """Returns the prefix of the registrations of ingestion jobs. No topic has this name."""
     return f"{cluster_id}/__jobs/"
 
 
@@ -270,7 +281,7 @@ def is_store_registration(name: str) -> bool:
 
 
 def store_accepted_prefix(cluster_id: str) -> str:
-    """Returns the prefix of the counts of accepted records. No topic's name begins with `__`."""
+    """Returns the prefix of the counts of accepted records. No topic has this name."""
     return f"{cluster_id}/__accepted/"
 
 
@@ -283,6 +294,49 @@ def accepted_hour_of(name: str) -> int | None:
     """Returns the hour of an object of counts, from its name without the prefix; None for another object."""
     match = _ACCEPTED.fullmatch(name)
     return int(match[1]) if match else None
+
+
+class UsageFile(NamedTuple):
+    """The name of a file of counters: its hour since 1970, the shard that counts, and an id that no other file has."""
+
+    hour: int
+    shard: int
+    id: str
+
+
+def usage_file(file: UsageFile) -> str:
+    return f"{file.hour:010d}-{file.shard}-{file.id}.counters"
+
+
+def usage_file_of(name: str) -> UsageFile | None:
+    """Returns the parts of the name of a file of counters; None for the name of anything else."""
+    match = _USAGE.fullmatch(name)
+    return None if match is None else UsageFile(int(match[1]), int(match[2]), match[3])
+
+
+def usage_marks_file(shard: int) -> str:
+    return f"marks.{shard}"
+
+
+def store_usage_prefix(cluster_id: str) -> str:
+    """Returns the prefix of the usage of sealed hours. No topic's name begins with `__`."""
+    return f"{cluster_id}/__usage/"
+
+
+def store_usage_hour(cluster_id: str, hour: int) -> str:
+    """Returns a text that sorts before the keys of an hour, and behind those of the hours before."""
+    return f"{store_usage_prefix(cluster_id)}{hour:010d}/"
+
+
+def store_usage_key(cluster_id: str, node_id: int, file: UsageFile) -> str:
+    """Returns the key of what a file of counters had when its hour was sealed."""
+    return f"{store_usage_hour(cluster_id, file.hour)}{node_id}-{file.shard}-{file.id}.json"
+
+
+def store_usage_file_of(name: str) -> UsageFile | None:
+    """Returns the file that an object was made of, from its name without the prefix; None for another object."""
+    match = _STORE_USAGE.fullmatch(name)
+    return None if match is None else UsageFile(int(match[1]), int(match[3]), match[4])
 
 
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:

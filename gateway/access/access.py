@@ -172,9 +172,9 @@ class Access:
         """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
         if self.tokens is None or request.route.operation not in LONG_POLLS:
             return response_of(handled)
-        return self._guarded(request, handled)
+        return self._wait_guarded(request, handled)
 
-    async def _guarded(self, request: Request, handled: Handled) -> Response:
+    async def _wait_guarded(self, request: Request, handled: Handled) -> Response:
         try:
             async with self.waits.ending(request, partial(self.recheck, request)):
                 return await response_of(handled)

@@ -19,14 +19,14 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 import orjson
 from msgspec import Struct, structs
 
-from engine.format.paths import is_topic_name
+from engine.format.paths import TOPIC_CHARS_MAX, is_topic_name
 from gateway.http.problems import Problem
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.rights import Resource
 
 TENANT_ID = "[a-z][a-z0-9-]{0,30}"  # no dot, which ends it: so no prefix begins another one
-NAME_CHARS_MAX = 200  # of a stored name
+NAME_CHARS_MAX = 200  # of the stored name of a group or a subscription
 KEPT_MAX = 4096  # names that were checked before; beyond it all are forgotten
 _NAMED = (Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION)
 # Fields with a client's own text, or with a name of another kind.
@@ -39,7 +39,8 @@ _HEADERS = ("penstock-", "location", "link")
 # The operations whose answers have records, or what is visible from its birth.
 SHOWN = frozenset(
     {"acquire_records", "fetch", "fetch_many", "group_events", "group_poll", "read_table", "read_table_key",
-     "tail_topic", "add_rule", "create_token", "describe_tenant", "list_rules", "list_tenants", "list_tokens",
+     "tail_topic", "rest_produce_record", "rest_read_records",
+     "add_rule", "create_token", "describe_tenant", "list_rules", "list_tenants", "list_tokens",
      "rotate_token"}
 )  # fmt: skip
 
@@ -88,18 +89,21 @@ class TenantNames:
         stored = self.prefix + name
         if resource is not Resource.TOPIC:
             if not name or len(stored) > NAME_CHARS_MAX:
-                raise Problem("invalid_group_name", f"{name[:64]!r} cannot name a {resource} here: {self._room}")
+                raise Problem(
+                    "invalid_group_name", f"{name[:64]!r} cannot name a {resource} here: {self._room(NAME_CHARS_MAX)}"
+                )
             return stored
-        if not is_topic_name(name) or len(stored) > NAME_CHARS_MAX:
-            raise Problem("invalid_topic_name", f"{name[:64]!r} cannot name a topic here: {self._room}")
+        if not is_topic_name(name) or len(stored) > TOPIC_CHARS_MAX:
+            raise Problem(
+                "invalid_topic_name", f"{name[:64]!r} cannot name a topic here: {self._room(TOPIC_CHARS_MAX)}"
+            )
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
         self._kept[name] = stored
         return stored
 
-    @property
-    def _room(self) -> str:
-        return f"use 1 to {NAME_CHARS_MAX - len(self.prefix)} of A-Z a-z 0-9 . _ -"
+    def _room(self, chars_max: int) -> str:
+        return f"use 1 to {chars_max - len(self.prefix)} of A-Z a-z 0-9 . _ -"
 
     def visible(self, name: str) -> str:
         """Returns the visible name of a stored one."""
@@ -119,11 +123,11 @@ class TenantNames:
 
     def stored_in(self, value: Any) -> Any:
         """Returns a body or a query with stored names where its type marks names. Raises Problem."""
-        return _renamed(self.stored, value)
+        return _rename(self.stored, value)
 
     def visible_in(self, value: Any) -> Any:
         """Returns a value with visible names where its type marks names."""
-        return _renamed(self.visible, value)
+        return _rename(self.visible, value)
 
     def expression(self, text: str) -> str:
         """Returns the expression over stored names of a valid one over visible names."""
@@ -169,7 +173,7 @@ class TenantNames:
         return response
 
 
-def _renamed(rename: Rename, value: Any) -> Any:
+def _rename(rename: Rename, value: Any) -> Any:
     shape: Any = type(value)
     plan = _plan_of(shape)
     return value if plan is None else plan(rename, value)

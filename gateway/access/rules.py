@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from msgspec import Struct
 
+from engine.format.paths import TOPIC_CHARS_MAX
 from gateway.http.rights import OPERATIONS, Operation, Resource
 
 EVERYBODY = "*"  # every caller that is known
@@ -23,7 +24,7 @@ NOTE_CHARS_MAX = 200
 SUPERUSER_RULE = "superuser"
 OF_TENANTS = "names-of-tenants"  # the names of a tenant are made in it alone
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 _ALIAS = "[a-z][a-z0-9-]{0,30}"  # of an issuer
 _PRINCIPAL = re.compile(
     rf"\*|anonymous|node:[0-9]{{1,10}}|token:[A-Za-z0-9._-]{{1,100}}|cert:[!-~]{{1,200}}"
@@ -155,5 +156,5 @@ def _check_name(rule: Rule) -> None:
     elif rule.resource is Resource.CLUSTER:
         raise InvalidRule("pattern: the cluster has no name; use the pattern all")
     elif not _NAME.fullmatch(rule.name):
-        text = "use 1 to 200 of A-Z a-z 0-9 . _ -; for all names, use the pattern all"
+        text = f"use 1 to {TOPIC_CHARS_MAX} of A-Z a-z 0-9 . _ -; for all names, use the pattern all"
         raise InvalidRule(f"name: {rule.name[:100]!r} is not a name of a {rule.resource}; {text}")

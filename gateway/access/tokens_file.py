@@ -31,7 +31,7 @@ _HEAD = "# Who may use this node. Made by `penstock token create`; `penstock tok
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wildcards: it is a prefix, "" matches all
+TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,249}\Z")]  # no wildcards: it is a prefix, "" matches all
 
 
 class Right(StrEnum):

@@ -53,7 +53,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import OPERATIONS, Decision, Operation, Resource
+from gateway.http.rights import OPERATIONS, Caller, Decision, Operation, Resource
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.partitions import Topics
 
@@ -237,23 +237,40 @@ async def change_access(
     Returns its generation, and the nodes that do not serve it yet. `principals` are those that it names. Raises
     Problem, EngineError.
     """
+    await request.intend(**_audited(context.access.snapshot.state, what))
+    is_forced, client = isinstance(query, ForceQuery) and query.force == "true", context.access.client_of(request)
+    generation, behind = await make_change(context, request.caller, client, what, principals, is_forced=is_forced)
+    return {"generation": generation, "behind": behind if request.space is None else []}  # nodes are the operator's
+
+
+async def make_change(
+    context: AccessContext,
+    caller: Caller,
+    client: str,
+    what: AccessChange,
+    principals: tuple[str, ...] = (),
+    *,
+    is_forced: bool = False,
+) -> tuple[int, list[int]]:
+    """Makes a change for a caller, and waits for the other nodes. Returns its generation, and the nodes behind it.
+
+    `client` is the address of the caller. Raises Problem, EngineError.
+    """
     if context.change is None:
         raise Problem("internal", "this process has no coordination store")
     access = context.access
-    await request.intend(**_audited(access.snapshot.state, what))
     generation = await context.change(
         Change(
             what=what,
-            author=access.author_of(request.caller, access.client_of(request)),
+            author=access.author_of(caller, client),
             now_ms=context.clock.now_ms(),
-            is_forced=isinstance(query, ForceQuery) and query.force == "true",
+            is_forced=is_forced,
             file_principals=tuple(
-                one for one in principals if request.space is None and access.snapshot.file_principals(one)
+                one for one in principals if caller.space is None and access.snapshot.file_principals(one)
             ),
         )
     )
-    behind = await nodes_behind(context.links, generation)
-    return {"generation": generation, "behind": behind if request.space is None else []}  # nodes are the operator's
+    return generation, await nodes_behind(context.links, generation)
 
 
 def _audited(state: AccessState, what: AccessChange) -> dict[str, Any]:

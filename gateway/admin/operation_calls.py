@@ -20,6 +20,13 @@ class CancelReassignment(Struct, frozen=True, array_like=True, tag="cancel"):
     partition: int
 
 
+class ElectPreferred(Struct, frozen=True, array_like=True, tag="elect"):
+    """Makes the first replica of partitions their leader, where it is in sync. Returns those that it then leads."""
+
+    topic: str
+    partitions: list[int]
+
+
 class ChangeReplicationFactor(Struct, frozen=True, array_like=True, tag="change_replication_factor"):
     topic: str
     replication_factor: int
@@ -44,5 +51,7 @@ class Balance(Struct, frozen=True, array_like=True, tag="balance"):
     sizes: dict[str, int]
 
 
-Operation = Reassign | CancelReassignment | ChangeReplicationFactor | DrainNode | DecommissionNode | Balance
+Operation = (
+    Reassign | CancelReassignment | ElectPreferred | ChangeReplicationFactor | DrainNode | DecommissionNode | Balance
+)
 Operate = Callable[[Operation], Awaitable[Any]]

@@ -5,9 +5,8 @@ Not here: which quota is refused (gateway/quotas/quota.py, gateway/access/state.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta, Struct, to_builtins
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from gateway.access.state import RemoveQuota, SetQuota
 from gateway.admin.access_routes import AccessContext, change_access
@@ -16,19 +15,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.quotas.quota import Owner, Quota, Scope, id_of, principal_of
-
-
-class _SetQuota(Struct, forbid_unknown_fields=True):
-    requests: int | float | None = None
-    bytes_in: int | float | None = None
-    bytes_out: int | float | None = None
-    loop_ms: int | float | None = None
-    connections: int | None = None
-    long_polls: int | None = None
-    burst_s: int | float = 1
-    per: Scope = Scope.CLUSTER
-    note: Annotated[str, Meta(max_length=200)] = ""
+from gateway.quotas.quota import Limits, Owner, Quota, id_of, principal_of
 
 
 async def list_quotas(request: Request, context: AccessContext) -> Response:
@@ -42,20 +29,12 @@ async def set_quota(request: Request, context: AccessContext) -> Response:
     """PUT /v1/access/quotas/{owner}/{name}. Raises Problem, EngineError."""
     query = read_query(request, NoQuery)
     owner, name = _owner_of(request), request.names["name"]
-    body = await read_json(request, _SetQuota)
+    limits = await read_json(request, Limits)
     quota = Quota(
+        **asdict(limits),
         id=id_of(owner, name),
         owner=owner,
         name=name,
-        requests=body.requests,
-        bytes_in=body.bytes_in,
-        bytes_out=body.bytes_out,
-        loop_ms=body.loop_ms,
-        connections=body.connections,
-        long_polls=body.long_polls,
-        burst_s=body.burst_s,
-        per=body.per,
-        note=body.note,
         author=request.caller.principal,
         created_ms=context.clock.now_ms(),
     )

@@ -15,6 +15,7 @@ from gateway.admin.operation_calls import (
     ChangeReplicationFactor,
     DecommissionNode,
     DrainNode,
+    ElectPreferred,
     Operate,
     Operation,
     Reassign,
@@ -42,6 +43,8 @@ def operate_standalone(node_id: int) -> Operate:
                 )
             case Balance():
                 return []
+            case ElectPreferred():
+                return []  # this node leads what it has
             case CancelReassignment():
                 pass  # none is in progress
         return None

@@ -33,6 +33,8 @@ from gateway.metrics.metrics import Numbers
 
 log = logging.getLogger("penstock.audit")
 
+# The node writes its line of a start before it has a trail.
+_COUNTED: tuple[Kind, ...] = tuple(kind for kind in Kind if kind is not Kind.STARTED)
 _DENIALS = {"forbidden": Kind.DENIED, "unauthorized": Kind.REFUSED}
 _DECISIONS = {Kind.DENIED: "denied", Kind.REFUSED: "refused", Kind.LIMITED: "limited"}
 # Routes whose method changes something, apart from administration: data, positions and members of groups, questions
@@ -41,6 +43,9 @@ NO_CHANGES = frozenset({
     *("produce", "produce_to_partition", "produce_many", "create_producer", "fetch_many"),
     *("group_poll", "acquire_records", "acknowledge_records", "group_heartbeat", "leave_group", "commit_group_offsets"),
     *("check_access", "sign_url"),
+    *("rest_produce", "rest_produce_record", "rest_produce_batch", "rest_create_instance", "rest_delete_instance"),
+    *("rest_subscribe", "rest_unsubscribe", "rest_assign", "rest_seek", "rest_seek_beginning", "rest_seek_end"),
+    *("rest_commit",),
 })  # fmt: skip
 
 Handler = Callable[[Request, Any], Handled]
@@ -85,7 +90,7 @@ class Trail:
         self._repeats: Repeats[_Report, _Caller] = Repeats()
         self._began_ms = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.events = dict.fromkeys(Kind, 0)
+        self.events = dict.fromkeys(_COUNTED, 0)
         self.failures = 0
 
     def __repr__(self) -> str:
@@ -307,7 +312,7 @@ def _rule_of(request: Request) -> str | None:
 def audit_families(trail: Trail | None) -> Iterator[Numbers]:
     """Yields the numbers of events and of failures, also of a process without a trail."""
     text = "Events for the audit trail, by kind"
-    counts = dict.fromkeys(Kind, 0) if trail is None else trail.events
+    counts = dict.fromkeys(_COUNTED, 0) if trail is None else trail.events
     yield Numbers("penstock_audit_events_total", text, "kind", {kind.value: count for kind, count in counts.items()})
     text = "Events of changes that could not be written to the audit trail"
     yield Numbers("penstock_audit_failures_total", text, None, {"": 0 if trail is None else trail.failures})

@@ -18,7 +18,8 @@ from gateway.http.request import Request
 from gateway.wire.exchange import sendable_of
 
 COUNTED_BYTES = 64 * 1024  # of smaller responses, a connection bounds what waits (gateway/wire/connection.py)
-REFRESH_S = 0.1  # between two sums over all connections
+REFRESH_S = 0.1  # between two sums over all connections,
+REFRESH_PART = 4  # unless this part of the bound was given meanwhile: clients that read at once took it long ago
 
 
 class Sending(Protocol):
@@ -53,6 +54,7 @@ class ResponseBuffers:
         self._limits = limits
         self._now = now
         self._size_bytes = 0
+        self._summed_bytes = 0
         self._summed_at = now()
 
     def __repr__(self) -> str:
@@ -65,6 +67,7 @@ class ResponseBuffers:
             if not reserved and not connection.unsent_bytes:
                 del self.connections[connection]
         self._size_bytes = sum(connection.unsent_bytes + more for connection, more in self.connections.items())
+        self._summed_bytes = self._size_bytes
         self._summed_at = self._now()
         return self._size_bytes
 
@@ -103,10 +106,13 @@ class ResponseBuffers:
     @property
     def is_full(self) -> bool:
         """True while all responses together exceed their bound."""
-        total = self._size_bytes
-        if total >= self._limits.bytes_max and self._now() >= self._summed_at + REFRESH_S:
-            total = self.size_bytes
-        return total >= self._limits.bytes_max
+        bytes_max = self._limits.bytes_max
+        if self._size_bytes < bytes_max:
+            return False
+        given_bytes = self._size_bytes - self._summed_bytes
+        if given_bytes * REFRESH_PART < bytes_max and self._now() < self._summed_at + REFRESH_S:
+            return True
+        return self.size_bytes >= bytes_max
 
     def give(self, connection: Sending, size_bytes: int) -> None:
         """Counts a response, or a piece of one, that the server gets now. Nothing is reserved for it."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import SETTLE
-from gateway.groups.names import group_name
+from gateway.groups.names import check_own, group_name
 from gateway.groups.share.values import Outcome, Refused, SettleCall, Settled, Settlement
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
+from gateway.http.rights import ANONYMOUS
 
 ENTRIES_MAX = 10_000
 TIME_MS_MAX = 43_200_000
@@ -64,6 +65,8 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
     else:
         settlements = _merge_neighbours(_settlement(record, body) for record in body.records)
         call = SettleCall(group, body.lock, tuple(settlements))
+    if request.caller is not ANONYMOUS:
+        call = await _checked(request, context, call)
     settled = await context.coordinators.call(SETTLE, Settled, group, call)
     refused = [_refusal(Refused(*fields)) for fields in settled.refused]
     document = {"group": group, "lock": body.lock, "acknowledged": settled.settled, "refused": refused}
@@ -73,6 +76,18 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
         )
         raise Problem("lock_expired", text, **document)
     return json_response(document, 207 if refused else 200)
+
+
+async def _checked(request: Request, context: GroupContext, call: SettleCall) -> SettleCall:
+    """Returns a call about topics that the client may read, and no others. Raises Problem forbidden, EngineError."""
+    named = {settlement.topic for settlement in call.settlements}
+    check_own(request, named, named)
+    if call.outcome is None:
+        return call
+    call = structs.replace(call, checked=())
+    settled = await context.coordinators.call(SETTLE, Settled, call.group, call)
+    check_own(request, settled.unchecked)
+    return structs.replace(call, checked=tuple(settled.unchecked))
 
 
 def _settlement(record: RecordOutcome, body: AcknowledgeRequest) -> Settlement:

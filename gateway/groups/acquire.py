@@ -14,20 +14,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Literal
 
-import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.errors import EngineError, OffsetAboveHighWatermark, UnknownTopic
-from engine.runtime.tasks import start_task
+from engine.errors import EngineError, UnknownTopic
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.connections.single_waiter import SingleWaiter
-from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.reader import Limits, PartitionRead
+from gateway.groups.acquiring import Acquiring
 from gateway.groups.context import GroupContext
-from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
+from gateway.groups.hosting.calls import DESCRIBE, SHARE_TOPICS
 from gateway.groups.hosting.coordinators import has_moved
-from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGroup
+from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import GroupView
 from gateway.groups.names import (
     TopicNames,
@@ -38,24 +35,13 @@ from gateway.groups.names import (
     member_name,
 )
 from gateway.groups.share.values import (
-    AcquireCall,
     Acquired,
-    Bound,
     Granted,
-    KeyRun,
     Outcome,
-    Place,
-    SettleCall,
-    Settled,
     Settlement,
-    ShortenCall,
 )
 from gateway.groups.share_reads import (
-    SHARE_BOUNDS,
-    SHARE_KEYS,
     SHARE_READ,
-    KeysFound,
-    KeysRead,
     RangesFound,
     RangesRead,
 )
@@ -66,10 +52,6 @@ from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
 from gateway.http.rights import Names
 from gateway.routing.leader_failover import is_transient
-
-BOUNDS_S = 5.0  # for a process to report its partitions; those of a silent one are left out
-KEY_READS_MAX = 20  # rounds of 1000 records each in one look for a record whose key is free
-PAUSE_S_MAX = 0.05  # between looks that found nothing though something had changed
 
 _Milliseconds = Annotated[int, Meta(ge=100, le=43_200_000)]
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -106,9 +88,17 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
     request.topics_read = topics
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
-        response = await _Acquire(
-            context, group, member_id, topics, body, waiter, sendable, missing, request.space
-        ).answer()
+        acquiring = Acquiring(
+            context,
+            group,
+            member_id,
+            topics,
+            waiter,
+            max_records=body.max_records,
+            lock_ms=body.lock_ms,
+            wait_ms=body.wait_ms,
+        )
+        response = await _Acquire(context, group, acquiring, body, waiter, sendable, missing, request.space).answer()
     return await compress_response(request, response)
 
 
@@ -137,17 +127,13 @@ async def _split_missing(
 
 
 class _Acquire:
-    """One request. `_places`: how far the group had looked at each partition before the present look.
-
-    The callers of this process who find nothing take turns to watch, so that a record wakes one of them.
-    """
+    """One request."""
 
     def __init__(
         self,
         context: GroupContext,
         group: str,
-        member_id: str,
-        topics: tuple[str, ...],
+        acquiring: Acquiring,
         request: AcquireRequest,
         waiter: SingleWaiter,
         sendable: Callable[[int], int],
@@ -158,26 +144,20 @@ class _Acquire:
         self._missing = missing
         self._space = space
         self._group = group
-        self._member_id = member_id
-        self._topics = topics
+        self._acquiring = acquiring
         self._request = request
         self._waiter = waiter
         self._sendable = sendable
-        self._budget = context.budgets.begin(request.wait_ms)
-        self._places: tuple[Place, ...] = ()
-        self._resets = 0
-        self._pause_s = 0.0
 
     async def answer(self) -> Response:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
             try:
-                bounds = await self._collect_bounds()
+                bounds = await self._acquiring.collect_bounds()
                 lock = self._context.new_id()
-                acquired = await self._acquire(lock, bounds)
+                acquired = await self._acquiring.acquire(lock, bounds)
                 if not acquired.granted:
-                    self._places, self._resets = acquired.places, acquired.resets
-                    if await self._wait(acquired):
+                    if await self._acquiring.wait(acquired):
                         continue
                     return self._response(None, acquired, [])
                 self._waiter.end()
@@ -186,58 +166,10 @@ class _Acquire:
                 self._waiter.end()
                 if not has_moved(error) and not is_transient(error):
                     raise
-                await self._budget.pause(error)
+                await self._acquiring.budget.pause(error)
                 continue
             if texts:
                 return self._response(lock, acquired, texts)
-
-    async def _collect_bounds(self) -> tuple[Bound, ...]:
-        """Returns the bounds of the partitions whose leaders report, and reports logs that have become shorter."""
-        records = [topic.record for name in self._topics if (topic := self._context.topics.get(name)) is not None]
-        router = self._context.router
-        rows = await asyncio.gather(*(router.collect_rows(SHARE_BOUNDS, record, BOUNDS_S) for record in records))
-        bounds = tuple(
-            Bound(record.name, record.topic_id, number, *bound)
-            for record, by_number in zip(records, rows, strict=True)
-            for number, bound in sorted(by_number.items())
-            if bound is not None
-        )
-        ends = {(bound.topic_id, bound.partition): bound.high_watermark for bound in bounds}
-        for position in self._places:
-            if ends.get((position.topic_id, position.partition), position.offset) < position.offset:
-                await self._shorten(position)
-        return bounds
-
-    async def _shorten(self, position: Place) -> None:
-        """Reports a log that an unclean election has cut, if a read finds the same: a replaced leader may be wrong."""
-        entry = PartitionRead(position.topic, position.topic_id, position.partition, position.offset)
-        [part] = await MultiFetch(self._context.fetch, [entry]).read(Limits(1, 1, None, 0, as_lines=False))
-        if part.problem is not None and part.problem.code == OffsetAboveHighWatermark.code:
-            end = msgspec.convert(part.problem.members["high_watermark"], int)
-            call = ShortenCall(self._group, position.topic, position.partition, end, self._resets)
-            await self._context.coordinators.call(SHORTEN, None, self._group, call)
-
-    async def _acquire(self, lock: str, bounds: tuple[Bound, ...]) -> Acquired:
-        """Locks records. With order by key it reads keys until some are free."""
-        call = AcquireCall(
-            self._group, lock, self._topics, bounds, self._request.max_records, self._request.lock_ms, self._member_id
-        )
-        for _ in range(KEY_READS_MAX):
-            acquired = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
-            if not acquired.keys_to_learn:
-                break
-            runs = await asyncio.gather(*map(self._read_run, acquired.keys_to_learn))
-            keys = [run for run in runs if run.end > run.first]
-            if not keys:
-                break
-            call = msgspec.structs.replace(call, keys=tuple(keys))
-        return acquired
-
-    async def _read_run(self, position: Place) -> KeyRun:
-        call = KeysRead(position.offset, position.limit)
-        reply, _ = await self._context.router.call(SHARE_KEYS, position.topic, position.partition, call)
-        keys = KeysFound(*reply)
-        return KeyRun(position.topic, position.partition, position.offset, keys.end, keys.offsets, keys.hashes)
 
     async def _read(self, lock: str, acquired: Acquired) -> list[bytes]:
         """Returns the records, one text for each partition. Gives back what cannot be read."""
@@ -266,13 +198,7 @@ class _Acquire:
             if ranges.record_count:
                 texts.append(text if self._space is None else _visible(text, slot, self._space))
         if settlements:
-            call = SettleCall(self._group, lock, tuple(settlements))
-            try:
-                await self._context.coordinators.call(SETTLE, Settled, self._group, call)
-            except LockUnknown as error:
-                raise CoordinatorMoved(
-                    f"group {self._group!r}: its coordinator was replaced during the call"
-                ) from error
+            await self._acquiring.settle(lock, settlements)
         # the next look is without a deleted topic
         lasting = [problem for problem in problems if problem.code != UnknownTopic.code]
         if lasting and not texts:
@@ -289,38 +215,6 @@ class _Acquire:
         except EngineError as error:
             return error
         return RangesFound(*fields), bytes(text)
-
-    async def _wait(self, acquired: Acquired) -> bool:
-        """Waits until something may be available. False: the time is over, or the node stops."""
-        left_ms = self._budget.wait_left_ms
-        lifecycle = self._context.lifecycle
-        if left_ms <= 0 or lifecycle.is_draining:
-            return False
-        if not self._waiter.has_turn:  # with the turn it looks once more: what came meanwhile woke another caller
-            with self._context.fetch.long_polls.waiting():
-                return await self._waiter.begin(left_ms / 1000) and not lifecycle.is_draining
-        wait_ms = left_ms if acquired.due_ms is None else min(left_ms, acquired.due_ms + 1)
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)
-        entries = [
-            PartitionRead(position.topic, position.topic_id, position.partition, position.offset)
-            for position in acquired.places
-            if position.offset < position.limit
-        ]
-        changed = ChangedCall(self._group, "", acquired.version, acquired.hosting, wait_ms)
-        with self._context.fetch.long_polls.waiting(max(1, len(entries))):
-            waiting = self._context.coordinators.wait_changed(self._group, changed)
-            tasks: list[asyncio.Task[object]] = [start_task(waiting)]
-            if entries:
-                tasks.append(start_task(MultiFetch(self._context.fetch, entries).wait(1, wait_ms / 1000)))
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-        return not lifecycle.is_draining
 
     def _response(self, lock: str | None, acquired: Acquired, texts: Sequence[bytes]) -> Response:
         head = {

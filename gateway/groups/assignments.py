@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from engine.errors import EngineError
+from engine.errors import EngineError, UnknownTopic
 from gateway.fetch.positions import Positions
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
+from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_commit, check_own
 from gateway.groups.share.values import DeadLetter
@@ -37,11 +38,25 @@ class Assignments:
         return await self.check(await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True))
 
     async def check(self, grant: Grant) -> Grant:
-        """Returns a grant of topics that the client may read and that this process knows. Raises Problem."""
-        for topic in self.check_rights(grant):
-            if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
-                await self._context.topics.refresh(topic)
-        return grant
+        """Returns a grant of topics that the client may read, without those that are gone. Raises Problem.
+
+        The coordinator takes the partitions of a deleted topic away within a second.
+        """
+        gone: set[tuple[str, str]] = set()
+        self.check_rights(grant)
+        for topic, topic_id in {(position.topic, position.topic_id) for position in grant.assignment}:
+            if not self._has(topic, topic_id):  # the coordinator may have learnt of it sooner
+                await self._context.topics.confirm(topic)
+                if not self._has(topic, topic_id):
+                    gone.add((topic, topic_id))
+        if not gone:
+            return grant
+        left = tuple(position for position in grant.assignment if (position.topic, position.topic_id) not in gone)
+        return structs.replace(grant, assignment=left)
+
+    def _has(self, topic: str, topic_id: str) -> bool:
+        found = self._context.topics.get(topic)
+        return found is not None and found.record.topic_id == topic_id
 
     def check_rights(self, grant: Grant) -> Collection[str]:
         """Returns the topics of a grant, which the client may read. Raises Problem."""
@@ -80,7 +95,7 @@ class Assignments:
     async def find_starts(self, call: PollCall, grant: Grant) -> Grant:
         """Gives partitions without a position their first one, also those that another member gives up meanwhile.
 
-        Raises Problem no_committed_offset.
+        Raises Problem no_committed_offset, CoordinatorMoved.
         """
         while without := [position for position in grant.assignment if position.offset < 0]:
             if grant.start == "error" and any(position.offset == START_POLICY for position in without):
@@ -90,7 +105,10 @@ class Assignments:
                     f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
                 )
             timestamp = grant.start_time_ms if grant.start == "time" else None
-            all_bounds = await find_bounds(self._context.router, [position.slot for position in without], timestamp)
+            try:
+                all_bounds = await find_bounds(self._context.router, [position.slot for position in without], timestamp)
+            except UnknownTopic as error:  # deleted since the grant: the next one is without it
+                raise CoordinatorMoved(f"group {self._group!r}: {error}") from error
             starts = [
                 structs.replace(position, offset=_start(position.offset, grant.start, partition_bounds))
                 for position, partition_bounds in zip(without, all_bounds, strict=True)

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.format.paths import INTERNAL_TOPICS, is_topic_name
+from engine.format.paths import INTERNAL_TOPICS, TOPIC_CHARS_MAX, is_topic_name
 from gateway.access.access import forbidden
 from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
@@ -25,7 +25,9 @@ NAME_CHARS_MAX = 200  # of a group and of a member
 PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
-TopicNames = Annotated[list[Annotated[str, Meta(max_length=200), NAME]], Meta(min_length=1, max_length=TOPICS_MAX)]
+TopicNames = Annotated[
+    list[Annotated[str, Meta(max_length=TOPIC_CHARS_MAX), NAME]], Meta(min_length=1, max_length=TOPICS_MAX)
+]
 
 _Expression = Annotated[str, Meta(min_length=1, max_length=CHARACTERS_MAX)]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.format.paths import TOPIC_CHARS_MAX
 from gateway.access.names import NAME
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import find_bounds
@@ -72,7 +73,7 @@ async def read_group_offsets(request: Request, context: GroupContext) -> Respons
 class ForgetQuery(Struct, frozen=True):
     """The query of a deletion of positions."""
 
-    topic: Annotated[str | None, Text(200), NAME] = None
+    topic: Annotated[str | None, Text(TOPIC_CHARS_MAX), NAME] = None
     partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
 
 

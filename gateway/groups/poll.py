@@ -20,7 +20,7 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, UnsetType, structs
 
-from engine.errors import EngineError
+from engine.errors import EngineError, UnknownTopic
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.pending import Pending
 from engine.runtime.tasks import start_task
@@ -376,7 +376,7 @@ class _Poll(Pending[Handled]):
         if grant is self._grant:
             return
         self._grant = grant
-        self._reading = readable(self._wish, grant)
+        self._reading, self._entries = readable(self._wish, grant), ()
         self._request.topics_read = {one.topic for one in self._reading}
         left_ms = min((one.left_ms for one in grant.delayed), default=math.inf)
         self._delayed_until = asyncio.get_running_loop().time() + left_ms / 1000
@@ -468,14 +468,17 @@ class _Poll(Pending[Handled]):
         await self._context.coordinators.call(RESET, None, self._call.group, call)
 
     def _response(self, parts: Sequence[Part]) -> Response:
-        """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
+        """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed.
+
+        A partition whose topic was deleted during the call has no records, and has not failed.
+        """
         grant = self._grant
         assert grant is not None
-        failed = [part.problem for part in parts if part.problem is not None]
+        failed = [part.problem for part in parts if part.problem is not None and _is_failure(part.problem)]
         documents = [
             {"topic": one.topic, "partition": one.partition, "problem": from_fields(part.problem).document()}
             for one, part in zip(self._reading, parts, strict=True)
-            if part.problem is not None
+            if part.problem is not None and _is_failure(part.problem)
         ]
         if failed and len(failed) == len(parts):
             problem = from_fields(failed[0])
@@ -520,6 +523,10 @@ def readable(wish: PollRequest, grant: Grant) -> Sequence[Position]:
         return grant.assignment
     others = {Slot(one.topic, one.partition) for one in wish.paused} | {one.slot for one in grant.delayed}
     return [one for one in grant.assignment if one.slot not in others]
+
+
+def _is_failure(problem: ProblemFields) -> bool:
+    return problem.code != UnknownTopic.code
 
 
 def _unread(grant: Grant, reading: Sequence[Position]) -> list[Position]:

@@ -33,6 +33,7 @@ class Body:
         self._limits = limits
         self._began = began
         self._timer: asyncio.TimerHandle | None = None
+        self._is_paced = True
 
     async def readany(self) -> bytes:
         """Returns the next piece; empty at the end. Raises Problem invalid_body, body_timeout."""
@@ -53,8 +54,13 @@ class Body:
 
     def watch(self) -> None:
         """Ends the wait for a body that is late. Called for requests that take longer than WATCH_AFTER_S."""
-        if not self._exchange.is_body_complete:
+        if self._is_paced and not self._exchange.is_body_complete:
             self._check_pace()
+
+    def allow_pauses(self) -> None:
+        """Ends the bound on its time: its client may send for as long as it wants."""
+        self._is_paced = False
+        self.close()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -86,6 +86,7 @@ class Request:
     browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
     debits a body without a length, `topic_meter` one that names topics. `is_counted_poll`: it counts as a long poll of
     its owners. `change`: of the audit trail. `space`: the names of its tenant; None: it is of none.
+    `stored_records` are those that it has stored for a tenant.
     """
 
     __slots__ = (
@@ -112,6 +113,7 @@ class Request:
         "reserved_bytes",
         "route",
         "space",
+        "stored_records",
         "topic_meter",
         "topics_read",
     )  # fmt: skip
@@ -150,7 +152,7 @@ class Request:
         self.meter: BodyMeter | None = None
         self.topic_meter: TopicMeter | None = None
         self.is_counted_poll = False
-        self.held_bytes = self.connection_bytes = self.reserved_bytes = self.debited_bytes = 0
+        self.held_bytes = self.connection_bytes = self.reserved_bytes = self.debited_bytes = self.stored_records = 0
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.path})"

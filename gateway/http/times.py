@@ -21,15 +21,15 @@ _LEAP_DAYS = ((6, 30), (12, 31))  # a leap second is the last second of one of t
 _HINT = "Penstock-Hint"
 
 
-def parse_timestamp(text: str) -> int:
+def parse_timestamp(text: str, name: str = "timestamp") -> int:
     """Returns milliseconds since 1970, from milliseconds or RFC 3339. Raises Problem invalid_query."""
     if text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) < 2**53:
         return int(text)
     if re.fullmatch("-[0-9]{1,16}", text):
-        raise Problem("invalid_query", f"timestamp {text} is before 1970", parameter="timestamp")
+        raise Problem("invalid_query", f"{name} {text} is before 1970", parameter=name)
     moment = rfc3339_ms(text.replace(" ", "+"))  # a bare + in a query means a space
     if moment is None:
-        raise Problem("invalid_query", f"timestamp is {text!r}; give milliseconds or RFC 3339", parameter="timestamp")
+        raise Problem("invalid_query", f"{name} is {text!r}; give milliseconds or RFC 3339", parameter=name)
     return moment
 
 

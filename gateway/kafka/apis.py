@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.kafka import configs, fetch, groups, metadata, offsets, positions, produce, producer_ids, sasl, topics
+from gateway.kafka import (
+    acls,
+    client_quotas,
+    configs,
+    consumer_groups,
+    fetch,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    positions,
+    produce,
+    producer_ids,
+    reassignments,
+    sasl,
+    share_fetch,
+    share_groups,
+    topics,
+    transactions,
+)
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
@@ -43,6 +62,31 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "DeleteGroups": groups.delete_groups,
         "OffsetDelete": offsets.offset_delete,
         "DescribeCluster": metadata.describe_cluster,
+        "DescribeTopicPartitions": metadata.describe_topic_partitions,
+        "AlterConfigs": configs.alter_configs,
+        "ListConfigResources": configs.list_config_resources,
+        "DescribeLogDirs": log_dirs.describe_log_dirs,
+        "DescribeAcls": acls.describe_acls,
+        "CreateAcls": acls.create_acls,
+        "DeleteAcls": acls.delete_acls,
+        "DescribeClientQuotas": client_quotas.describe_client_quotas,
+        "AlterClientQuotas": client_quotas.alter_client_quotas,
+        "DescribeUserScramCredentials": sasl.describe_scram_users,
+        "ElectLeaders": reassignments.elect_leaders,
+        "AlterPartitionReassignments": reassignments.alter_partition_reassignments,
+        "ListPartitionReassignments": reassignments.list_partition_reassignments,
+        "DescribeProducers": transactions.describe_producers,
+        "ListTransactions": transactions.list_transactions,
+        "DescribeTransactions": transactions.describe_transactions,
+        "ConsumerGroupHeartbeat": consumer_groups.consumer_group_heartbeat,
+        "ConsumerGroupDescribe": consumer_groups.consumer_group_describe,
+        "ShareGroupHeartbeat": share_groups.share_group_heartbeat,
+        "ShareGroupDescribe": share_groups.share_group_describe,
+        "ShareFetch": share_fetch.share_fetch,
+        "ShareAcknowledge": share_fetch.share_acknowledge,
+        "DescribeShareGroupOffsets": share_groups.describe_share_group_offsets,
+        "AlterShareGroupOffsets": share_groups.alter_share_group_offsets,
+        "DeleteShareGroupOffsets": share_groups.delete_share_group_offsets,
     }
     for name, handler in handlers.items():
         table = TABLES[name]

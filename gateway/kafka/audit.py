@@ -21,8 +21,9 @@ from gateway.kafka.sasl import check_still_known
 
 log = logging.getLogger("penstock.audit")
 
-_CHANGES = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "DeleteRecords",
-                      "DeleteGroups", "OffsetDelete"})  # fmt: skip
+_CHANGES = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "AlterConfigs",
+                      "DeleteRecords", "DeleteGroups", "OffsetDelete", "CreateAcls", "DeleteAcls", "AlterClientQuotas",
+                      "AlterPartitionReassignments", "ElectLeaders"})  # fmt: skip
 _DENIALS = {
     Error.TOPIC_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.TOPIC),
     Error.GROUP_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.GROUP),

@@ -6,17 +6,19 @@ state of the view. Invariant: an epoch that is not known is -1, never 0, since c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.format.paths import INTERNAL_TOPICS
 from engine.shard.served_topics import Topic
 from gateway.http.rights import Operation
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.requests import KafkaRequest
+from gateway.routing.peers import Peers
 from replication.errors import NoLeader
 
 UNKNOWN_EPOCH = -1
 NO_LEADER = -1
+NO_ID = bytes(16)  # of a topic that is not named by its id
 
 
 class Broker(NamedTuple):
@@ -51,7 +53,14 @@ def brokers(context: KafkaContext) -> list[Broker]:
     return found
 
 
-def leadership(context: KafkaContext, topic: Topic, number: int) -> Leadership:
+class HasPeers(Protocol):
+    """A context whose peers know the cluster."""
+
+    @property
+    def peers(self) -> Peers: ...
+
+
+def leadership(context: HasPeers, topic: Topic, number: int) -> Leadership:
     """Returns who leads a partition, as far as this process knows."""
     peers = context.peers
     view, topic_id = peers.cluster, topic.record.topic_id
@@ -82,8 +91,14 @@ def find_topic(context: KafkaContext, name: str) -> Topic | None:
     return None if name in INTERNAL_TOPICS else context.topics.get(name)
 
 
-def topics_by_id(context: KafkaContext) -> dict[bytes, Topic]:
-    return {id_bytes(topic.record.topic_id): topic for topic in context.topics.all()}
+def find_topic_by_id(context: KafkaContext, topic_id: bytes) -> Topic | None:
+    """Returns a topic that clients may name by its id; None if it is not known to this process."""
+    topic = context.topics.by_id(topic_id.hex())
+    return None if topic is None or topic.record.name in INTERNAL_TOPICS else topic
+
+
+def find_topic_by_key(context: KafkaContext, key: str | bytes) -> Topic | None:
+    return find_topic_by_id(context, key) if isinstance(key, bytes) else find_topic(context, key)
 
 
 def id_bytes(topic_id: str) -> bytes:
@@ -91,8 +106,8 @@ def id_bytes(topic_id: str) -> bytes:
     try:
         found = bytes.fromhex(topic_id.replace("-", ""))
     except ValueError:
-        return bytes(16)
-    return found if len(found) == 16 else bytes(16)
+        return NO_ID
+    return found if len(found) == 16 else NO_ID
 
 
 def visible_topics(request: KafkaRequest, context: KafkaContext) -> list[Topic]:

@@ -1,16 +1,18 @@
-"""DescribeConfigs and IncrementalAlterConfigs: settings of topics by Kafka's names, and those of brokers to look at."""
+"""Settings of topics by Kafka's names, to look at and to change, and those of brokers to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from engine.directory.topics import changed_topic
 from engine.errors import EngineError
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import find_topic
+from gateway.kafka.cluster import brokers, find_topic, visible_topics
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
@@ -18,12 +20,16 @@ from gateway.kafka.requests import KafkaRequest
 from gateway.kafka.topic_configs import CONFIGS, STATIC, Kind, parse_configs, source_of
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # types of resources
+NAMED_TYPES = (TOPIC, BROKER, BROKER_LOGGER)
 SET, DELETE, APPEND, SUBTRACT = range(4)
+_DEFAULTS = TopicSettings()
 
 Described, DescribedResource, DescribedConfig, Synonym = (
     types_of("DescribeConfigs")[path] for path in ("", "results", "results.configs", "results.configs.synonyms")
 )
 Altered, AlteredResource = (types_of("IncrementalAlterConfigs")[path] for path in ("", "responses"))
+Replaced, ReplacedResource = (types_of("AlterConfigs")[path] for path in ("", "responses"))
+Listed, ListedResource = (types_of("ListConfigResources")[path] for path in ("", "config_resources"))
 
 
 class Entry(NamedTuple):
@@ -107,37 +113,103 @@ def _of_broker(context: KafkaContext) -> Iterator[Entry]:
         yield Entry(name, str(value).lower() if isinstance(value, bool) else str(value), kind, STATIC, True)
 
 
+def list_config_resources(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Lists what has settings: topics and brokers. Before version 1 only the kind is listed that is not here."""
+    kinds = request.message.resource_types or NAMED_TYPES if request.version else ()
+    resources = []
+    if TOPIC in kinds:
+        resources += [ListedResource(topic.record.name, TOPIC) for topic in visible_topics(request, context)]
+    for kind in (BROKER, BROKER_LOGGER):
+        if kind in kinds and request.caller.allows(Operation.DESCRIBE, "", Resource.CLUSTER):
+            resources += [ListedResource(str(broker.node_id), kind) for broker in brokers(context)]
+    return Listed(config_resources=resources)
+
+
 async def incremental_alter_configs(request: KafkaRequest, context: KafkaContext) -> Message:
     """Changes settings of topics, each resource by itself."""
+    rows = await _alter_all(request, context, _changes_of)
+    return Altered(responses=[AlteredResource(*row) for row in rows])
+
+
+async def alter_configs(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Replaces the settings of topics: those that are not named get their defaults."""
+    rows = await _alter_all(request, context, _all_of)
+    return Replaced(responses=[ReplacedResource(*row) for row in rows])
+
+
+Changes = dict[str, str | None]  # settings by name; None: the default
+Read = Callable[[Message, TopicSettings], Changes]
+
+
+class Refused(Exception):
+    """A resource of a request is refused. The text is for people."""
+
+    def __init__(self, error: Error, text: str | None = None) -> None:
+        super().__init__(text)
+        self.error = error
+        self.text = text
+
+
+async def _alter_all(
+    request: KafkaRequest, context: KafkaContext, read: Read
+) -> list[tuple[Error, str | None, int, str]]:
+    """Alters each resource of a request by the changes that `read` returns. Returns the rows of the answer."""
+    named = Counter((one.resource_type, one.resource_name) for one in request.message.resources)
     rows = []
     for one in request.message.resources:
-        error, text = Error.NONE, None
+        where, error, text = (one.resource_type, one.resource_name), Error.NONE, None
         try:
-            error, text = await _alter(request, context, one)
+            if named[where] > 1:
+                raise Refused(Error.INVALID_REQUEST, "the request names the resource more than once")
+            await _alter(request, context, one, read)
+        except Refused as refused:
+            error, text = refused.error, refused.text
         except (EngineError, Problem) as failed:
             error, text = error_of(failed), str(failed)
-        rows.append(AlteredResource(request.note(error), text, one.resource_type, one.resource_name))
-    return Altered(responses=rows)
+        rows.append((request.note(error), text, *where))
+    return rows
 
 
-async def _alter(request: KafkaRequest, context: KafkaContext, one: Message) -> tuple[Error, str | None]:
+async def _alter(request: KafkaRequest, context: KafkaContext, one: Message, read: Read) -> None:
     name = one.resource_name
     if one.resource_type != TOPIC:
-        return Error.INVALID_CONFIG, "settings of a broker are read only: they are given when the node starts"
+        raise Refused(Error.INVALID_CONFIG, "settings of a broker are read only: they are given when the node starts")
     if not request.caller.allows(Operation.ALTER, name):
-        return Error.TOPIC_AUTHORIZATION_FAILED, None
+        raise Refused(Error.TOPIC_AUTHORIZATION_FAILED)
     topic = find_topic(context, name)
     if topic is None:
-        return Error.UNKNOWN_TOPIC_OR_PARTITION, None
-    changes: dict[str, str | None] = {}
+        raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    stored = topic.record.overrides
+    present = {own: stored.get(own, getattr(_DEFAULTS, own)) for own in TopicSettings.__slots__}
+    given = parse_configs(read(one, topic.settings))
+    overrides = {own: value for own, value in given.items() if value != present[own]}
+    changed_topic(topic.record, overrides, None)
+    if not request.message.validate_only and overrides:
+        context.lifecycle.check_accepting()
+        before = {"config": {own: present[own] for own in overrides}}
+        async with audited(request, context, Operation.ALTER, name, before=before, after={"config": overrides}):
+            await context.topics.alter(name, overrides, None)
+
+
+def _all_of(one: Message, _: TopicSettings) -> Changes:
+    """Returns the settings of a request, and the defaults of all others."""
+    given = {config.name: config.value for config in one.configs}
+    if len(given) < len(one.configs):
+        raise Refused(Error.INVALID_REQUEST, "a setting is named twice")
+    return dict.fromkeys(CONFIGS.keys() - given.keys()) | given
+
+
+def _changes_of(one: Message, present: TopicSettings) -> Changes:
+    """Returns the settings that a request changes. Raises Refused."""
+    changes: Changes = {}
     for config in one.configs:
         if config.name in changes:
-            return Error.INVALID_REQUEST, f"{config.name} is changed twice"
+            raise Refused(Error.INVALID_REQUEST, f"{config.name} is changed twice")
         if config.config_operation in (APPEND, SUBTRACT):
             known = CONFIGS.get(config.name)
             if known is None or known.kind is not Kind.LIST:
-                return Error.INVALID_CONFIG, f"{config.name} is not a list"
-            words = [word for word in known.shown(topic.settings).split(",") if word]
+                raise Refused(Error.INVALID_CONFIG, f"{config.name} is not a list")
+            words = [word for word in known.shown(present).split(",") if word]
             given = [word.strip() for word in (config.value or "").split(",") if word.strip()]
             if config.config_operation == APPEND:
                 words += [word for word in given if word not in words]
@@ -149,11 +221,5 @@ async def _alter(request: KafkaRequest, context: KafkaContext, one: Message) -> 
         elif config.config_operation == DELETE:
             changes[config.name] = None
         else:
-            return Error.INVALID_REQUEST, f"there is no operation {config.config_operation}"
-    overrides = parse_configs(changes)
-    if not request.message.validate_only and overrides:
-        context.lifecycle.check_accepting()
-        before = {"config": {own: getattr(topic.settings, own) for own in overrides}}
-        async with audited(request, context, Operation.ALTER, name, before=before, after={"config": overrides}):
-            await context.topics.alter(name, overrides, None)
-    return Error.NONE, None
+            raise Refused(Error.INVALID_REQUEST, f"there is no operation {config.config_operation}")
+    return changes

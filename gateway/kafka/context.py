@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
+from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext
 from gateway.audit.trail import Trail
 from gateway.connections.response_buffers import ResponseBuffers
@@ -13,6 +14,7 @@ from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.request import RequestBodies
+from gateway.kafka.share_sessions import ShareSessions
 from gateway.links.kafka_addresses import Endpoint, parse_endpoint
 from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
@@ -38,12 +40,14 @@ class KafkaContext:
     peers: Peers
     router: Router
     access: Access
+    access_changes: AccessContext
     bodies: RequestBodies
     responses: ResponseBuffers
     lifecycle: Lifecycle
     metrics: Metrics
     clock: Clock
     audit: Trail | None
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
 
 
 def make_context(server: ServerContext) -> KafkaContext:
@@ -60,6 +64,7 @@ def make_context(server: ServerContext) -> KafkaContext:
         server.fetch.peers,
         server.fetch.router,
         server.access,
+        server.access_changes,
         server.bodies,
         server.responses,
         server.fetch.lifecycle,

@@ -34,7 +34,7 @@ from gateway.kafka.requests import KafkaRequest
 NAME_CHARS_MAX = 255
 CLASSIC_TYPE, CONSUMER_TYPE, SHARE_TYPE = "classic", "consumer", "share"
 DEAD = "Dead"
-_STATES = {"empty": "Empty", "stable": "Stable", "reconciling": "Reconciling"}
+STATES = {"empty": "Empty", "stable": "Stable", "reconciling": "Reconciling"}
 
 ERRORS: dict[str, Error] = {
     Refusal.NONE: Error.NONE,
@@ -46,6 +46,8 @@ ERRORS: dict[str, Error] = {
     Refusal.FENCED: Error.FENCED_INSTANCE_ID,
     Refusal.SESSION_TIMEOUT: Error.INVALID_SESSION_TIMEOUT,
     Refusal.FULL: Error.GROUP_MAX_SIZE_REACHED,
+    Refusal.UNRELEASED: Error.UNRELEASED_INSTANCE_ID,
+    Refusal.STALE: Error.STALE_MEMBER_EPOCH,
 }
 
 Joined, JoinedMember = (types_of("JoinGroup")[path] for path in ("", "members"))
@@ -214,7 +216,7 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
             missing, text = Error.GROUP_ID_NOT_FOUND, f"there is no group {name!r}"
         return DescribedGroup(error_code=request.note(missing), error_message=text, group_id=name, group_state=DEAD)
     members = [
-        _described_member(view, member, view.slots[index] if view.slots else ())
+        _described_member(request, view, member, view.slots[index] if view.slots else ())
         for index, member in enumerate(view.members)
     ]
     return DescribedGroup(
@@ -226,17 +228,23 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
     )
 
 
-def _described_member(view: ClassicView, member: ClassicMemberView, slots: Any) -> Message:
+def _described_member(request: KafkaRequest, view: ClassicView, member: ClassicMemberView, slots: Any) -> Message:
+    slots = [(request.visible(topic), number) for topic, number in slots]
     assignment = consumer_assignment(slots) if view.slots else member.assignment
-    host = member.client_address.rpartition(":")[0] or member.client_address
     return DescribedMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
-        client_host=f"/{host}",
+        client_host=host_of(member.client_address),
         member_metadata=member.metadata,
         member_assignment=assignment,
     )
+
+
+def host_of(address: str) -> str:
+    """Returns the host of a member as Kafka's tools show it."""
+    host = address.rpartition(":")[0] if address.count(":") == 1 or address.startswith("[") else address
+    return f"/{host.strip('[]')}"
 
 
 def consumer_assignment(slots: Any) -> bytes:
@@ -276,7 +284,7 @@ async def list_groups(request: KafkaRequest, context: KafkaContext) -> Message:
 
 
 def _state(row: GroupRow) -> str:
-    return row.phase or _STATES.get(row.state, row.state)
+    return row.phase or STATES.get(row.state, row.state)
 
 
 async def delete_groups(request: KafkaRequest, context: KafkaContext) -> Message:

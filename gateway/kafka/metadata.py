@@ -9,31 +9,41 @@ from typing import Any
 from zlib import crc32
 
 from engine.errors import EngineError
-from engine.format.paths import GROUPS_TOPIC, INTERNAL_TOPICS, is_topic_name
+from engine.format.paths import GROUPS_TOPIC, is_topic_name
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
-from gateway.kafka.cluster import Broker, brokers, find_topic, id_bytes, leadership, topics_by_id, visible_topics
+from gateway.kafka.cluster import (
+    NO_ID,
+    Broker,
+    brokers,
+    find_topic,
+    find_topic_by_id,
+    id_bytes,
+    leadership,
+    visible_topics,
+)
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
 from gateway.kafka.requests import API_VERSIONS, Api, KafkaRequest
+from gateway.kafka.transactions import NO_TRANSACTIONS
 
 log = logging.getLogger("penstock.kafka")
 
 _WORD = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NO_ID = bytes(16)
 BROKERS, CONTROLLERS = 1, 2  # types of endpoints
 GROUP, TRANSACTION = 0, 1  # types of keys of coordinators
-NO_TRANSACTIONS = (
-    "this server has no transactions: use an idempotent producer without a transactional id (docs/kafka.md)"
-)
+PARTITIONS_MAX = 2000  # of one answer of DescribeTopicPartitions
 
 ApiVersions = types_of(API_VERSIONS)[""]
 ApiVersion = types_of(API_VERSIONS)["api_keys"]
 Metadata, MetadataBroker, MetadataTopic, MetadataPartition = (
     types_of("Metadata")[path] for path in ("", "brokers", "topics", "topics.partitions")
+)
+Detailed, DetailedTopic, DetailedPartition, Cursor = (
+    types_of("DescribeTopicPartitions")[path] for path in ("", "topics", "topics.partitions", "next_cursor")
 )
 Cluster, ClusterBroker = (types_of("DescribeCluster")[path] for path in ("", "brokers"))
 Coordinator, CoordinatorRow = (types_of("FindCoordinator")[path] for path in ("", "coordinators"))
@@ -57,10 +67,9 @@ async def metadata(request: KafkaRequest, context: KafkaContext) -> Message:
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(request, context, topic) for topic in visible_topics(request, context)]
     else:
-        by_id = topics_by_id(context) if any(one.topic_id != _NO_ID for one in wanted) else {}
         for one in wanted:
             if one.name is None:
-                topics.append(_topic_by_id(request, context, one.topic_id, by_id))
+                topics.append(_topic_by_id(request, context, one.topic_id))
             else:
                 topics.append(await _topic_by_name(request, context, one.name))
     return Metadata(
@@ -95,11 +104,9 @@ def _may_create(request: KafkaRequest, context: KafkaContext) -> bool:
     return context.settings.auto_create_topics and (request.version < 4 or request.message.allow_auto_topic_creation)
 
 
-def _topic_by_id(
-    request: KafkaRequest, context: KafkaContext, topic_id: bytes, by_id: Mapping[bytes, Topic]
-) -> Message:
-    topic = by_id.get(topic_id)
-    if topic is None or topic.record.name in INTERNAL_TOPICS:
+def _topic_by_id(request: KafkaRequest, context: KafkaContext, topic_id: bytes) -> Message:
+    topic = find_topic_by_id(context, topic_id)
+    if topic is None:
         return MetadataTopic(error_code=request.note(Error.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id)
     if not request.caller.allows(Operation.DESCRIBE, topic.record.name):
         return MetadataTopic(error_code=request.note(Error.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id)
@@ -116,6 +123,56 @@ def _partition(context: KafkaContext, topic: Topic, number: int) -> Message:
     leader, epoch, replicas, in_sync, offline = leadership(context, topic, number)
     error = Error.LEADER_NOT_AVAILABLE if leader < 0 else Error.NONE
     return MetadataPartition(error, number, leader, epoch, replicas, in_sync, offline)
+
+
+def describe_topic_partitions(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Describes partitions in pieces: a cursor says where the next answer begins. Names are in their order."""
+    message = request.message
+    names = sorted({one.name for one in message.topics})
+    if not names:
+        names = [topic.record.name for topic in visible_topics(request, context)]
+    first, begin = ("", 0) if message.cursor is None else (message.cursor.topic_name, message.cursor.partition_index)
+    left = min(max(message.response_partition_limit, 1), PARTITIONS_MAX)
+    topics: list[Message] = []
+    for name in names:
+        if name < first:
+            continue
+        if left == 0:
+            return Detailed(topics=topics, next_cursor=Cursor(name, 0))
+        row, behind = _detailed(request, context, name, begin if name == first else 0, left)
+        topics.append(row)
+        left -= len(row.partitions)
+        if behind is not None:
+            return Detailed(topics=topics, next_cursor=Cursor(name, behind))
+    return Detailed(topics=topics)
+
+
+def _detailed(
+    request: KafkaRequest, context: KafkaContext, name: str, begin: int, most: int
+) -> tuple[Message, int | None]:
+    """Returns a topic with at most so many of its partitions, and the number of the next one."""
+    topic, error = find_topic(context, name), Error.NONE
+    if not request.caller.allows(Operation.DESCRIBE, name):
+        error = Error.TOPIC_AUTHORIZATION_FAILED
+    elif not is_topic_name(name):
+        error = Error.INVALID_TOPIC
+    elif topic is None:
+        error = Error.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None or error is not Error.NONE:
+        return DetailedTopic(request.note(error), name, NO_ID, partitions=[]), None
+    count = topic.record.partitions
+    numbers = range(min(max(begin, 0), count), min(max(begin, 0) + most, count))
+    rows = [_detailed_partition(context, topic, number) for number in numbers]
+    behind = numbers.stop if numbers.stop < count else None
+    return DetailedTopic(0, name, id_bytes(topic.record.topic_id), False, rows), behind
+
+
+def _detailed_partition(context: KafkaContext, topic: Topic, number: int) -> Message:
+    leader, epoch, replicas, in_sync, offline = leadership(context, topic, number)
+    versioned = context.peers.cluster.states.get((topic.record.topic_id, number))
+    eligible = [] if versioned is None else [member.node_id for member in versioned.state.eligible]
+    error = Error.LEADER_NOT_AVAILABLE if leader < 0 else Error.NONE
+    return DetailedPartition(error, number, leader, epoch, replicas, in_sync, eligible, [], offline)
 
 
 def describe_cluster(request: KafkaRequest, context: KafkaContext) -> Message:

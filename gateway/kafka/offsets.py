@@ -5,10 +5,11 @@ They are the positions of groups over HTTP too, in the same records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.errors import EngineError
+from engine.shard.served_topics import Topic
 from gateway.groups.hosting import classic
 from gateway.groups.hosting.calls import DESCRIBE as DESCRIBE_GROUP
 from gateway.groups.hosting.calls import FORGET
@@ -18,7 +19,7 @@ from gateway.groups.model.values import ForgetCall, GroupView, OffsetView, Posit
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import find_topic
+from gateway.kafka.cluster import NO_ID, find_topic, find_topic_by_key, id_bytes
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -28,6 +29,7 @@ from gateway.kafka.requests import KafkaRequest
 METADATA_BYTES_MAX = 4096
 GROUPS_VERSION = 8  # of OffsetFetch: from it on a request names several groups
 TOP_ERROR_VERSION = 2
+IDS_VERSION = 10  # of both: from it on topics are named by their ids
 NONE = -1  # an offset or an epoch that is not there
 
 Committed, CommittedTopic, CommittedRow = (
@@ -46,55 +48,67 @@ async def offset_commit(request: KafkaRequest, context: KafkaContext) -> Message
     """Commits positions, of a member or of a group without members."""
     message = request.message
     refused = refusal_of_group(request, context, message.group_id)
-    errors: dict[tuple[str, int], Error] = {}
+    rows: list[tuple[Message, list[Error]]] = []
     positions: list[Position] = []
     for of_topic in message.topics:
+        errors = []
         for one in of_topic.partitions:
-            error = refused
+            error, topic = refused, None
             if error is Error.NONE:
-                error = await _refusal_of_position(request, context, of_topic.name, one)
-            errors[of_topic.name, one.partition_index] = error
-            if error is Error.NONE:
-                topic = context.topics.topic(of_topic.name)
+                error, topic = await _find(request, context, _key(request, of_topic), one)
+            errors.append(error)
+            if topic is not None:
                 metadata, epoch = one.committed_metadata or "", one.committed_leader_epoch
-                positions.append(
-                    Position(
-                        of_topic.name, topic.record.topic_id, one.partition_index, one.committed_offset, metadata, epoch
-                    )
-                )
-    if positions:
-        error = await _store(context, message, tuple(positions))
-        errors |= {(one.topic, one.partition): error for one in positions}
+                name, topic_id = topic.record.name, topic.record.topic_id
+                positions.append(Position(name, topic_id, one.partition_index, one.committed_offset, metadata, epoch))
+        rows.append((of_topic, errors))
+    stored = await _store(request, context, tuple(positions)) if positions else Error.NONE
     topics = [
         CommittedTopic(
             of_topic.name,
+            of_topic.topic_id,
             [
-                CommittedRow(one.partition_index, request.note(errors[of_topic.name, one.partition_index]))
-                for one in of_topic.partitions
+                CommittedRow(one.partition_index, request.note(error or stored))
+                for one, error in zip(of_topic.partitions, errors, strict=True)
             ],
         )
-        for of_topic in message.topics
+        for of_topic, errors in rows
     ]
     return Committed(topics=topics)
 
 
-async def _refusal_of_position(request: KafkaRequest, context: KafkaContext, name: str, one: Message) -> Error:
-    if not request.caller.allows(Operation.READ, name):
-        return Error.TOPIC_AUTHORIZATION_FAILED
+def _key(request: KafkaRequest, of_topic: Message) -> str | bytes:
+    """Returns what a request names a topic by."""
+    key: str | bytes = of_topic.topic_id if request.version >= IDS_VERSION else of_topic.name
+    return key
+
+
+async def _find(
+    request: KafkaRequest, context: KafkaContext, key: str | bytes, one: Message
+) -> tuple[Error, Topic | None]:
+    """Returns the topic of a position, or why it is refused."""
+    if isinstance(key, str):
+        if not request.caller.allows(Operation.READ, key):
+            return Error.TOPIC_AUTHORIZATION_FAILED, None
+        if context.topics.lacks(key, one.partition_index + 1):
+            try:
+                await context.topics.refresh(key, one.partition_index + 1)
+            except (EngineError, Problem) as error:
+                return coordinator_error(error), None
+    topic = find_topic_by_key(context, key)
+    if topic is None:
+        return Error.UNKNOWN_TOPIC_ID if isinstance(key, bytes) else Error.UNKNOWN_TOPIC_OR_PARTITION, None
+    if not request.caller.allows(Operation.READ, topic.record.name):
+        return Error.TOPIC_AUTHORIZATION_FAILED, None
+    if not 0 <= one.partition_index < topic.record.partitions:
+        return Error.UNKNOWN_TOPIC_OR_PARTITION, None
     if len((one.committed_metadata or "").encode()) > METADATA_BYTES_MAX:
-        return Error.OFFSET_METADATA_TOO_LARGE
-    if context.topics.lacks(name, one.partition_index + 1):
-        try:
-            await context.topics.refresh(name, one.partition_index + 1)
-        except (EngineError, Problem) as error:
-            return coordinator_error(error)
-    topic = find_topic(context, name)
-    if topic is None or not 0 <= one.partition_index < topic.record.partitions:
-        return Error.UNKNOWN_TOPIC_OR_PARTITION
-    return Error.NONE if one.committed_offset >= 0 else Error.INVALID_REQUEST
+        return Error.OFFSET_METADATA_TOO_LARGE, None
+    return (Error.NONE, topic) if one.committed_offset >= 0 else (Error.INVALID_REQUEST, None)
 
 
-async def _store(context: KafkaContext, message: Message, positions: tuple[Position, ...]) -> Error:
+async def _store(request: KafkaRequest, context: KafkaContext, positions: tuple[Position, ...]) -> Error:
+    message = request.message
     member = MemberCall(
         message.group_id, message.member_id, message.group_instance_id, message.generation_id_or_member_epoch
     )
@@ -111,57 +125,88 @@ async def offset_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
     if request.version >= GROUPS_VERSION:
         groups = []
         for one in message.groups:
-            error, rows = await _positions(request, context, one.group_id, one.topics)
-            topics = [GroupTopic(name, [GroupRow(*row) for row in of_topic]) for name, of_topic in rows]
+            error, rows = await _positions(request, context, one.group_id, one.topics, one.member_id, one.member_epoch)
+            topics = [GroupTopic(name, topic_id, [GroupRow(*row) for row in found]) for name, topic_id, found in rows]
             groups.append(FetchedGroup(one.group_id, topics, request.note(error)))
         return Fetched(groups=groups)
     error, rows = await _positions(request, context, message.group_id, message.topics)
     if request.version < TOP_ERROR_VERSION and error is not Error.NONE:
         named = message.topics or ()
-        rows = [(one.name, [(number, NONE, NONE, "", error) for number in one.partition_indexes]) for one in named]
-    topics = [FetchedTopic(name, [FetchedRow(*row) for row in of_topic]) for name, of_topic in rows]
+        rows = [(one.name, b"", [(number, NONE, NONE, "", error) for number in one.partition_indexes]) for one in named]
+    topics = [FetchedTopic(name, [FetchedRow(*row) for row in found]) for name, _, found in rows]
     return Fetched(topics=topics, error_code=request.note(error))
 
 
 _Row = tuple[int, int, int, str, Error]  # partition, offset, leader epoch, metadata, error
+_OfTopic = tuple[str, bytes, list[_Row]]  # its name and its id
 
 
 async def _positions(
-    request: KafkaRequest, context: KafkaContext, group: str, topics: Sequence[Any] | None
-) -> tuple[Error, list[tuple[str, list[_Row]]]]:
-    """Returns the positions of a group, by topic. None for the topics: all that it has."""
+    request: KafkaRequest,
+    context: KafkaContext,
+    group: str,
+    topics: Sequence[Any] | None,
+    member_id: str | None = None,
+    member_epoch: int = NONE,
+) -> tuple[Error, list[_OfTopic]]:
+    """Returns the positions of a group, by topic. None for the topics: all that it has.
+
+    A member that says its epoch is refused if it is not one of the group, or knows a later one.
+    """
     error = refusal_of_group(request, context, group, Operation.DESCRIBE)
     if error is not Error.NONE:
         return error, []
-    found: Iterable[OffsetView] = ()
+    shown: GroupView | None = None
     try:
-        view = await context.groups.coordinators.call(DESCRIBE_GROUP, GroupView, group, group)
-        found = [one for one in view.offsets if one.offset is not None]
+        shown = await context.groups.coordinators.call(DESCRIBE_GROUP, GroupView, group, group)
     except (EngineError, Problem) as failed:
         if failed.code != UnknownGroup.code:  # a group that is not there has no positions
             return coordinator_error(failed), []
+    if member_id and member_epoch >= 0:
+        epochs = {} if shown is None else {member.member_id: member.member_epoch for member in shown.members}
+        if member_id not in epochs:
+            return Error.UNKNOWN_MEMBER_ID, []
+        if member_epoch > epochs[member_id]:
+            return Error.STALE_MEMBER_EPOCH, []
     by_topic: dict[str, dict[int, OffsetView]] = {}
-    for one in found:
+    for one in () if shown is None else shown.offsets:
         topic = find_topic(context, one.topic)
-        if topic is not None and topic.record.topic_id == one.topic_id:
+        if one.offset is not None and topic is not None and topic.record.topic_id == one.topic_id:
             by_topic.setdefault(one.topic, {})[one.partition] = one
     if topics is None:
-        wanted = [(name, sorted(rows)) for name, rows in sorted(by_topic.items())]
-        wanted = [(name, numbers) for name, numbers in wanted if request.caller.allows(Operation.DESCRIBE, name)]
-    else:
-        wanted = [(one.name, one.partition_indexes) for one in topics]
-    return Error.NONE, [
-        (name, [_row(request, name, number, by_topic.get(name, {}).get(number)) for number in numbers])
-        for name, numbers in wanted
-    ]
+        return Error.NONE, [
+            _rows(request, context, name, sorted(rows), by_topic)
+            for name, rows in sorted(by_topic.items())
+            if request.caller.allows(Operation.DESCRIBE, name)
+        ]
+    named = [(_key(request, one), one.partition_indexes) for one in topics]
+    return Error.NONE, [_rows(request, context, key, numbers, by_topic) for key, numbers in named]
 
 
-def _row(request: KafkaRequest, name: str, number: int, found: OffsetView | None) -> _Row:
-    if not request.caller.allows(Operation.DESCRIBE, name):
-        return number, NONE, NONE, "", request.note(Error.TOPIC_AUTHORIZATION_FAILED)
-    if found is None or found.offset is None:
-        return number, NONE, NONE, "", Error.NONE
-    return number, found.offset, found.leader_epoch, found.metadata, Error.NONE
+def _rows(
+    request: KafkaRequest,
+    context: KafkaContext,
+    key: str | bytes,
+    numbers: Sequence[int],
+    found: Mapping[str, Mapping[int, OffsetView]],
+) -> _OfTopic:
+    """Returns the positions of some partitions of a topic, which a request names by name or by id."""
+    topic = find_topic_by_key(context, key)
+    name = topic.record.name if topic is not None else key if isinstance(key, str) else ""
+    error = Error.NONE
+    if topic is None and isinstance(key, bytes):
+        error = Error.UNKNOWN_TOPIC_ID
+    elif not request.caller.allows(Operation.DESCRIBE, name):
+        error = Error.TOPIC_AUTHORIZATION_FAILED
+    rows: list[_Row] = []
+    for number in numbers:
+        one = None if error else found.get(name, {}).get(number)
+        if one is None or one.offset is None:
+            rows.append((number, NONE, NONE, "", request.note(error)))
+        else:
+            rows.append((number, one.offset, one.leader_epoch, one.metadata, Error.NONE))
+    topic_id = key if isinstance(key, bytes) else b"" if topic is None else id_bytes(topic.record.topic_id)
+    return name, topic_id or NO_ID, rows
 
 
 async def offset_delete(request: KafkaRequest, context: KafkaContext) -> Message:

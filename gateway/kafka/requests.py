@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from engine.runtime.pending import Pending
-from gateway.http.rights import ANONYMOUS, Caller
+from gateway.http.rights import ANONYMOUS, Caller, Names
 from gateway.kafka.codec.messages import Cursor, Malformed, Message, Output
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.errors import Error
@@ -65,10 +65,11 @@ class KafkaRequest:
     """A request: its API, its version, its message and its client.
 
     `error` is the first error of its answer, for counters. After an answer with `throttle_ms` nothing is read from its
-    connection for that time.
+    connection for that time. `space`: the names of its caller's tenant; the message has stored ones.
     """
 
-    __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "message", "throttle_ms", "version")
+    __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "message", "space", "throttle_ms",
+                 "version")  # fmt: skip
 
     def __init__(self, api: Api, head: Head, client: Client, began: float) -> None:
         self.api = api
@@ -80,6 +81,7 @@ class KafkaRequest:
         self.charges: Charges | None = None  # the quotas that it debits
         self.error = Error.NONE
         self.throttle_ms = 0
+        self.space: Names | None = None
 
     def __repr__(self) -> str:
         return f"KafkaRequest({self.api.name} {self.version})"
@@ -88,6 +90,10 @@ class KafkaRequest:
     def caller(self) -> Caller:
         assert self.client.caller is not None, self
         return self.client.caller
+
+    def visible(self, name: str) -> str:
+        """Returns a stored name as the client says it, for bytes that no table describes."""
+        return name if self.space is None else self.space.visible(name)
 
     def note(self, error: Error) -> Error:
         """Notes an error of the answer, and returns it."""

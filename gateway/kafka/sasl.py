@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.access.access import Access
 from gateway.http.problems import Problem
+from gateway.http.rights import Operation, Resource
 from gateway.kafka.codec.messages import Malformed, Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -28,6 +29,7 @@ _BEARER = re.compile(rb"n,[^,]*,\x01(?:[^\x01]*\x01)*?auth=Bearer +([\x21-\x7e]+
 
 Handshake = types_of("SaslHandshake")[""]
 Authenticate = types_of("SaslAuthenticate")[""]
+Users, User = (types_of("DescribeUserScramCredentials")[path] for path in ("", "results"))
 
 
 def handshake(request: KafkaRequest, context: KafkaContext) -> Message:
@@ -77,8 +79,6 @@ def identify(client: Client, access: Access, *, was_good: bool = False) -> str |
         identity = access.identify_token(client.token, client.address, was_good=was_good)
     except Problem as problem:
         return problem.detail
-    if identity.space is not None:  # names are mapped for HTTP alone
-        return f"{identity.principal} is of the tenant {identity.space.tenant}: tenants use HTTP"
     client.caller, client.snapshot, client.expires_ms = identity, access.snapshot, identity.expires_ms
     return None
 
@@ -90,6 +90,16 @@ def check_still_known(client: Client, access: Access, now_ms: int) -> None:
     reason = identify(client, access, was_good=True)
     if reason is not None:
         raise Malformed(reason)
+
+
+def describe_scram_users(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Finds none: a node keeps only a hash of each token."""
+    if not request.caller.allows(Operation.DESCRIBE, "", Resource.CLUSTER):
+        return Users(error_code=request.note(Error.CLUSTER_AUTHORIZATION_FAILED))
+    text = "tokens are for PLAIN and OAUTHBEARER"
+    return Users(
+        results=[User(one.name, request.note(Error.RESOURCE_NOT_FOUND), text) for one in request.message.users or ()]
+    )
 
 
 def _token_in(mechanism: str, given: bytes) -> str | None:

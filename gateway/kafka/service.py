@@ -32,6 +32,7 @@ from gateway.kafka.requests import (
     finish_response,
     read_head,
 )
+from gateway.kafka.tenant_names import stored_request, visible_response
 from gateway.quotas.quotas import Requester
 
 log = logging.getLogger("penstock.kafka")
@@ -39,7 +40,18 @@ log = logging.getLogger("penstock.kafka")
 UNKNOWN_BYTES_MAX = 64 * 1024  # of a frame of a client that has not authenticated
 BEFORE_SASL = frozenset({API_VERSIONS, "SaslHandshake", "SaslAuthenticate"})
 WITHOUT_QUOTA = BEFORE_SASL | {"Metadata", "DescribeCluster", "FindCoordinator"}  # clients need them to go on
-CONTROL = frozenset({"Heartbeat", "LeaveGroup", "OffsetCommit", "JoinGroup", "SyncGroup"})
+CONTROL = frozenset(
+    {
+        "Heartbeat",
+        "LeaveGroup",
+        "OffsetCommit",
+        "JoinGroup",
+        "SyncGroup",
+        "ConsumerGroupHeartbeat",
+        "ShareGroupHeartbeat",
+        "ShareAcknowledge",
+    }
+)
 THROTTLE_MS_MAX = 30_000  # of one answer, so that a client does not take the server for dead; the debt stays
 _LENGTH = struct.Struct(">i")
 
@@ -97,6 +109,9 @@ class Service:
             handled = unsupported_version(request)
         else:
             request.message = read_message(api.name, head.version, frame, body_begin(frame, api.name, head))
+            if client.caller is not None and (space := client.caller.space) is not None:
+                request.space = space
+                request.message = stored_request(space, api.name, request.message)
             if self._superusers is not None and client.caller is not None and client.caller.is_superuser:
                 audit.note_superuser(request, self._superusers)
             if self._quotas.is_on and client.caller is not None:
@@ -123,6 +138,8 @@ class Service:
         elif outcome is not None:
             if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
                 outcome.throttle_time_ms = request.throttle_ms
+            if request.space is not None:
+                outcome = visible_response(request.space, request.api.name, outcome)
             out = begin_response(request.api.name, request.version, request.correlation_id)
             write_message(request.api.name, request.version, outcome, out)
             pieces = list(finish_response(out))

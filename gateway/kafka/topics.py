@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from engine.directory.topics import check_new_topic, grown_partitions
+from engine.directory.topics import NAME_RULE, check_new_topic, grown_partitions
 from engine.errors import EngineError, InvalidConfig, UnknownTopic
 from engine.format.paths import is_topic_name
 from engine.settings import TopicSettings
-from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import find_topic, id_bytes, topics_by_id
+from gateway.kafka.cluster import NO_ID, find_topic, find_topic_by_id, id_bytes
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of
@@ -22,7 +21,6 @@ from gateway.kafka.topic_configs import CONFIGS, parse_configs, source_of
 
 DEFAULT = -1  # in place of a number
 CONFIGS_VERSION = 5  # of CreateTopics: from it on the answer has the settings
-_NO_ID = bytes(16)
 
 Created, CreatedTopic, CreatedConfig = (types_of("CreateTopics")[path] for path in ("", "topics", "topics.configs"))
 Deleted, DeletedTopic = (types_of("DeleteTopics")[path] for path in ("", "responses"))
@@ -46,9 +44,9 @@ async def create_topics(request: KafkaRequest, context: KafkaContext) -> Message
         try:
             topics.append(await _create(request, context, one, names[one.name]))
         except Refused as refused:
-            topics.append(CreatedTopic(one.name, _NO_ID, request.note(refused.error), refused.text))
+            topics.append(CreatedTopic(one.name, NO_ID, request.note(refused.error), refused.text))
         except (EngineError, Problem) as error:
-            topics.append(CreatedTopic(one.name, _NO_ID, request.note(error_of(error)), str(error)))
+            topics.append(CreatedTopic(one.name, NO_ID, request.note(error_of(error)), str(error)))
     return Created(topics=topics)
 
 
@@ -58,7 +56,7 @@ async def _create(request: KafkaRequest, context: KafkaContext, one: Message, co
     if count > 1:
         raise Refused(Error.INVALID_REQUEST, "the request names the topic more than once")
     if not is_topic_name(name):
-        raise Refused(Error.INVALID_TOPIC, "a name has 1 to 200 of A-Z a-z 0-9 . _ - and does not begin with __")
+        raise Refused(Error.INVALID_TOPIC, NAME_RULE)
     if not request.caller.allows(Operation.CREATE, name):
         raise Refused(Error.TOPIC_AUTHORIZATION_FAILED, f"{request.caller.principal} may not create the topic")
     await context.topics.refresh(name)
@@ -68,7 +66,7 @@ async def _create(request: KafkaRequest, context: KafkaContext, one: Message, co
     overrides = parse_configs({config.name: config.value for config in one.configs})
     if request.message.validate_only:
         check_new_topic(name, partitions, replicas, overrides, replication_factor_max=context.peers.count_live_nodes())
-        settings, topic_id = TopicSettings(**overrides), _NO_ID  # type: ignore[arg-type]
+        settings, topic_id = TopicSettings(**overrides), NO_ID  # type: ignore[arg-type]
     else:
         context.lifecycle.check_accepting()
         after = {"partitions": partitions, "replication_factor": replicas, "config": overrides}
@@ -116,19 +114,16 @@ def _check_assignments(context: KafkaContext, given: Mapping[int, Sequence[int]]
 async def delete_topics(request: KafkaRequest, context: KafkaContext) -> Message:
     """Deletes topics, by name or by id."""
     message = request.message
-    by_id = topics_by_id(context) if request.version >= 6 else {}
-    wanted: list[tuple[str | None, bytes]] = [(name, _NO_ID) for name in message.topic_names]
+    wanted: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in message.topic_names]
     if request.version >= 6:
         wanted = [(one.name, one.topic_id) for one in message.topics]
-    return Deleted(responses=[await _delete(request, context, name, topic_id, by_id) for name, topic_id in wanted])
+    return Deleted(responses=[await _delete(request, context, name, topic_id) for name, topic_id in wanted])
 
 
-async def _delete(
-    request: KafkaRequest, context: KafkaContext, name: str | None, topic_id: bytes, by_id: Mapping[bytes, Topic]
-) -> Message:
+async def _delete(request: KafkaRequest, context: KafkaContext, name: str | None, topic_id: bytes) -> Message:
     error, text = Error.NONE, None
     if name is None:
-        topic = by_id.get(topic_id)
+        topic = find_topic_by_id(context, topic_id)
         if topic is None or not request.caller.allows(Operation.DESCRIBE, topic.record.name):
             return DeletedTopic(None, topic_id, request.note(Error.UNKNOWN_TOPIC_ID))
         name = topic.record.name

@@ -33,16 +33,21 @@ def parse_endpoint(text: str, setting: str) -> Endpoint:
     return Endpoint(check_host(host), int(port))
 
 
-def check_kafka_addresses(settings: NodeSettings) -> None:
-    """Checks that the listener is as safe as that of HTTP, and that clients can connect to it. Raises StartRefused."""
-    listens = parse_endpoint(settings.kafka_listen, "kafka_listen")
+def check_is_safe(settings: NodeSettings, setting: str, listens: Endpoint) -> None:
+    """Checks that an address takes requests of this machine alone, or with tokens over TLS. Raises StartRefused."""
     if not (_is_loopback(listens.host) or settings.insecure or (settings.tokens_file and settings.is_tls)):
         why = "tokens would be sent to it without TLS" if settings.tokens_file else "authentication is disabled"
         missing = "--tls-cert and --tls-key" if settings.tokens_file else "--tokens-file and TLS"
         raise StartRefused(
-            f"kafka_listen {settings.kafka_listen} is not a loopback address, and {why}",
+            f"{setting} {getattr(settings, setting)} is not a loopback address, and {why}",
             hint=f"bind 127.0.0.1, or give {missing}, or --insecure if the network is trusted",
         )
+
+
+def check_kafka_addresses(settings: NodeSettings) -> None:
+    """Checks that the listener is as safe as that of HTTP, and that clients can connect to it. Raises StartRefused."""
+    listens = parse_endpoint(settings.kafka_listen, "kafka_listen")
+    check_is_safe(settings, "kafka_listen", listens)
     advertised = listens
     if settings.kafka_advertised:
         advertised = parse_endpoint(settings.kafka_advertised, "kafka_advertised")

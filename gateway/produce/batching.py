@@ -236,6 +236,15 @@ def group_by_partition(
     return dict(grouped), problems
 
 
+def partition_of(row: IncomingRow, to: Destination) -> int:
+    """Returns the partition that `group_by_partition` gives a record."""
+    key = to.key if row.key is None else row.key
+    partition = to.partition if row.partition is None else row.partition
+    if partition is None:
+        return to.sticky if key is None or to.partitioner is None else to.partitioner.for_key(key)
+    return partition
+
+
 def encode(partition: int, records: Records, to: Destination) -> Part:
     """Returns one partition's records as a batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
     settings, entry = to.settings, None if to.entry is None else stored_entry(to.entry)

@@ -22,6 +22,7 @@ from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
 from gateway.settings import NodeSettings
+from gateway.usage.counting import UsageCounting
 from replication.cluster.producer_ids import ProducerIds
 
 
@@ -49,3 +50,4 @@ class ProduceContext:
     offload: Offload
     metrics: Metrics
     stages: Stages
+    usage: UsageCounting

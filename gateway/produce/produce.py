@@ -22,12 +22,19 @@ from gateway.http.request import Handled, Request
 from gateway.http.response import Response
 from gateway.produce.accumulator import REQUEST_BYTES_MAX, shared_bytes_max
 from gateway.produce.answer import answer
-from gateway.produce.batching import Destination, Part, to_batches
+from gateway.produce.batching import Destination, Incoming, Part, partition_of, to_batches
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
 from gateway.produce.idempotency import HeldKey, KeyedRequest, keyed_request, window_header
 from gateway.produce.partitioner import unknown_partition
-from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.queue import (
+    Outcome,
+    PendingProduce,
+    check_keys,
+    count_abandoned,
+    needs_keys,
+    stored_records,
+)
 from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
@@ -39,12 +46,14 @@ _new = tuple.__new__  # of a value without a frame for it
 class TopicProduce(PendingProduce[Response]):
     """A produce whose body is there: what its stages take and make, until it is answered.
 
-    `keyed` are the hashes of its Idempotency-Key. `began`: when its records were decoded.
+    `keyed` are the hashes of its Idempotency-Key. `began`: when its records were decoded. `placed` has these and their
+    destination, for an answer that names the partition of each record.
     """
 
-    __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "request", "topic")
+    __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "placed", "request", "topic")
 
     parts: Sequence[Part]
+    placed: tuple[Incoming, Destination]
     held: HeldKey | None
 
     def __init__(
@@ -70,6 +79,10 @@ class TopicProduce(PendingProduce[Response]):
 
     def result(self, outcomes: Sequence[Outcome]) -> Response:
         context, topic, acknowledged = self.context, self.topic, time.perf_counter()
+        if self.request.space is not None:
+            self.request.stored_records = stored_records(self.parts, outcomes)
+        if self.parsed.render is not None:
+            return self.parsed.render(self, outcomes)
         headers: tuple[Header, ...] = ()
         if self.keyed is not None:
             headers = (window_header([topic], outcomes, acknowledged - self.began),)
@@ -81,6 +94,9 @@ class TopicProduce(PendingProduce[Response]):
         response = answer(self.parts, outcomes, self.parsed.acks, self.now_ms, topic, headers)
         context.stages.answer.observe(time.perf_counter() - acknowledged)
         return response
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        count_abandoned(self.request, self.context, self.parts, outcomes)
 
 
 def produce(request: Request, context: ProduceContext) -> Handled:
@@ -252,8 +268,19 @@ def _place(pending: TopicProduce) -> list[Part]:
     if len(body) <= REQUEST_BYTES_MAX and parsed.conditions is None and parsed.source is None:
         share_max = shared_bytes_max(pending.topic.settings) // 2
     context = pending.context
-    incoming = parsed.decode(body, context.json_limits)
-    return to_batches(incoming, _destination(pending), context.settings.records_per_request_max, share_max)
+    incoming, to = parsed.decode(body, context.json_limits), _destination(pending)
+    if parsed.render is not None:
+        pending.placed = incoming, to
+    return to_batches(incoming, to, context.settings.records_per_request_max, share_max)
+
+
+def record_partitions(pending: TopicProduce) -> list[int]:
+    """Returns the partition of each record of a placed produce, in their order."""
+    incoming, to = pending.placed
+    if not isinstance(incoming, list):  # values alone, which all go to one partition
+        part = pending.parts[0]
+        return [] if part.partition is None else [part.partition] * part.record_count
+    return [partition_of(row, to) for row in incoming]
 
 
 def _destination(pending: TopicProduce) -> Destination:

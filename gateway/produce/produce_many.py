@@ -32,7 +32,14 @@ from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import HeldKey, KeyedRequest, window_header
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.produce.produce import wait_body
-from gateway.produce.queue import Outcome, PendingProduce, check_keys, needs_keys
+from gateway.produce.queue import (
+    Outcome,
+    PendingProduce,
+    check_keys,
+    count_abandoned,
+    needs_keys,
+    stored_records,
+)
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
@@ -107,7 +114,7 @@ async def _produce_many(
         if slot is not None and not slot.is_next:
             await slot.wait()
         held = keys.pop_all()  # until all outcomes are there, whether the client waits for them or not
-        pending = _PendingMany(context, parts, parsed.acks, now_ms, began, held, is_keyed=keyed is not None)
+        pending = _PendingMany(request, context, parts, parsed.acks, now_ms, began, held, is_keyed=keyed is not None)
         try:
             pending.queue(parts, parsed.acks, parsed.timeout_ms, now_ms)
         except BaseException:
@@ -133,10 +140,11 @@ class _KeysOfTopics(NamedTuple):
 class _PendingMany(PendingProduce[Response]):
     """The parts of a request for many topics."""
 
-    __slots__ = ("_acks", "_began", "_is_keyed", "_now_ms", "_parts")
+    __slots__ = ("_acks", "_began", "_is_keyed", "_now_ms", "_parts", "_request")
 
     def __init__(
         self,
+        request: Request,
         context: ProduceContext,
         parts: Sequence[Part],
         acks: Acks,
@@ -148,6 +156,7 @@ class _PendingMany(PendingProduce[Response]):
     ) -> None:
         """`keys` releases the keys of the request."""
         super().__init__(context, _KeysOfTopics(keys))
+        self._request = request
         self._parts = parts
         self._acks = acks
         self._now_ms = now_ms
@@ -155,6 +164,8 @@ class _PendingMany(PendingProduce[Response]):
         self._began = began
 
     def result(self, outcomes: Sequence[Outcome]) -> Response:
+        if self._request.space is not None:
+            self._request.stored_records = stored_records(self._parts, outcomes)
         headers: tuple[Header, ...] = ()
         if self._is_keyed:
             topics = [part.topic for part in self._parts if part.topic is not None]
@@ -164,6 +175,9 @@ class _PendingMany(PendingProduce[Response]):
         except Problem as problem:
             problem.headers |= dict(headers)
             raise
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        count_abandoned(self._request, self.context, self._parts, outcomes)
 
 
 def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:

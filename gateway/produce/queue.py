@@ -16,6 +16,7 @@ from engine.format.record_spans import first_without_key
 from engine.producers.appends import Appended
 from engine.runtime.pending import Pending
 from gateway.http.problems import Problem, from_engine
+from gateway.http.request import Request
 from gateway.produce.accumulator import Receiver
 from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
@@ -47,6 +48,9 @@ class PendingProduce(Pending[T]):
     def result(self, outcomes: Sequence[Outcome]) -> T:
         """Returns the result. Raises Problem."""
         raise NotImplementedError
+
+    def count_abandoned(self, outcomes: Sequence[Outcome]) -> None:
+        """Counts what is stored for a client that has left. Raises nothing."""
 
     def queue(self, parts: Sequence[Part], acks: Acks, timeout_ms: int, now_ms: int) -> None:
         """Queues all batches. Raises Problem overloaded, body_too_large with nothing queued."""
@@ -94,6 +98,7 @@ class PendingProduce(Pending[T]):
         if self.held is not None:
             self.held.release()
         if self.is_over:  # the client has left
+            self.count_abandoned(self._outcomes)
             return
         if self._failure is not None:
             self.complete(self._failure)
@@ -104,6 +109,23 @@ class PendingProduce(Pending[T]):
             self.complete(error if self.held is None else self.held.with_window(error))
         else:
             self.complete(result)
+
+
+def stored_records(parts: Sequence[Part], outcomes: Sequence[Outcome]) -> int:
+    """Returns how many records are stored, without those that an earlier request has stored."""
+    stored = 0
+    for part, outcome in zip(parts, outcomes, strict=True):
+        if outcome is None or (type(outcome) is Appended and not outcome.is_duplicate):
+            stored += part.record_count
+    return stored
+
+
+def count_abandoned(
+    request: Request, context: ProduceContext, parts: Sequence[Part], outcomes: Sequence[Outcome]
+) -> None:
+    """Counts the records of a tenant's produce that are stored though its client has left."""
+    if request.space is not None and (stored := stored_records(parts, outcomes)):
+        context.usage.count_records(request.space.tenant, stored, time.perf_counter())
 
 
 class PendingOutcomes(PendingProduce[Sequence[Outcome]]):

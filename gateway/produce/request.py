@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
 from gateway.http.record_content_type import FORM, JSON, LINES, NDJSON, check_one_value
 from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.produce.batching import Incoming, IncomingRow, ProducerSequence
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
 from gateway.produce.context import ProduceContext
@@ -62,7 +63,8 @@ class ProduceRequest(NamedTuple):
 
     Records that name no partition go to `partition`. With `is_only` no record may name another one.
     `is_forwarding_forbidden`: the request must not be passed on to another process. `must_wait`: for that, for a body
-    that is to be unpacked, or because the records of a stored batch may be.
+    that is to be unpacked, or because the records of a stored batch may be. `render` makes the answer of another
+    dialect, of the produce and the outcomes of its parts.
     """
 
     partition: int | None
@@ -77,6 +79,7 @@ class ProduceRequest(NamedTuple):
     is_forwarding_forbidden: bool
     source: SourcePositions | None
     must_wait: bool
+    render: Callable[[Any, Sequence[Any]], Response] | None = None
 
 
 def parse(request: Request, context: ProduceContext) -> ProduceRequest:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import math
 import re
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from engine.format.paths import TOPIC_CHARS_MAX
 
 RATE_MAX = 1e12  # units a second; beyond it a unit is lost in the number of a bucket
 COUNT_MAX = 10_000_000
@@ -19,8 +22,9 @@ BURST_S_MAX = 3600.0
 DEFAULT = "*"
 SEPARATOR = "+"  # of a principal and a client id; a client id has none
 TENANT_END = "."  # of the tenant before its principal: ids of tenants and kinds of principals have no dot
+NOTE_CHARS_MAX = 200
 _NAME_CHARS_MAX = 300
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
@@ -64,16 +68,13 @@ class InvalidQuota(Exception):
     """A quota cannot be used. The text names the field and what to change."""
 
 
-class Quota(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The limits of an owner. None: there is no limit.
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much of each dimension an owner may use, as an operator states it. None: there is no limit.
 
     The first four are rates by the second: requests, bytes of bodies as sent, and milliseconds of the loops that serve
     its requests. The last two are numbers of what is open at a time; an event stream counts as a long poll.
     """
 
-    id: str
-    owner: Owner
-    name: str
     requests: int | float | None = None
     bytes_in: int | float | None = None
     bytes_out: int | float | None = None
@@ -82,7 +83,15 @@ class Quota(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     long_polls: int | None = None
     burst_s: int | float = 1
     per: Scope = Scope.CLUSTER
-    note: str = ""
+    note: Annotated[str, Meta(max_length=NOTE_CHARS_MAX)] = ""
+
+
+class Quota(Limits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The limits of an owner, with who has set them and when."""
+
+    id: str
+    owner: Owner
+    name: str
     author: str = ""
     created_ms: int = 0
 
@@ -146,4 +155,5 @@ def _check_name(owner: Owner, name: str) -> None:
     elif owner is Owner.PRINCIPAL and name != DEFAULT and ":" not in name and name not in ("anonymous", "anybody"):
         raise InvalidQuota(f"name is {name!r}: a principal has its kind, as in token:{name}")
     elif owner is Owner.TOPIC and name != DEFAULT and not _TOPIC.fullmatch(name):
-        raise InvalidQuota(f"name is {name!r}: no topic begins with it; it is 1 to 200 of A-Z a-z 0-9 . _ -, or *")
+        text = f"it is 1 to {TOPIC_CHARS_MAX} of A-Z a-z 0-9 . _ -, or *"
+        raise InvalidQuota(f"name is {name!r}: no topic begins with it; {text}")

@@ -102,6 +102,9 @@ class Topics:
     def all(self) -> Iterable[Topic]:
         return self._shard.topics.values()
 
+    def by_id(self, topic_id: str) -> Topic | None:
+        return self._shard.topics.by_id.get(topic_id)
+
     def topic(self, name: str) -> Topic:
         """Returns the topic. Raises UnknownTopic."""
         return self._shard.topic(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,6 @@ from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.pending import Pending
 from gateway.access.access import LONG_POLLS
-from gateway.access.origins import answer_options
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.body import Body, BodyLimits
 from gateway.http.problems import Problem
@@ -26,9 +24,9 @@ from gateway.http.request import Handled, Request, give_up
 from gateway.http.response import COMMON_HEADERS, REQUEST_ID_HEADER, NextPiece, Response, Stream
 from gateway.http.routes import RouteTable
 from gateway.server.context import ServerContext
+from gateway.server.dialect import Dialect, contract_dialect
 from gateway.server.head_cache import HeadCache
 from gateway.server.requests import Requests
-from gateway.server.routes import routes_of
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
@@ -42,11 +40,14 @@ WATCH_AFTER_S = 0.05  # most bodies have arrived by then, and need no watch
 class Adapter:
     """The application of one process, as gateway/wire runs it."""
 
-    def __init__(self, context: ServerContext, limits: BodyLimits, streams: SendBuffers) -> None:
-        self.requests = Requests(context)
-        self.heads = HeadCache(
-            self.requests, RouteTable(routes_of(context), answer_options), context.http, context.produce
-        )
+    def __init__(
+        self, context: ServerContext, limits: BodyLimits, streams: SendBuffers, dialect: Dialect | None = None
+    ) -> None:
+        """Without a `dialect` it answers the contract."""
+        dialect = dialect or contract_dialect(context)
+        self.requests = Requests(context, dialect.refuse, dialect.id_mark)
+        routes = RouteTable(dialect.routes, dialect.answer_options)
+        self.heads = HeadCache(self.requests, routes, context.http, context.produce, dialect)
         self._http = context.http
         self._limits = limits
         self.responses = context.responses
@@ -147,8 +148,7 @@ class Adapter:
             pass
 
     def _begin_stream(self, request: Request, exchange: Exchange, headers: dict[str, str]) -> Stream:
-        stream = _StreamedAnswer(exchange, self._streams, headers)
-        return stream if request.charges is None else self.requests.throttle.paced(request.charges, stream)
+        return self.requests.begin_stream(request, _StreamedAnswer(exchange, self._streams, headers))
 
     async def _send_rest(self, request: Request, exchange: Exchange, rest: NextPiece) -> None:
         """Gives each piece once the pieces before it have left. Raises what `rest` raises, ConnectionResetError."""
@@ -162,8 +162,7 @@ class Adapter:
             piece, is_last = await rest()
             responses.give(connection, len(piece))
             exchange.write(piece)
-            if request.charges is not None:
-                request.charges.take_out(time.perf_counter(), len(piece))
+            self.requests.count_piece(request, len(piece))
             if not piece:  # no record passed a filter
                 await asyncio.sleep(0)
         exchange.finish()

@@ -9,6 +9,7 @@ from engine.runtime.clock import Clock
 from gateway.access.access import Access
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext
+from gateway.admin.usage_routes import UsageContext
 from gateway.audit.trail import Trail
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
@@ -34,6 +35,7 @@ class ServerContext:
     groups: GroupContext
     push: PushContext
     access_changes: AccessContext
+    usage: UsageContext
     access: Access
     audit: Trail | None
     topics: Topics

@@ -29,7 +29,7 @@ from gateway.http.routes import RouteTable
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import own_key, own_sequence
 from gateway.produce.request import ProduceRequest, with_own
-from gateway.produce.request import parse as parse_produce
+from gateway.server.dialect import Dialect
 from gateway.server.requests import Requests
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import Header, RequestHead, VariedHead
@@ -45,7 +45,6 @@ _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
 _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
 _TENANT = TENANT.lower()
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
-_TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
 _SEQUENCED = ProduceRequest._fields.index("sequenced")  # the Idempotency-Key follows
 _new = tuple.__new__  # of a value without a frame for it
@@ -86,11 +85,15 @@ class _KeptHeaders:
 class HeadCache:
     """The heads of one process's requests."""
 
-    def __init__(self, requests: Requests, routes: RouteTable, http: HttpContext, produces: ProduceContext) -> None:
+    def __init__(
+        self, requests: Requests, routes: RouteTable, http: HttpContext, produces: ProduceContext, dialect: Dialect
+    ) -> None:
         self.routes = routes
         self.requests = requests
         self._http = http
         self._produce_context = produces
+        self._dialect = dialect
+        self._credential = dialect.credential
         self._is_open = not requests.origins.is_open  # else answers differ by origin
         self._headers: dict[tuple[str, tuple[Header, ...]], _KeptHeaders] = {}
         self._produces: dict[tuple[_KeptHeaders, str, str], KnownHead] = {}
@@ -116,6 +119,9 @@ class HeadCache:
     def read(self, head: RequestHead) -> KnownHead:
         """Returns what follows from any head, without what is kept."""
         headers = CIMultiDict(head.headers)
+        if self._credential is not None and "Authorization" in headers:
+            given = headers.popall("Authorization")
+            headers.extend([("Authorization", self._credential(text)) for text in given])
         if head.authority:
             _name_host(headers, head.authority, is_http1=head.version != "2")
         route, names = self.routes.find(head.method, head.path)
@@ -130,9 +136,9 @@ class HeadCache:
             return None
         if len(head.path) + len(head.query) > CHARS_MAX:
             return None
-        target = _TARGET.fullmatch(head.path)
-        if target is None:
-            return self._known_poll(head)
+        target = self._dialect.produce_target.fullmatch(head.path)
+        if target is None or not (method == "POST" or self._dialect.has_reads):
+            return self._known_poll(head) if self._dialect.has_reads else None
         found = self._headers_of(head)
         if found is None:
             return None
@@ -212,7 +218,7 @@ class HeadCache:
     def _known_produce(self, head: RequestHead, headers: CIMultiDictProxy[str]) -> KnownHead | None:
         route, names = self.routes.find(head.method, head.path)
         try:
-            parsed = parse_produce(self._head_alone(head, route, names, headers), self._produce_context)
+            parsed = self._dialect.parse_produce(self._head_alone(head, route, names, headers), self._produce_context)
         except Exception:  # the handler meets it too, behind the check of the token
             return None
         return KnownHead(route, names, headers, parsed, True)
@@ -225,6 +231,8 @@ class HeadCache:
         for name, value in head.headers:
             lower = name.lower()
             if lower in _READ:
+                if lower == "authorization" and self._credential is not None:
+                    value = self._credential(value)
                 pairs.append((lower, value))
             elif lower in _VARYING:
                 pairs.append((lower, value))

@@ -15,6 +15,7 @@ import itertools
 import logging
 import re
 import time
+from collections.abc import Callable
 
 from multidict import CIMultiDictProxy, istr
 
@@ -28,11 +29,12 @@ from gateway.fetch import tail
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import min_partitions
 from gateway.http.request import Handled, Request, response_of
-from gateway.http.response import Response
+from gateway.http.response import Response, Stream
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
 from gateway.server.throttle import Throttle
+from gateway.usage.counting import UsageCounting
 
 log = logging.getLogger("penstock.gateway")
 
@@ -49,17 +51,27 @@ _SIGNED = f"{SIGNATURE}="
 _REQUEST_ID = istr("X-Request-Id")
 
 
+def answer_problem(request: Request, problem: Problem) -> Response:
+    """Returns the problem document of the contract."""
+    return problem.response(request.id)
+
+
 class Requests:
     """The requests of one process."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(
+        self, context: ServerContext, refuse: Callable[[Request, Problem], Response] = answer_problem, id_mark: str = ""
+    ) -> None:
+        """`refuse` renders the problem of a request that has failed."""
         self._context = context
+        self._refuse = refuse
         self._metrics = context.metrics
         self._topics = context.topics
         self._bodies = context.bodies
         self.responses = context.responses
         self.access = context.access
         self._audit = context.audit
+        self._counting = context.usage.keeper.counting
         self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
@@ -76,7 +88,7 @@ class Requests:
             body_bytes_max=context.settings.request_body_bytes_max,
         )
         self._ids = itertools.count(1)
-        self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
+        self._id_prefix = f"{id_mark}{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
     def __repr__(self) -> str:
         return f"Requests({self._id_prefix})"
@@ -156,8 +168,11 @@ class Requests:
             self._bodies.held_bytes -= request.held_bytes
             request.held_bytes = 0
         self._metrics.requests_in_flight.value -= 1
-        seconds = time.perf_counter() - request.began
+        now = time.perf_counter()
+        seconds = now - request.began
         if not response.is_streamed:  # a stream has counted itself at its beginning
+            if request.space is not None:
+                self._count_usage(request, request.space.tenant, response, now)
             answers = self._metrics.answers[request.route.operation, response.status]
             answers.count += 1
             answers.observe(seconds)
@@ -177,6 +192,34 @@ class Requests:
         self._bodies.release(request)
         self._metrics.requests_in_flight.value -= 1
 
+    def begin_stream(self, request: Request, stream: Stream) -> Stream:
+        """Returns a stream whose bytes are debited, and counted for its tenant."""
+        if request.charges is not None:
+            stream = self.throttle.paced(request.charges, stream)
+        if request.space is None:
+            return stream
+        tenant, operation = request.space.tenant, request.route.operation
+        self._counting.count_request(tenant, operation, 200, 0, 0, 0, time.perf_counter())
+        return _CountedStream(self._counting, tenant, operation, stream)
+
+    def count_piece(self, request: Request, size_bytes: int) -> None:
+        """Debits and counts a piece of an answer that leaves in pieces."""
+        now = time.perf_counter()
+        if request.charges is not None:
+            request.charges.take_out(now, size_bytes)
+        if request.space is not None:
+            self._counting.count_bytes_out(request.space.tenant, request.route.operation, size_bytes, now)
+
+    def _count_usage(self, request: Request, tenant: str, response: Response, now: float) -> None:
+        """Counts an answered request for the bills of its tenant."""
+        body = request.body
+        bytes_in = len(body) if body is not None else 0 if request.content is None else request.content.received_bytes
+        if "Penstock-Duplicate" in response.headers:  # the answer that is repeated has counted them
+            bytes_in = 0
+        bytes_out = 0 if request.head.method == "HEAD" else response.size_bytes
+        operation, stored = request.route.operation, request.stored_records
+        self._counting.count_request(tenant, operation, response.status, bytes_in, bytes_out, stored, now)
+
     async def _find_topic(self, request: Request) -> Response:
         """Waits for the topic of a request, which another node may have made, and goes on."""
         names = request.names
@@ -192,12 +235,12 @@ class Requests:
                 each.__traceback__ = each.__context__ = None
             if self._audit is not None:
                 self._audit.note_failure(request, problem)
-            return tail.resume_later(request, self._context.fetch, problem) or problem.response(request.id)
+            return tail.resume_later(request, self._context.fetch, problem) or self._refuse(request, problem)
         self.responses.cancel_reservation(request)
         fields = {"request_id": request.id, "operation": request.route.operation}
         log.error("a handler failed", exc_info=error, extra=fields)
         text = "the server failed; its log has the error under this request_id"
-        return Problem("internal", text).response(request.id)
+        return self._refuse(request, Problem("internal", text))
 
     def check(self, request: Request) -> None:
         """Checks the head of a request, in the order that the module names. Raises Problem."""
@@ -235,6 +278,20 @@ class Requests:
             _check_transfer_coding(headers)
         if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
             _check_common_headers(request)
+
+
+class _CountedStream:
+    """An answer whose bytes are counted for a tenant."""
+
+    def __init__(self, counting: UsageCounting, tenant: str, operation: str, stream: Stream) -> None:
+        self._counting = counting
+        self._tenant = tenant
+        self._operation = operation
+        self._stream = stream
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.write(data)
+        self._counting.count_bytes_out(self._tenant, self._operation, len(data), time.perf_counter())
 
 
 def _check_common_headers(request: Request) -> None:

@@ -19,6 +19,7 @@ from gateway.admin import (
     sources,
     tenant_routes,
     topics,
+    usage_routes,
 )
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
@@ -161,7 +162,11 @@ _TENANTS: list[tuple[str, str, Need, Handler]] = [
     ("DELETE", TENANT, CHANGE_ACCESS, tenant_routes.remove_tenant),
 ]
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS]
+_USAGE: Rows = [
+    ("GET", TENANT + "/usage", Need(Operation.DESCRIBE, Resource.TENANT, Where.PATH), usage_routes.describe_usage)
+]
+
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS, *_USAGE]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
@@ -174,6 +179,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.push, _PUSH),
         (context.access_changes, _ACCESS),
         (context.access_changes, _TENANTS),
+        (context.usage, _USAGE),
     ]
     routes = [
         Route(method, path, handler.__name__, need, handler, given)

@@ -35,8 +35,9 @@ from gateway.quotas.quota import Dimension
 from gateway.quotas.quotas import Key, Quotas, Requester
 from gateway.server.quota_answers import THROTTLE_HEADER, limit_headers, quota_problem
 
-CONTROL = frozenset({"group_heartbeat", "leave_group", "commit_group_offsets", "acknowledge_records"})
-WAITING = LONG_POLLS | {"tail_topic", "group_events"}  # those that count as long polls while they wait
+CONTROL = frozenset({"group_heartbeat", "leave_group", "commit_group_offsets", "acknowledge_records", "rest_commit",
+                     "rest_delete_instance"})  # fmt: skip
+WAITING = LONG_POLLS | {"tail_topic", "group_events", "rest_read_records"}  # they count as long polls while they wait
 PAUSE_S_MAX = 1.0  # of a wait, before it looks again whether the node stops
 LEAVE_AFTER_S = 1.0  # of a connection too many: its client reads the answer first (h2 for Python would lose it)
 _CLIENT_ID = istr("Penstock-Client-Id")

@@ -13,6 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+import httpx
 import orjson
 from locust import FastHttpUser, User, constant_throughput, events, task
 from locust.env import Environment
@@ -29,7 +30,6 @@ from loadtests.generators.bodies import (
     ndjson_body,
 )
 from loadtests.host.admin_client import AdminClient
-from loadtests.locust.http2_client import ConnectionEnded, Http2Client
 
 TOPIC = "locust-hot-paths"
 PARTITIONS = 2
@@ -40,6 +40,7 @@ STREAM_S = 2.0  # that a user follows one event stream
 STREAM_TIMEOUT_S = 30.0  # a stream without events gets a comment every 15 s
 SLOW_PIECE_BYTES, SLOW_PAUSE_S = 1 << 16, 0.2
 PRODUCES_PER_S = 50  # of each producer: more users make more load
+TIMEOUT_S = 60.0
 SINGLE = json_values(1)[0]
 MANY = json_values(RECORDS)
 STREAM_TYPE = "text/event-stream"
@@ -211,13 +212,13 @@ class EventStream(User):  # type: ignore[misc]
         started = time.perf_counter()
         try:
             milliseconds, length = self._follow(started)
-        except (OSError, ConnectionEnded, HTTPException) as fault:
+        except (OSError, HTTPException) as fault:
             _fire(self.environment, "GET", "event stream", (time.perf_counter() - started) * 1000, 0, fault)
         else:
             _fire(self.environment, "GET", "event stream", milliseconds, length)
 
     def _follow(self, started: float) -> tuple[float, int]:
-        """Returns the milliseconds to the first line and the bytes read. Raises OSError, ConnectionEnded."""
+        """Returns the milliseconds to the first line and the bytes read. Raises OSError, HTTPException."""
         parts = urlsplit(self.environment.host or "")
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=STREAM_TIMEOUT_S)
         headers = {"Accept": STREAM_TYPE} | ({"Last-Event-ID": self._last_id} if self._last_id else {})
@@ -225,7 +226,7 @@ class EventStream(User):  # type: ignore[misc]
             connection.request("GET", f"/v1/topics/{self.environment.parsed_options.topic}/records", headers=headers)
             answer = connection.getresponse()
             if answer.status != 200:
-                raise ConnectionEnded(f"status {answer.status}")
+                raise HTTPException(f"status {answer.status}")
             length = len(answer.readline())
             milliseconds = (time.perf_counter() - started) * 1000
             while time.perf_counter() < started + STREAM_S and (line := answer.readline()):
@@ -238,28 +239,27 @@ class EventStream(User):  # type: ignore[misc]
 
 
 class Http2Raw(User):  # type: ignore[misc]
-    """Sends single records over HTTP/2."""
+    """Sends single records over HTTP/2, to have it in a mix: httpx costs several times as much as h2load."""
 
     wait_time = constant_throughput(PRODUCES_PER_S)
 
     def on_start(self) -> None:
-        self._client = Http2Client(self.environment.host or "")
+        self._client = httpx.Client(http1=False, http2=True, timeout=TIMEOUT_S)
 
     def on_stop(self) -> None:
         self._client.close()
 
     @task  # type: ignore[untyped-decorator]
     def produce(self) -> None:
-        target = f"/v1/topics/{self.environment.parsed_options.topic}/records?acks=1"
+        url = f"{self.environment.host}/v1/topics/{self.environment.parsed_options.topic}/records?acks=1"
         started = time.perf_counter()
         error: Exception | None = None
         length = 0
         try:
-            answer = self._client.request("POST", target, SINGLE, {"content-type": RAW_TYPE})
-            length = len(answer.body)
-            if answer.status != 200:
-                error = ConnectionEnded(f"status {answer.status}")
-        except (OSError, ConnectionEnded) as fault:
+            answer = self._client.post(url, content=SINGLE, headers={"content-type": RAW_TYPE})
+            length = len(answer.content)
+            answer.raise_for_status()
+        except httpx.HTTPError as fault:
             error = fault
         _fire(self.environment, "POST", "produce Http2Raw", (time.perf_counter() - started) * 1000, length, error)
 

@@ -16,6 +16,7 @@ from gateway.admin.operation_calls import (
     ChangeReplicationFactor,
     DecommissionNode,
     DrainNode,
+    ElectPreferred,
     Operation,
     Reassign,
 )
@@ -58,6 +59,8 @@ class ClusterOperator:
                 return await self._reassign(topic, targets)
             case CancelReassignment(topic, number):
                 await self._agent.operations.cancel_reassignment(topic, number)
+            case ElectPreferred(topic, numbers):
+                return await self._agent.operations.elect_preferred(topic, numbers)
             case ChangeReplicationFactor(topic, replication_factor):
                 await self._agent.operations.change_replication_factor(topic, replication_factor)
             case DrainNode(node_id, is_drained):

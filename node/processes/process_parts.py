@@ -14,6 +14,7 @@ import secrets
 import signal
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from engine.compaction.compactor import CompactedPartition, Compactor
 from engine.directory.data_directory import FORMAT_SHARED_KEYS, DataDirectory, Identity, require_format
 from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import paths
+from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import start_task
 from engine.runtime.throttled_thread import ThrottledThread
@@ -33,6 +35,8 @@ from engine.tiering.store.store import ObjectStore, open_store, url_of
 from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.links.addresses import url_of_listener
 from gateway.settings import NodeSettings
+from gateway.usage.counting import UsageCounting
+from gateway.usage.keeper import UsageKeeper
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
 STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
@@ -137,6 +141,16 @@ def make_merge_lane(settings: NodeSettings) -> MergeLane:
         settings.tier_merge_below_bytes, settings.tier_merge_target_bytes, settings.tier_merge_min_age_ms
     )
     return MergeLane(rules, ThrottledThread("penstock-merge", settings.tier_merge_bytes_per_second))
+
+
+def make_usage_keeper(
+    disk: Disk, directory: DataDirectory, executor: Executor, store: ObjectStore, store_executor: Executor,
+    clock: Clock, *, shard: int = 0, shards: int = 1,
+) -> UsageKeeper:  # fmt: skip
+    """Returns the keeper of the usage that one process counts. `disk` gives handles of the operating system."""
+    path = f"{directory.path}/{paths.USAGE}"
+    counting = UsageCounting(disk, path, directory.identity, shard, clock, new_id)
+    return UsageKeeper(counting, disk, executor, store, store_executor, clock, shards)
 
 
 def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:

@@ -34,6 +34,7 @@ from gateway.access.state import AccessState
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.links.addresses import reserve_port, url_of
 from gateway.links.kafka_addresses import with_kafka_port
+from gateway.links.rest_proxy_address import with_rest_proxy_port
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import AllTopicsKnown
@@ -49,6 +50,7 @@ from node.processes.process_parts import (
     make_compactor,
     make_merge_lane,
     make_scrubber,
+    make_usage_keeper,
     new_id,
     open_directories,
     open_probed_store,
@@ -84,6 +86,7 @@ async def serve(settings: NodeSettings) -> None:
             reserve_port(settings.host, settings.port) as port,
             reserved(further) as others,
             with_kafka_port(settings) as settings,
+            with_rest_proxy_port(settings) as settings,
         ):
             await _serve(settings, port, [default, *others], stop)
 
@@ -164,6 +167,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
 
         access = AccessKeeper(lambda: session, use_access)
         producer_ids = ProducerIds(blocks)
+        usage = make_usage_keeper(RealDisk(), directory, executor, store, store_executor, clock)
         node = Node(
             settings,
             shard,
@@ -178,6 +182,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             partitioners,
             AllTopicsKnown(),
             operate_standalone(settings.node_id),
+            usage,
             change_access=access.change,
             access_gauges=access.gauges,
             audit=audit,
@@ -207,11 +212,15 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         compactor.start()
         counting = AcceptedCounting(store, store_executor, clock, shard, directory.identity.cluster_id, new_id())
         counting.start(settings.accepted_counts_ms)
+        usage.start()
+        node.stored_bytes.start()
         try:
             yield node
         finally:
             await node.drain()
             access.stop()
+            await node.stored_bytes.stop()
+            await usage.stop()
             await counting.stop()
             await compactor.stop()
             await scrubber.stop()

@@ -59,7 +59,15 @@ from node.process_calls import (
     Ready,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
-from node.processes.process_parts import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
+from node.processes.process_parts import (
+    DISK_THREADS,
+    STORE_THREADS,
+    first_of,
+    freeze_objects,
+    make_usage_keeper,
+    new_id,
+    stop_event,
+)
 from node.processes.shard_tier import ShardTier
 from node.setup.auditing import SupervisedAudit
 from node.setup.file_limit import within_file_limit
@@ -103,6 +111,9 @@ async def run(task: ShardTask) -> None:
         changes = SupervisedChanges(shard, supervisor, cluster.replication_factor_max)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
         peers.url, peers.direct_url = task.url, task.direct_urls[task.index]
+        usage = make_usage_keeper(
+            RealDisk(), directory, executor, store, store_executor, clock, shard=task.index, shards=task.count
+        )
         node = Node(
             settings,
             shard,
@@ -117,6 +128,7 @@ async def run(task: ShardTask) -> None:
             partitioners,
             cluster.topic_finder,
             cluster.operate,
+            usage,
             is_ready=False,
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
             change_access=partial(_change_access, supervisor),
@@ -152,6 +164,8 @@ async def run(task: ShardTask) -> None:
         worker.connect()
         counting = AcceptedCounting(store, store_executor, clock, shard, task.identity.cluster_id, new_id())
         counting.start(settings.accepted_counts_ms)
+        usage.start()
+        node.stored_bytes.start()
         freeze_objects()
         await listener.open()
         await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
@@ -160,6 +174,8 @@ async def run(task: ShardTask) -> None:
         await first_of(stop.wait(), supervisor_lost.wait())
         await cluster.move_clients(listener)
         await listener.drain()
+        await node.stored_bytes.stop()
+        await usage.stop()
         await counting.stop()
         node.quota_lending.stop()
         await cluster.close()

@@ -39,6 +39,7 @@ from gateway.links.addresses import direct_urls, internal_url_of, reachable, res
 from gateway.links.kafka_addresses import with_kafka_port
 from gateway.links.link import Link
 from gateway.links.node_tls import OFF
+from gateway.links.rest_proxy_address import with_rest_proxy_port
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
 from node.cluster.access_keeper import AccessKeeper
@@ -101,6 +102,7 @@ async def _serve_unlocked(
     """Runs with free ports. Raises StartRefused, StoppedEarly."""
     with (
         with_kafka_port(settings) as settings,
+        with_rest_proxy_port(settings) as settings,
         reserve_ports(settings, listeners) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,

@@ -20,19 +20,19 @@ from gateway.access.waits import Wait
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.connections.socket_passing import SocketPassing
-from gateway.http.body import BodyLimits
 from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, TakenRequest, problem_response
 from gateway.settings import NodeSettings
-from gateway.wire.idle import Times, Verdict
+from gateway.wire.idle import Verdict
 from gateway.wire.listening import Door, listen
-from gateway.wire.messages import WireLimits
 from gateway.wire.server import QUIET_S, HttpServer
 from node.node import Node
+from node.setup.http_limits import body_limits, times, wire_limits
 from node.setup.public_listeners import default_listener, read_generation
 
 if TYPE_CHECKING:
     from node.setup.kafka_listener import KafkaListener
+    from node.setup.rest_proxy_listener import RestProxyListener
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
 SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
@@ -60,15 +60,11 @@ class Listener:
         self._specs = specs or [default_listener(settings)]
         self._doors: dict[str, Door] = {}
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
-        adapter = Adapter(node.server, _body_limits(settings), self._streams)
+        adapter = Adapter(node.server, body_limits(settings), self._streams)
         self._server = HttpServer(
             adapter,
-            WireLimits(
-                settings.header_bytes_max,
-                streams_max=settings.http2_streams_max,
-                unsent_bytes_max=settings.connection_send_buffer_bytes_max,
-            ),
-            _times(settings),
+            wire_limits(settings),
+            times(settings),
             settings.connections_max * len(ports),
             lambda: node.clock.now_ms() / 1000,
             self._count_ended,
@@ -77,6 +73,11 @@ class Listener:
             None if socket_passing is None else socket_passing.moves_of,
         )
         node.access.waits.include(self._waits_without_task)
+        self._rest_proxy: RestProxyListener | None = None
+        if settings.rest_proxy_listen:
+            from node.setup.rest_proxy_listener import RestProxyListener
+
+            self._rest_proxy = RestProxyListener(node.server, settings, self._count_ended)
         self._kafka: KafkaListener | None = None
         if settings.kafka_listen:
             from node.setup.kafka_listener import KafkaListener  # only a node that has it pays for its import
@@ -98,6 +99,8 @@ class Listener:
         self._server.open(list(self._doors.values()))
         if self._kafka is not None:
             await self._kafka.open()
+        if self._rest_proxy is not None:
+            await self._rest_proxy.open()
         self._node.start_push()
         self._watching = [
             keep_running(self._node.loop_watch.run, "watching the event loop"),
@@ -119,6 +122,8 @@ class Listener:
             self._server.renew(door, generation.context, generation.refuses)
             if name == DEFAULT and self._kafka is not None:
                 await self._kafka.renew()
+            if name == DEFAULT and self._rest_proxy is not None:
+                await self._rest_proxy.renew()
 
     async def _door(self, spec: ListenerSpec) -> Door:
         """Raises StartRefused."""
@@ -143,6 +148,8 @@ class Listener:
         """
         self._node.end_long_polls()
         self._server.announce_leave()
+        if self._rest_proxy is not None:
+            self._rest_proxy.announce_leave()
         await asyncio.sleep(SHUTDOWN_NOTICE_S)
         self._server.reject_new_connections()
         with contextlib.suppress(TimeoutError):
@@ -159,6 +166,8 @@ class Listener:
         await self._node.drain()
         if self._kafka is not None:
             await self._kafka.drain()
+        if self._rest_proxy is not None:
+            await self._rest_proxy.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
@@ -176,22 +185,3 @@ class Listener:
 
     async def _generation(self, spec: ListenerSpec) -> Generation | None:
         return await self._node.offload.in_thread(partial(read_generation, spec, self._node.clock.now_ms()))
-
-
-def _times(settings: NodeSettings) -> Times:
-    return Times(
-        settings.header_read_timeout_ms / 1000,
-        settings.connections_max_idle_ms / 1000,
-        settings.http2_ping_ms / 1000,
-        settings.stream_stall_ms / 1000,
-        settings.body_bytes_per_second_min,
-    )
-
-
-def _body_limits(settings: NodeSettings) -> BodyLimits:
-    return BodyLimits(
-        settings.body_read_timeout_ms / 1000,
-        settings.body_bytes_per_second_min,
-        settings.lingering_close_ms_max / 1000,
-        settings.lingering_close_bytes_max,
-    )

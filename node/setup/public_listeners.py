@@ -57,22 +57,23 @@ def read_listeners(settings: NodeSettings, now_ms: int) -> tuple[ListenerSpec, .
         check_plain(specs[-1], is_insecure=settings.insecure)
         read_generation(specs[-1], now_ms)
     listens = [(f"the listener {spec.name!r}", spec.host, spec.port) for spec in specs]
-    if settings.kafka_listen:
-        _check_kafka(specs[0])
-        listens.append(("kafka_listen", *parse_endpoint(settings.kafka_listen, "kafka_listen")))
+    for setting in ("kafka_listen", "rest_proxy_listen"):
+        if address := getattr(settings, setting):
+            _check_tokens_alone(setting, specs[0])
+            listens.append((setting, *parse_endpoint(address, setting)))
     check_apart(listens)
     return tuple(specs)
 
 
-def _check_kafka(default: ListenerSpec) -> None:
-    """Checks that the port of Kafka's protocol, which takes tokens alone, opens no way around the default listener.
+def _check_tokens_alone(setting: str, default: ListenerSpec) -> None:
+    """Checks that a port that takes tokens alone opens no way around the default listener.
 
     Raises StartRefused.
     """
     if Credential.TOKEN not in default.credentials or default.client_ca:
-        hint = "give [default] the credential token and no client_ca, or leave out --kafka-listen"
+        hint = f"give [default] the credential token and no client_ca, or leave out --{setting.replace('_', '-')}"
         raise StartRefused(
-            "kafka_listen takes tokens without certificates, and the listener 'default' does not", hint=hint
+            f"{setting} takes tokens without certificates, and the listener 'default' does not", hint=hint
         )
 
 

@@ -20,6 +20,7 @@ from gateway.access.proxies import Proxies
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.links.kafka_addresses import check_kafka_addresses
 from gateway.links.node_tls import OFF, NodeTls, TlsFiles
+from gateway.links.rest_proxy_address import check_rest_proxy_address
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
 from node.setup.public_listeners import check_plain, default_listener, is_loopback, read_generation
@@ -191,6 +192,10 @@ def _check_relations(settings: NodeSettings) -> None:
         check_direct_url(settings.advertised_direct_url)
     if settings.kafka_listen:
         check_kafka_addresses(settings)
+    elif settings.kafka_advertised:
+        raise StartRefused("kafka_advertised is given without kafka_listen", hint="give --kafka-listen HOST:PORT too")
+    if settings.rest_proxy_listen:
+        check_rest_proxy_address(settings)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

@@ -119,6 +119,12 @@ def tenants(
     return _forced(method, "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else ""), document, {}, force=force)
 
 
+def usage(tenant: str, begin: str | None, end: str | None) -> Request:
+    """Return a request for what a tenant has used."""
+    query = {name: text for name, text in (("from", begin), ("to", end)) if text}
+    return Request("GET", f"/v1/tenants/{quote(tenant, safe='')}/usage", query)
+
+
 def _forced(
     method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], *, force: bool
 ) -> Request:

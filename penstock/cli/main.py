@@ -36,7 +36,8 @@ SERVER = ""
 COMMANDS = {
     "serve": LazyCommand(SERVER, "Run a node."),
     "topic": LazyCommand(
-        "penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics, and delete records."
+        "penstock.cli.commands.topic",
+        "Create, list, describe, alter, copy, delete and roll topics, and delete records.",
     ),
     "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),

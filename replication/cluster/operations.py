@@ -18,6 +18,7 @@ from replication.cluster.values import Confirmed, OutcomeUnknown, Proposal, Reje
 from replication.cluster.view import ClusterView, too_few_nodes
 from replication.coordination.interface import CommitUnknown, Conflict, Create, Delete, Session, SessionLost
 from replication.cores.assignment import Bytes, Move, TooFewNodes, balanced, evacuated, resized
+from replication.cores.election import with_preferred_leader
 from replication.cores.partition_state import PartitionState, VersionedState
 from replication.cores.reassignment import UnknownNodes, cancelled, with_reassignment
 from replication.errors import NoOtherNode
@@ -76,6 +77,27 @@ class Operations:
                 setting="replicas",
             )
         await self._change({key: cancelled})
+
+    async def elect_preferred(self, topic_name: str, numbers: Iterable[int]) -> list[int]:
+        """Makes the first replica of partitions their leader, where it is in sync and stays.
+
+        Returns the partitions that it leads then. Raises UnknownTopic, UnknownPartition.
+        """
+        topic = self._topic(topic_name)
+        registrations = {node_id: node.registration for node_id, node in self._view.nodes.items()}
+        elected: set[int] = set()
+
+        def elect(key: PartitionKey) -> Changed:
+            def change(state: PartitionState) -> PartitionState:
+                found = with_preferred_leader(partition_name(*key), state, topic.rules, registrations)
+                if found.leader is not None and found.leader.node_id == found.replicas[0]:
+                    elected.add(key[1])
+                return found
+
+            return change
+
+        await self._change({key: elect(key) for key in (self._key(topic, number) for number in numbers)})
+        return sorted(elected)
 
     async def change_replication_factor(self, topic_name: str, replication_factor: int) -> TopicEntry:
         """Add or remove replicas of every partition. Returns the topic. Raises UnknownTopic, InvalidConfig,

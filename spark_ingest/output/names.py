@@ -25,13 +25,15 @@ plans and recreated topics therefore never reuse a name.
 
 A table may have another template of names. Two files of a directory still differ in partition and first offset, or in
 the plan. A name has no random part: a task that runs twice writes one object. This module reads only two things of a
-name: it has an offset of 20 digits, and it ends with the numbers of the plan and the rewrite.
+name: it has an offset of 20 digits, and it ends with the numbers of the plan and the rewrite. A long topic is cut
+there, with a digest; its directories have the whole name.
 
 A table's root contains data files and markers only: some readers read every file there without a leading `_`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -46,6 +48,7 @@ JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_TEMPLATE = "{topic}+{partition}+{first_offset}-{last_offset}+{commit}"
 PLACEHOLDERS = ("topic", "partition", "first_offset", "last_offset", "commit")
 TEMPLATE_CHARS_MAX = 120  # names have at most 255 bytes, and a topic takes most of them
+TOPIC_CHARS_MAX = 128  # of a topic within a name, so that numbers and the rest of a template have room
 
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
@@ -173,13 +176,20 @@ def _name(
     topic: str, first: tuple[int, int], last: tuple[int, int], number: int, has_several: bool, template: str
 ) -> str:
     values = {
-        "topic": table_of(topic),
+        "topic": _short(table_of(topic)),
         "partition": f"{first[0]}-{last[0]}" if has_several else str(first[0]),
         "first_offset": digits(first[1]),
         "last_offset": digits(last[1]),
         "commit": str(number),
     }
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template or DEFAULT_TEMPLATE)
+
+
+def _short(table: str) -> str:
+    """Returns the name of a table within the name of a file: of a long one, its beginning and a digest of all of it."""
+    if len(table) <= TOPIC_CHARS_MAX:
+        return table
+    return f"{table[: TOPIC_CHARS_MAX - 17]}+{hashlib.sha256(table.encode()).hexdigest()[:16]}"
 
 
 def marker_key(directory: str) -> str:

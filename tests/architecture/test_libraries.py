@@ -70,7 +70,7 @@ BELONGS_TO = {
     "pytest_asyncio": "pytest-aiohttp",
     "h2": "httpx",
     "hpack": "httpx",
-    "jsonschema": "openapi-spec-validator",
+    "jsonschema_rs": "schemathesis",
     "packaging": "pytest",
 }
 
@@ -90,14 +90,14 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
     return sorted(name for name in imported if not (homes_of(name, homes) | {BELONGS_TO.get(name, "")}) & named)
 
 
-HOMES = {
-    "re2": ["google-re2"],
-    "jwt": ["pyjwt"],
-    "google": ["protobuf"],
-    **packages_distributions(),
-}  # optional ones may be absent
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
 ELSEWHERE = {"loadtests", "spark_ingest", "penstock", "penstock_codec"}
+
+
+@pytest.fixture(scope="module")
+def homes() -> dict[str, list[str]]:
+    """The distributions of each name that can be imported; optional ones may be absent. Reads every RECORD."""
+    return {"re2": ["google-re2"], "jwt": ["pyjwt"], "google": ["protobuf"], **packages_distributions()}
 
 
 @cache
@@ -111,27 +111,27 @@ def imported_by_servers() -> dict[str, set[str]]:
     return imported(*sorted(set(CODE) - ELSEWHERE))
 
 
-def test_every_library_of_a_distribution_is_used_by_it():
-    assert unused(GROUPS["client"] + GROUPS["encryption"], imported("penstock"), HOMES) == []
-    assert unused(GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], imported_by_servers(), HOMES) == []
+def test_every_library_of_a_distribution_is_used_by_it(homes):
+    assert unused(GROUPS["client"] + GROUPS["encryption"], imported("penstock"), homes) == []
+    assert unused(GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], imported_by_servers(), homes) == []
 
 
-def test_every_library_for_spark_is_used_by_ingestion():
+def test_every_library_for_spark_is_used_by_ingestion(homes):
     extras = [one for name in ("spark", "iceberg", "delta", "formats") for one in GROUPS[name]]
-    assert unused(extras, imported("spark_ingest"), HOMES) == []
+    assert unused(extras, imported("spark_ingest"), homes) == []
 
 
-def test_every_library_for_load_tests_is_used_by_them():
-    assert unused(GROUPS["load"], imported("loadtests"), HOMES) == []
+def test_every_library_for_load_tests_is_used_by_them(homes):
+    assert unused(GROUPS["load"], imported("loadtests"), homes) == []
 
 
-def test_every_library_for_development_is_used_by_tests_or_load_tests():
-    assert unused(GROUPS["dev"], imported("tests").keys() | imported("loadtests").keys(), HOMES) == []
+def test_every_library_for_development_is_used_by_tests_or_load_tests(homes):
+    assert unused(GROUPS["dev"], imported("tests").keys() | imported("loadtests").keys(), homes) == []
 
 
-def test_a_distribution_imports_only_what_it_declares():
-    assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"], HOMES) == []
-    assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], HOMES) == []
+def test_a_distribution_imports_only_what_it_declares(homes):
+    assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"], homes) == []
+    assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], homes) == []
 
 
 def test_the_client_needs_nothing_of_a_node():
@@ -151,12 +151,12 @@ def test_the_codec_needs_no_library():
     assert CODEC["dependencies"] == []
 
 
-def test_ingestion_and_load_tests_import_only_what_they_declare():
+def test_ingestion_and_load_tests_import_only_what_they_declare(homes):
     extras = [one for name in ("spark", "iceberg", "delta", "formats", "oidc", "patterns") for one in GROUPS[name]]
-    assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, HOMES) == []
+    assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, homes) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
-    assert undeclared(imported("loadtests"), everything, HOMES) == []
-    assert undeclared(imported("tests"), everything, HOMES) == []
+    assert undeclared(imported("loadtests"), everything, homes) == []
+    assert undeclared(imported("tests"), everything, homes) == []
 
 
 def test_a_library_that_nobody_imports_is_found():

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import jsonschema
+import jsonschema_rs
 import orjson
 import pytest
 
@@ -106,7 +106,7 @@ def _is_whole_answer(example: Example) -> bool:
 
 
 def _validate(value: Any, schema: dict[str, Any]) -> None:
-    jsonschema.Draft202012Validator({"components": CONTRACT["components"], **schema}).validate(value)
+    jsonschema_rs.Draft202012Validator({"components": CONTRACT["components"], **schema}).validate(value)
 
 
 def _resolve(value: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _another_value(rule):
         return "https://another.example:{port}"
     if rule.name == "trusted_proxies":
         return "192.0.2.0/24"
-    if rule.name.startswith("kafka_"):
+    if rule.name.startswith("kafka_") or rule.name == "rest_proxy_listen":
         return "127.0.0.1:9093"
     return "https://another.example" if rule.name in ("cors_origins", "advertised_url") else "another"
 
@@ -148,6 +148,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({"kafka_listen": "0.0.0.0:9092", "tokens_file": "/t"}, {}, "", ["without TLS", "--tls-cert", "--insecure"]),
         ({"kafka_listen": "0.0.0.0:9092", "insecure": True}, {}, "", ["0.0.0.0", "--kafka-advertised"]),
         ({"kafka_listen": "127.0.0.1:9092", "kafka_advertised": "a:0"}, {}, "", ["kafka_advertised has port 0"]),
+        ({"rest_proxy_listen": "0.0.0.0:8082"}, {}, "", ["rest_proxy_listen", "--insecure", "--tokens-file"]),
         ({"data_dirs": ("/a", "/b", "/c/../a")}, {}, "", ["data_dirs", "/a", "more than once"]),
         ({}, {"PENSTOCK_DATA_DIRS": "/a,,/b"}, "", ["the environment", "data_dirs", "list of texts"]),
         ({}, {}, "data_dirs = 'x'", ["penstock.toml", "data_dirs is 'x'"]),

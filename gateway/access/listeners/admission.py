@@ -16,7 +16,7 @@ _NO_SCHEME = "Certificate"  # HTTP has no scheme for what TLS asks for, and a 40
 
 def admit(listener: PublicListener, connection: ssl.SSLObject | None, now_ms: int) -> Certified | None:
     """Returns the client certificate of a connection; None: it has none. Raises Problem unauthorized."""
-    certified = listener.certified(connection)
+    certified = listener.read_certificate(connection)
     if certified is not None and certified.expires_ms <= now_ms:
         raise not_taken(listener, "the client certificate has expired")
     return certified

@@ -56,7 +56,7 @@ class PublicListener:
             text = f"the listener {self.name!r} does not serve the host {host[:100]!r}: use its own address"
             raise Problem("host_not_allowed", text, setting="hosts")
 
-    def certified(self, connection: ssl.SSLObject | None) -> Certified | None:
+    def read_certificate(self, connection: ssl.SSLObject | None) -> Certified | None:
         """Returns what the client certificate of a connection says; None: there is none."""
         certificate = None if connection is None else connection.getpeercert()
         if not certificate:

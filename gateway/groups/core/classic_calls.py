@@ -6,7 +6,7 @@ retention, the same descriptions. Members over HTTP and members of this protocol
 
 from __future__ import annotations
 
-from gateway.groups.core import classic, positions
+from gateway.groups.core import classic, consumer_protocol, positions
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.group_table import check_kind
 from gateway.groups.model.classic import (
@@ -95,10 +95,14 @@ def commit(core: Coordinator, call: ClassicCommitCall, now: Now, source: TopicSo
         check_kind(group, CONSUMER)
     state = group.classic
     if member.generation < 0 and not member.member_id:
-        if group.members or (state is not None and state.members):
+        if group.member_count:
             return Refusal.UNKNOWN_MEMBER
+    elif group.members:
+        refusal = consumer_protocol.check_commit(group, member, call.positions)
+        if refusal is not Refusal.NONE:
+            return refusal
     elif state is None:
-        return Refusal.UNKNOWN_MEMBER if group.members else Refusal.ILLEGAL_GENERATION
+        return Refusal.ILLEGAL_GENERATION
     else:
         refusal = classic.check_commit(state, member, now.steady_ms)
         if refusal is not Refusal.NONE:
@@ -129,16 +133,23 @@ def describe(core: Coordinator, name: str, now: Now, source: TopicSource) -> Cla
             for one in state.members.values()
         )
         return ClassicView(state.phase, state.protocol_type, state.protocol, views)
-    over_http = [one for _, one in sorted(group.members.items())]
+    others = [one for _, one in sorted(group.members.items())]
     return ClassicView(
-        Phase.STABLE if over_http else Phase.EMPTY,
+        Phase.STABLE if others else Phase.EMPTY,
         CONSUMER_TYPE,
         "",
         tuple(
-            ClassicMemberView(one.member_id, None, one.client.client_id, one.client.address, b"", b"")
-            for one in over_http
+            ClassicMemberView(
+                one.member_id,
+                None if one.kafka is None else one.kafka.instance_id,
+                one.client.client_id,
+                one.client.address,
+                b"",
+                b"",
+            )
+            for one in others
         ),
-        tuple(tuple((slot.topic, slot.partition) for slot in sorted(one.assigned)) for one in over_http),
+        tuple(tuple((slot.topic, slot.partition) for slot in sorted(one.assigned)) for one in others),
     )
 
 

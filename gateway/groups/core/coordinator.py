@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import failures, membership, positions, sharing
-from gateway.groups.core.group_table import GroupTable, check_empty
+from gateway.groups.core.group_table import GroupTable, check_empty, check_kind
 from gateway.groups.core.membership import Subscription, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
@@ -80,7 +80,7 @@ class Coordinator(GroupTable):
             failures.begin(group, now)
             group.history.note("coordinator_started", now)
             for member in group.members.values():
-                self._alive(member, now)
+                self.keep_alive(member, now)
                 member.moved_ms = now.steady_ms
             if group.members:
                 self._follow(self.note_change(group), now, source)
@@ -110,7 +110,7 @@ class Coordinator(GroupTable):
             owned = slots_of(call.owned)  # a late repeat does not know yet what was revoked
             known_revocations = [slot for slot in member.revoking if member.revoked[slot] <= call.member_epoch]
             release(group, member, [slot for slot in known_revocations if slot not in owned], now)
-        self._alive(member, now)
+        self.keep_alive(member, now)
         session_ms = member.session_timeout_ms
         heartbeat_ms = min(group.settings.heartbeat_ms, session_ms // 2)
         read = positions.assignment(group, member, {})
@@ -151,7 +151,7 @@ class Coordinator(GroupTable):
         starts = [start for start in call.starts if start.slot in member.assigned and start.slot not in group.offsets]
         positions.check_room(group, starts, self.limits, source)
         positions.commit(group, starts, now)
-        self._alive(member, now)
+        self.keep_alive(member, now)
         membership.note_begun(group, member, call, starts, now)
         positions.note_shared_id(group, member, call, now)
         member.delivery = 1 + max(member.delivery, positions.last_delivery(call))
@@ -191,7 +191,7 @@ class Coordinator(GroupTable):
             check_empty(group, "commit with a member's member_id and member_epoch, or with force")
         positions.check_room(group, call.positions, self.limits, source)
         if member is not None:
-            self._alive(member, now)
+            self.keep_alive(member, now)
             member.moved_ms = now.steady_ms
             member.confirmed_epoch = max(member.confirmed_epoch, call.member_epoch)
         self.know(group, call.positions, now, source)
@@ -275,9 +275,18 @@ class Coordinator(GroupTable):
 
     def forget(self, call: ForgetCall, now: Now, source: TopicSource) -> None:
         """Deletes committed positions of a topic. Raises UnknownGroup, GroupNotEmpty, WrongGroupKind."""
-        group = self._group_of_member(call.group, now, is_join=False)
+        check_empty(self.find(call.group), "stop its members first")
+        positions.forget(self._group_of_member(call.group, now, is_join=False), call)
+
+    def forget_shares(self, call: ForgetCall, now: Now, source: TopicSource) -> bool:
+        """Forgets where a share group is in a topic. Returns whether it was there.
+
+        Raises UnknownGroup, GroupNotEmpty, WrongGroupKind.
+        """
+        group = self.find(call.group)
+        check_kind(group, SHARE)
         check_empty(group, "stop its members first")
-        positions.forget(group, call)
+        return sharing.forget(self, group, call.topic)
 
     def sweep(self, now: Now, source: TopicSource) -> None:
         """Removes members and groups whose time is over, and follows topics that came, grew or went."""
@@ -298,7 +307,7 @@ class Coordinator(GroupTable):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
-                if group.classic is not None and group.classic.members:
+                if group.member_count:
                     continue
                 if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
                     self._delete(group)
@@ -325,7 +334,7 @@ class Coordinator(GroupTable):
         if member is None:
             return None
         member.waiting = max(0, member.waiting + change)
-        self._alive(member, now)
+        self.keep_alive(member, now)
         return member.version
 
     def rows(self) -> list[GroupRow]:
@@ -359,7 +368,8 @@ class Coordinator(GroupTable):
         now: Now,
         source: TopicSource,
     ) -> Member:
-        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source)
+        kafka = call.kafka if isinstance(call, HeartbeatCall) else None
+        member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source, kafka)
         self.add(group)
         return member
 
@@ -392,6 +402,6 @@ class Coordinator(GroupTable):
                 if group.members:
                     rebalance(group, now, source)
 
-    def _alive(self, member: Member, now: Now) -> None:
+    def keep_alive(self, member: Member, now: Now) -> None:
         member.called_ms = now.steady_ms
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms

@@ -16,7 +16,17 @@ from gateway.groups.core.assignors import ASSIGN, Nearby
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.model.settings import RACK_AWARE, SHARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
-from gateway.groups.model.values import Client, Now, PollCall, Position, Slot, TopicPattern, TopicSize, TopicSource
+from gateway.groups.model.values import (
+    Client,
+    KafkaMember,
+    Now,
+    PollCall,
+    Position,
+    Slot,
+    TopicPattern,
+    TopicSize,
+    TopicSource,
+)
 
 SHARED_ID = "if another client uses the same member_id, give each client its own"
 LOOK_MS_MAX = 3_600_000  # until a sweep looks at a group again: the longest session
@@ -64,6 +74,7 @@ def join(
     limits: CoordinatorLimits,
     now: Now,
     source: TopicSource,
+    kafka: KafkaMember | None = None,
 ) -> Member:
     """Adds a member. Raises GroupsFull.
 
@@ -83,7 +94,7 @@ def join(
         settings.rebalance_timeout_ms if rebalance_ms is None else rebalance_ms,
     )
     member.pattern, member.matched, member.arrived = subscription.pattern, subscription.matched, subscription.arrived
-    member.moved_ms = now.steady_ms
+    member.moved_ms, member.kafka = now.steady_ms, kafka
     group.members[member_id] = member
     group.changed_members.add(member_id)
     group.history.note("joined", now, member_id, ", ".join(sorted(member.topics)))
@@ -117,8 +128,20 @@ def rejoin(
         has_moved = client.rack != member.client.rack
         member.client, member.session_timeout_ms, member.rebalance_timeout_ms = given
         group.changed_members.add(member.member_id)
-        if has_moved and group.settings.assignor == RACK_AWARE:
+        if has_moved and group.assignor == RACK_AWARE:
             rebalance(group, now, source)
+
+
+def rename(group: Group, member: Member, member_id: str) -> None:
+    """Gives the place of a member to another one, with all that it has: the old id is not known any more."""
+    former, group.epoch, group.is_changed = member.member_id, group.epoch + 1, True
+    group.members = {(member_id if one is member else name): one for name, one in group.members.items()}
+    for places in (group.owners, group.target):
+        places |= {slot: member_id for slot, owner in places.items() if owner == former}
+    member.member_id, member.joined_epoch, member.sent_version = member_id, group.epoch, -1
+    member.assigned = dict.fromkeys(member.assigned, group.epoch)
+    group.changed_members.add(former)
+    _mark_changed(group, member)
 
 
 def remove(group: Group, member_ids: Iterable[str], now: Now, source: TopicSource) -> None:
@@ -160,10 +183,11 @@ def aim(group: Group, source: TopicSource) -> None:
             know(group, topic, KnownTopic(size.topic_id, size.partitions))
     sizes = {topic: size.partitions for topic, size in group.sizes.items() if size is not None}
     members = {member.member_id: member.topics for member in group.members.values()}
-    is_rack_aware = group.settings.assignor == RACK_AWARE
+    assignor = group.assignor
+    is_rack_aware = assignor == RACK_AWARE
     group.racks = {topic: source.racks(topic) for topic in sizes} if is_rack_aware else {}
     nearby = Nearby({member.member_id: member.client.rack for member in group.members.values()}, group.racks)
-    group.target = ASSIGN[group.settings.assignor](members, sizes, group.target or group.owners, nearby)
+    group.target = ASSIGN[assignor](members, sizes, group.target or group.owners, nearby)
 
 
 def follow_racks(group: Group, now: Now, source: TopicSource) -> None:
@@ -211,6 +235,8 @@ def fence(group: Group, slots: Iterable[Slot]) -> None:
         owned = member.assigned if slot in member.assigned else member.revoking
         owned[slot] = group.epoch
         _mark_changed(group, member)
+        if member.kafka is not None:  # it has its positions in memory, and reads them again only when it joins
+            member.joined_epoch = group.epoch
 
 
 def reconcile(group: Group, now: Now) -> None:

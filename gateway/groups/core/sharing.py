@@ -25,6 +25,7 @@ from gateway.groups.share.values import (
     HolderView,
     Outcome,
     Place,
+    Refused,
     SettleCall,
     Settled,
     Settlement,
@@ -57,7 +58,7 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     rules = group.settings.rules()
     if is_new:
         core.add(group)
-    _note_activity(core, group, now)
+    note_activity(core, group, now)
     _expire(group, share, now)
     for bound in bounds:
         _follow(core, group, share, bound, source)
@@ -100,6 +101,8 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
     group = core.find(call.group)
     check_kind(group, SHARE)
     share = _share(group)
+    if call.member_id:
+        return _settle_of_member(core, group, call, now)
     if call.lock not in share.locks:
         text = (
             f"group {group.name!r} does not know this lock: it was over a while ago, or the coordinator was replaced; "
@@ -108,6 +111,10 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
         raise LockUnknown(
             text, hint="undo nothing; acquire again: records without a stored outcome are delivered again"
         )
+    if call.checked is not None:
+        unchecked = {granted.topic for granted in share.locks[call.lock].granted}.difference(call.checked)
+        if unchecked:
+            return Settled(0, (), tuple(sorted(unchecked)))
     rules = group.settings.rules()
     core.note_change(group)
     _expire(group, share, now)
@@ -116,6 +123,29 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
         settlements = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
     settlements = [_with_lock_time(settlement, group.settings.lock_ms) for settlement in settlements]
     count, refused = share.settle(call.lock, settlements, now.steady_ms, now.wall_ms, rules)
+    core.count(settled=count)
+    _wake(core, group, share)
+    return Settled(count, tuple(refused))
+
+
+def _settle_of_member(core: GroupTable, group: Group, call: SettleCall, now: Now) -> Settled:
+    """Gives records an outcome that a caller holds by any lock of its own."""
+    share, rules = _share(group), group.settings.rules()
+    core.note_change(group)
+    _expire(group, share, now)
+    count, refused = 0, list[Refused]()
+    for settlement in call.settlements if call.outcome is None else share.held_by(call.member_id, call):
+        settlement = _with_lock_time(settlement, group.settings.lock_ms)
+        slot, next_offset = (settlement.topic, settlement.partition), settlement.first
+        for lock, span in share.locks_of(call.member_id, slot, Span(settlement.first, settlement.last)):
+            if span.first > next_offset:
+                refused.append(Refused(*slot, next_offset, span.first - 1, False))
+            part = settlement._replace(first=span.first, last=span.last)
+            settled, others = share.settle(lock, [part], now.steady_ms, now.wall_ms, rules)
+            count, next_offset = count + settled, span.last + 1
+            refused += others
+        if next_offset <= settlement.last:
+            refused.append(Refused(*slot, next_offset, settlement.last, False))
     core.count(settled=count)
     _wake(core, group, share)
     return Settled(count, tuple(refused))
@@ -194,6 +224,9 @@ def bury(core: GroupTable, letter: DeadLetter, now: Now, *, is_copied: bool) -> 
 def sweep(core: GroupTable, group: Group, now: Now) -> None:
     """Ends locks, drops dead letters without a topic, and stores what was acquired."""
     share = _share(group)
+    for member in [one for one in group.share_members.values() if one.session_ends_ms <= now.steady_ms]:
+        del group.share_members[member.member_id]
+        group.history.note("session_expired", now, member.member_id)
     _expire(group, share, now)
     if group.settings.dead_letter_topic is None:
         for partition in share.partitions.values():
@@ -243,6 +276,19 @@ def reset(core: GroupTable, group: Group, positions: Iterable[Position]) -> None
         share.partitions[position.topic, position.partition] = SharePartition(position.topic_id, position.offset)
     share.version += 1
     _wake(core, group, share)
+
+
+def forget(core: GroupTable, group: Group, topic: str) -> bool:
+    """Forgets the partitions of a topic. Returns whether there were some. Raises GroupNotEmpty."""
+    share = _share(group)
+    slots = [slot for slot in share.partitions if slot[0] == topic]
+    check_idle(group, [Position(name, "", number, 0) for name, number in slots])
+    for slot in slots:
+        share.remove(slot)
+    core.note_change(group)
+    if group.topics.pop(topic, None) is not None:
+        group.is_changed = True
+    return bool(slots)
 
 
 def check_change_of_kind(group: Group, config: Mapping[str, Setting]) -> None:
@@ -342,7 +388,7 @@ def _with_lock_time(settlement: Settlement, lock_ms: int) -> Settlement:
     return settlement._replace(time_ms=lock_ms) if is_without else settlement
 
 
-def _note_activity(core: GroupTable, group: Group, now: Now) -> None:
+def note_activity(core: GroupTable, group: Group, now: Now) -> None:
     """Keeps a group from being forgotten, also by a later coordinator."""
     if now.wall_ms - group.active_ms > group.settings.offsets_retention_ms // 4:
         group.active_ms = now.wall_ms

@@ -15,7 +15,7 @@ def group_view(group: Group, now: Now) -> GroupView:
         group.state,
         group.epoch,
         group.config,
-        tuple(member_view(member, now) for _, member in sorted(group.members.items())) or _classic_members(group, now),
+        tuple(member_view(member, now) for _, member in sorted(group.members.items())) or _other_members(group, now),
         tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
         *sharing.views(group, now),
     )
@@ -24,8 +24,8 @@ def group_view(group: Group, now: Now) -> GroupView:
 def group_row(group: Group) -> GroupRow:
     """Returns the line of a group in a list."""
     classic = group.classic
-    if classic is None:
-        return GroupRow(group.name, group.state, len(group.members), group.settings.kind)
+    if classic is None or group.members:
+        return GroupRow(group.name, group.state, group.member_count, group.settings.kind)
     return GroupRow(
         group.name, group.state, group.member_count, group.kind, classic.protocol_type or "consumer", classic.phase
     )
@@ -47,8 +47,24 @@ def member_view(member: Member, now: Now) -> MemberView:
     )
 
 
-def _classic_members(group: Group, now: Now) -> tuple[MemberView, ...]:
-    """Describes members of Kafka's classic protocol: their subscriptions and assignments are their own bytes."""
+def _other_members(group: Group, now: Now) -> tuple[MemberView, ...]:
+    """Describes members of Kafka's classic protocol, whose assignments are their own bytes, or of a share group."""
+    if group.share_members:
+        return tuple(
+            MemberView(
+                member.member_id,
+                member.epoch,
+                member.client.client_id,
+                member.client.address,
+                tuple(sorted(member.topics)),
+                (),
+                (),
+                max(0, member.session_ends_ms - now.steady_ms),
+                None,
+                member.client.rack,
+            )
+            for _, member in sorted(group.share_members.items())
+        )
     state = group.classic
     if state is None:
         return ()

@@ -1,4 +1,4 @@
-"""The calls of Kafka's classic protocol on the coordinators of this process: those that must wait are parked here.
+"""The calls of Kafka's protocols of groups on the coordinators of this process: those that must wait are parked here.
 
 A parked call is made again when its group changes, or when something is due by time. A caller whose process is another
 one gets an answer in time for its link, and calls again.
@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from engine.partition.partition import Partition
-from gateway.groups.core import classic_calls
+from gateway.groups.core import classic_calls, consumer_protocol, share_membership
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.model.classic import (
@@ -26,7 +26,9 @@ from gateway.groups.model.classic import (
     SyncAnswer,
     SyncCall,
 )
-from gateway.groups.model.values import Now, TopicSource
+from gateway.groups.model.consumer_protocol import ConsumerAnswer, ConsumerCall, ConsumerView
+from gateway.groups.model.share_members import ShareAnswer, ShareBeat, ShareGroupView
+from gateway.groups.model.values import ForgetCall, Now, TopicSource
 from gateway.routing.router import Answering, PartitionCall
 
 A = TypeVar("A")
@@ -42,6 +44,11 @@ HEARTBEAT: PartitionCall[MemberCall, str] = PartitionCall("classic_heartbeat", M
 LEAVE: PartitionCall[ClassicLeaveCall, list[str]] = PartitionCall("classic_leave", ClassicLeaveCall)
 COMMIT: PartitionCall[ClassicCommitCall, str] = PartitionCall("classic_commit", ClassicCommitCall)
 DESCRIBE: PartitionCall[str, ClassicView] = PartitionCall("classic_describe", str)
+CONSUMER_HEARTBEAT: PartitionCall[ConsumerCall, ConsumerAnswer] = PartitionCall("consumer_heartbeat", ConsumerCall)
+CONSUMER_DESCRIBE: PartitionCall[str, ConsumerView] = PartitionCall("consumer_describe", str)
+SHARE_HEARTBEAT: PartitionCall[ShareBeat, ShareAnswer] = PartitionCall("share_heartbeat", ShareBeat)
+SHARE_DESCRIBE: PartitionCall[str, ShareGroupView] = PartitionCall("share_describe", str)
+SHARE_FORGET: PartitionCall[ForgetCall, bool] = PartitionCall("share_forget", ForgetCall)
 
 
 def classic_group_calls(host: GroupHost) -> list[Answering]:
@@ -95,4 +102,9 @@ def classic_group_calls(host: GroupHost) -> list[Answering]:
         LEAVE.by(deciding(classic_calls.leave)),
         COMMIT.by(commit),
         DESCRIBE.by(deciding(classic_calls.describe)),
+        CONSUMER_HEARTBEAT.by(deciding(consumer_protocol.heartbeat)),
+        CONSUMER_DESCRIBE.by(deciding(consumer_protocol.describe)),
+        SHARE_HEARTBEAT.by(deciding(share_membership.heartbeat)),
+        SHARE_DESCRIBE.by(deciding(share_membership.describe)),
+        SHARE_FORGET.by(deciding(Coordinator.forget_shares)),
     ]

@@ -18,7 +18,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
 from gateway.fetch.context import ReadContext
 from gateway.fetch.reader import read_chunk
-from gateway.groups.core import classic_calls
+from gateway.groups.core import classic_calls, instances
 from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
@@ -230,6 +230,7 @@ class GroupHost:
                 else:
                     hosted.decide(Coordinator.sweep, is_patient=True)
                     hosted.decide(classic_calls.sweep, is_patient=True)
+                    hosted.decide(instances.sweep, is_patient=True)
                     self._copies.begin(hosted)
                 await asyncio.sleep(0)
 

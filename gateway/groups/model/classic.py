@@ -37,6 +37,8 @@ class Refusal(StrEnum):
     FENCED = "fenced_instance_id"
     SESSION_TIMEOUT = "invalid_session_timeout"
     FULL = "group_max_size_reached"
+    UNRELEASED = "unreleased_instance_id"
+    STALE = "stale_member_epoch"
 
 
 @dataclass(slots=True)

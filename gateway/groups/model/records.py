@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.groups.model.instances import decode_instance, encode_instance
 from gateway.groups.model.state import Fields, Group, KnownTopic, Member, Offset
-from gateway.groups.model.values import Client, Row, Setting, Slot, TopicPattern
+from gateway.groups.model.values import Client, KafkaMember, Row, Setting, Slot, TopicPattern
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
 from gateway.groups.share.stored import decode_block, decode_head
@@ -42,6 +43,7 @@ class _MemberRecord(Struct, frozen=True, omit_defaults=True):
     assigned: _Epochs
     revoking: _Epochs
     pattern: TopicPattern | None = None
+    kafka: KafkaMember | None = None
 
 
 def take_rows(group: Group) -> Iterator[Row]:
@@ -56,6 +58,13 @@ def take_rows(group: Group) -> Iterator[Row]:
     for slot in sorted(group.changed_offsets):
         offset = group.offsets.get(slot)
         yield Row(_key("offset", group.name, *slot), None if offset is None else _offset_record(offset))
+    if group.is_deleted:
+        group.changed_instances.update(group.instances)
+        group.instances.clear()
+    for instance_id in sorted(group.changed_instances):
+        instance = group.instances.get(instance_id)
+        value = None if instance is None else encode_instance(instance)
+        yield Row(_key("instance", group.name, instance_id), value)
     if group.share is not None:
         yield from _share_rows(group.name, group.share)
     group.note_taken()
@@ -116,6 +125,10 @@ def replay(groups: dict[str, Group], row: Row) -> None:
             group.offsets.pop(slot, None)
         else:
             group.offsets[slot] = msgspec.json.decode(row.value, type=Offset)
+    elif kind == "instance":
+        group.instances.pop(rest[0], None)
+        if row.value is not None:
+            group.instances[rest[0]] = decode_instance(row.value)
     elif kind == "share":
         _replay_share(group, Slot(rest[0], rest[1]), rest[2] if len(rest) > 2 else None, row.value)
 
@@ -152,6 +165,7 @@ def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
         _flatten(record.assigned),
         _flatten(record.revoking),
         pattern=record.pattern,
+        kafka=record.kafka,
         later=_later(value, _MemberRecord),
     )
     member.revoked = dict.fromkeys(member.revoking, member.epoch)
@@ -170,6 +184,7 @@ def _member_record(member: Member) -> bytes:
         _nest(member.assigned.items()),
         _nest(member.revoking.items()),
         member.pattern,
+        member.kafka,
     )
     return _with_later(record, member.later)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.errors import InvalidConfig
+from engine.format.paths import TOPIC_CHARS_MAX
 from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rules, setting
 from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.partition import Rules
@@ -33,7 +34,8 @@ KINDS_OF = {  # the settings that are of one kind only
     ),
     **dict.fromkeys(("lock_ms", "in_flight_max", "order"), (SHARE,)),
 }
-_NAMES = re.compile(r"[A-Za-z0-9._-]{1,200}(,[A-Za-z0-9._-]{1,200}){0,99}")
+_TOPIC = rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}"
+_NAMES = re.compile(f"{_TOPIC}(,{_TOPIC}){{0,99}}")
 
 
 @dataclass(frozen=True, slots=True)

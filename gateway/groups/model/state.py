@@ -6,6 +6,7 @@ Invariant: `owners` names for each partition the one member that has it in `assi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,8 +16,10 @@ from msgspec import Struct
 
 from gateway.groups.model.classic import CLASSIC, ClassicState, Phase
 from gateway.groups.model.history import History
+from gateway.groups.model.instances import Instance
 from gateway.groups.model.settings import GroupSettings, stored_settings
-from gateway.groups.model.values import Client, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
+from gateway.groups.model.share_members import ShareMember
+from gateway.groups.model.values import Client, KafkaMember, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
 Fields = dict[str, msgspec.Raw]  # of a record, by name
@@ -95,6 +98,8 @@ class Member:
     pattern: TopicPattern | None = None
     matched: int = 0
     arrived: int = 0
+    kafka: KafkaMember | None = None
+    sent_version: int = -1  # of the assignment that was sent last to a member over Kafka's protocol
     later: Fields = field(default_factory=dict)
 
     def epoch_of(self, slot: Slot) -> int | None:
@@ -134,15 +139,19 @@ class Group:
     look_ms: int = 0  # a sweep may pass over the group before; 0: it has changed, or is a share group
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
+    instances: dict[str, Instance] = field(default_factory=dict)  # readers whose state is kept here, by their id
+    changed_instances: set[str] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on
+    share_members: dict[str, ShareMember] = field(default_factory=dict)  # over Kafka's protocol
     classic: ClassicState | None = None  # from the first call of Kafka's classic protocol on
     delayed: dict[Slot, Delayed] = field(default_factory=dict)  # begins with a coordinator, from the stored times
     dead_letters: int = 0  # copied since the coordinator began
 
     @property
     def member_count(self) -> int:
-        """The number of members, of either protocol: those of one are never beside those of the other."""
-        return len(self.members) if self.classic is None else len(self.members) + len(self.classic.members)
+        """The number of members. A group has those of one kind at a time."""
+        classic = 0 if self.classic is None else len(self.classic.members)
+        return len(self.members) + classic + len(self.share_members)
 
     @property
     def kind(self) -> str:
@@ -151,9 +160,23 @@ class Group:
 
     @property
     def state(self) -> str:
+        if self.share_members:
+            return "stable"
         if not self.members:
             return "empty" if self.classic is None else CLASSIC_STATES[self.classic.phase]
         return "stable" if self.owners == self.target else "reconciling"
+
+    @property
+    def assignor(self) -> str:
+        """Returns the assignor of the settings; without it, the one that most members over Kafka's protocol name."""
+        named = Counter(
+            member.kafka.assignor
+            for _, member in sorted(self.members.items())
+            if member.kafka is not None and member.kafka.assignor is not None
+        )
+        if "assignor" in self.config or not named:
+            return self.settings.assignor
+        return named.most_common(1)[0][0]
 
     def set_config(self, config: dict[str, Setting]) -> None:
         """Replaces the settings."""
@@ -168,7 +191,7 @@ class Group:
 
     def is_idle(self, wall_ms: int) -> bool:
         """Returns whether the positions of a group without members are to be deleted."""
-        return self.last_active_ms() + self.settings.offsets_retention_ms <= wall_ms
+        return not self.instances and self.last_active_ms() + self.settings.offsets_retention_ms <= wall_ms
 
     def failed_records(self) -> Iterator[tuple[Slot, Delayed]]:
         """Yields the records that have failed and are not finished. Forgets those whose position has moved."""
@@ -188,3 +211,4 @@ class Group:
         self.is_changed = self.is_definition_changed = False
         self.changed_members.clear()
         self.changed_offsets.clear()
+        self.changed_instances.clear()

@@ -100,8 +100,22 @@ class Client(Struct, frozen=True, array_like=True):
     rack: str = ""
 
 
+class KafkaMember(Struct, frozen=True, array_like=True):
+    """A member over Kafka's protocol (KIP-848). `assignor` is the one that it asks for.
+
+    `is_away`: its instance has left for a restart, and keeps its partitions until its session ends.
+    """
+
+    instance_id: str | None = None
+    assignor: str | None = None
+    is_away: bool = False
+
+
 class HeartbeatCall(Struct, frozen=True, array_like=True):
-    """Joins with epoch 0, else keeps a session alive. `topics` and `owned` of None: unchanged, unknown."""
+    """Joins with epoch 0, else keeps a session alive. `topics` and `owned` of None: unchanged, unknown.
+
+    `kafka` is given by a member over Kafka's protocol, when it joins.
+    """
 
     group: str
     member_id: str
@@ -112,6 +126,7 @@ class HeartbeatCall(Struct, frozen=True, array_like=True):
     rebalance_timeout_ms: int | None = None
     client: Client = Client()
     pattern: TopicPattern | None = None
+    kafka: KafkaMember | None = None
 
 
 class PollCall(Struct, frozen=True, array_like=True):

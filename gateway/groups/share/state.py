@@ -12,7 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.groups.share.partition import Rules, SharePartition, Span
-from gateway.groups.share.values import Granted, HolderView, Outcome, Refused, Settlement, ShareView, Slot
+from gateway.groups.share.values import (
+    Granted,
+    HolderView,
+    Outcome,
+    Refused,
+    SettleCall,
+    Settlement,
+    ShareView,
+    Slot,
+)
+from gateway.groups.share.window import State
 
 LOCKS_MAX = 20_000  # of a group, held and finished ones
 KEPT_MS = 60_000  # a finished lock: longer than a client repeats a request
@@ -200,6 +210,26 @@ class ShareState:
             for span in _without_others(
                 granted, lock.outcomes.get((granted.topic, granted.partition), ()), settlement.outcome
             )
+        ]
+
+    def locks_of(self, member_id: str, slot: Slot, span: Span) -> list[tuple[str, Span]]:
+        """Returns the locks by which a caller holds records of a range, each with its part, in their order."""
+        partition = self.partitions.get(slot)
+        runs = () if partition is None else partition.window.find(*span)
+        return [
+            (run.lock, Span(max(run.first, span.first), min(run.last, span.last)))
+            for run in runs
+            if run.state is State.ACQUIRED and (lock := self.locks.get(run.lock)) and lock.member_id == member_id
+        ]
+
+    def held_by(self, member_id: str, call: SettleCall) -> list[Settlement]:
+        """Returns settlements of all records that a caller holds, with the outcome of a call."""
+        assert call.outcome is not None
+        return [
+            Settlement(*slot, span.first, span.last, call.outcome, call.time_ms, call.error)
+            for lock in self.locks.values()
+            if lock.member_id == member_id
+            for slot, span in self._held_spans(lock)
         ]
 
     def _note_outcome(self, lock: Lock, slot: Slot, settlement: Settlement, others: list[Span], steady_ms: int) -> None:

@@ -105,7 +105,11 @@ class Settlement(NamedTuple):
 
 
 class SettleCall(Struct, frozen=True, array_like=True):
-    """Settles records of a lock. An empty list with an `outcome` means all that the lock still holds."""
+    """Settles records of a lock. An empty list with an `outcome` means all that the lock still holds.
+
+    `checked`: the topics that the caller may read; records of others are not settled. None: all. With a `member_id` in
+    place of the lock it is about the records of all locks of this caller.
+    """
 
     group: str
     lock: str
@@ -113,6 +117,8 @@ class SettleCall(Struct, frozen=True, array_like=True):
     outcome: int | None = None
     time_ms: int | None = None
     error: str = ""
+    checked: tuple[str, ...] | None = None
+    member_id: str = ""
 
     @property
     def outcomes(self) -> set[int]:
@@ -130,10 +136,14 @@ class Refused(NamedTuple):
 
 
 class Settled(Struct, frozen=True, array_like=True):
-    """The number of records that have their outcome, and those that do not."""
+    """The number of records that have their outcome, and those that do not.
+
+    `unchecked`: the lock has records of these topics, which the call does not name as checked; nothing is settled.
+    """
 
     settled: int
     refused: tuple[Refused, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 class ShortenCall(Struct, frozen=True, array_like=True):

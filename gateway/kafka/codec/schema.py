@@ -3,7 +3,7 @@
 A table is a list of fields, `name:type` or `name[…]` for an array of structs and `name{…}` for one struct. Behind the
 name and the type come, as far as they differ from the usual: `?` for one that may be null, with the versions where it
 may; `@` and the versions that have it; `#` and its tag, `/` and the versions where it is tagged; `=` and its default.
-Versions are `3+` or `3-5`, within those of the struct around.
+Versions are `3+` or `3-5`, within those of the struct around. A `topic` or a `group` is a string that names one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ class Versions(NamedTuple):
 NO_VERSION = Versions(0, -1)
 
 
+TOPIC, GROUP = "topic", "group"
+_ENTITIES = frozenset({TOPIC, GROUP})
+
+
 class Field(NamedTuple):
-    """One field. `fields` are those of its struct. `tag` is None unless it is tagged in the `tagged` versions."""
+    """One field. `fields` are those of its struct. `tag` is None unless it is tagged in the `tagged` versions.
+
+    `entity`: the text names a topic or a group.
+    """
 
     name: str
     type: str
@@ -44,6 +51,7 @@ class Field(NamedTuple):
     tagged: Versions
     default: str | None
     fields: tuple[Field, ...]
+    entity: str = ""
 
 
 def parse(text: str, versions: Versions) -> tuple[Field, ...]:
@@ -73,10 +81,11 @@ def _parse(tokens: Iterator[str], within: Versions) -> tuple[tuple[Field, ...], 
             if opening + closing not in ("[]", "{}"):
                 raise ValueError(f"{word!r} is closed by {closing!r}")
         is_array = opening == "[" or kind.startswith("[]")
+        kind = kind.removeprefix("[]")
         fields.append(
             Field(
                 found["name"],
-                kind.removeprefix("[]"),
+                "string" if kind in _ENTITIES else kind,
                 is_array,
                 versions,
                 nullable,
@@ -84,6 +93,7 @@ def _parse(tokens: Iterator[str], within: Versions) -> tuple[tuple[Field, ...], 
                 tagged,
                 found["default"],
                 inner,
+                kind if kind in _ENTITIES else "",
             )
         )
     return tuple(fields), ""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from penstock.cli.doctor.kafka import check_kafka
 from penstock.cli.doctor.machine import read_machine
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding, check_machine
 from penstock.cli.doctor.node_checks import check_node
@@ -15,6 +16,18 @@ from penstock.cli.doctor.readiness import check_local_readiness, check_readiness
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node, names_node, node_options
 from penstock.cli.output import print_json
+
+PORT_MAX = 65_535
+
+
+def check_address(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Returns the text if it is HOST:PORT. Raises click.BadParameter."""
+    if text is not None:
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > PORT_MAX:
+            raise click.BadParameter("give HOST:PORT")
+    return text
+
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
@@ -27,10 +40,19 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="DIR",
     help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
 )
+@click.option(
+    "--kafka",
+    "kafka_address",
+    metavar="HOST:PORT",
+    callback=check_address,
+    help="Check a listener of Kafka's protocol too, and each address that it advertises, from here.",
+)
 @click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node is ready.")
 @node_options
 @click.pass_context
-def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context, data_dir: str, kafka_address: str | None, is_health_check: bool, node: Node, as_json: bool
+) -> None:
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
@@ -51,6 +73,8 @@ def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node,
     findings = check_machine(read_machine(data_dir))
     if is_named:
         findings += check_node(node)
+    if kafka_address:
+        findings += check_kafka(kafka_address, node)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
     else:

@@ -70,8 +70,8 @@ def set_quota(owner: str, name: str, node: Node, as_json: bool, **limits: object
     the beginning of topics. The name '*' is the default of each owner of the kind, 'token:shop+*' that of the clients
     of a principal, and '*+*' that of all clients.
     """
-    wish = {field: value for field, value in limits.items() if value is not None}
-    document = node.once().send(api.access("PUT", "quotas", wish, of=f"{owner}/{name}")).json()
+    body = {field: value for field, value in limits.items() if value is not None}
+    document = node.once().send(api.access("PUT", "quotas", body, of=f"{owner}/{name}")).json()
     if as_json:
         print_json(document)
     else:

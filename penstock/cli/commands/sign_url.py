@@ -25,11 +25,11 @@ def sign_url(path: str, method: str, life: str | None, max_bytes: str | None, no
     \f
     Raises Failure, UsageError.
     """
-    wish = {
+    body = {
         "url": path, "method": method, "life_ms": _amount("--life", life, "ms", "a duration such as 15m or 12h"),
         "max_bytes": _amount("--max-bytes", max_bytes, "bytes", "a size such as 64KiB"),
     }  # fmt: skip
-    signed = node.once().send(api.access("POST", "signed-urls", wish)).json()
+    signed = node.once().send(api.access("POST", "signed-urls", body)).json()
     if as_json:
         print_json(signed)
     else:

@@ -1,6 +1,8 @@
-"""`penstock tenant`: creates, limits, lists and removes the tenants of a cluster."""
+"""`penstock tenant`: creates, limits, bills, lists and removes the tenants of a cluster."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import click
 
@@ -8,7 +10,7 @@ from penstock.admin import api
 from penstock.cli.commands.acl import force_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_time, print_json, print_note, print_table
+from penstock.cli.output import Column, format_bytes, format_time, print_json, print_note, print_table
 
 
 @click.group(cls=AliasGroup)
@@ -59,6 +61,42 @@ def _limit(name: str, text: str) -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise click.UsageError(f"--{name} is {text!r}: give a whole number, or none")
     return int(text)
+
+
+@tenant.command()
+@click.argument("tenant_id", metavar="ID")
+@click.option(
+    "--from", "begin", metavar="TIME", help="A time in the first hour, as 2026-11-25T12:00:00Z. Default: 24 hours."
+)
+@click.option("--to", "end", metavar="TIME", help="The end, at most 31 days later. Default: now.")
+@node_options
+def usage(tenant_id: str, begin: str | None, end: str | None, node: Node, as_json: bool) -> None:
+    """Show what a tenant has used, by the hour. Hours with a star are not final."""
+    document = node.once().send(api.usage(tenant_id, begin, end)).json()
+    if as_json:
+        print_json(document)
+        return
+    columns = [
+        Column("hour", is_text=True),
+        *map(Column, ("requests", "refused", "failed", "records", "in", "out", "GiB hours")),
+    ]
+    rows = [
+        _usage_row(format_time(hour["hour_ms"])[:16] + ("" if hour["final"] else " *"), hour)
+        for hour in document["hours"]
+    ]
+    print_table(columns, [*rows, _usage_row("total", document["total"])])
+    if not document["complete"]:
+        print_note("Not all that was counted is in these numbers: a node does not answer, or a file is damaged.")
+
+
+def _usage_row(name: str, used: Mapping[str, int]) -> list[object]:
+    def total(what: str) -> int:
+        return sum(used[f"{kind}_{what}"] for kind in ("produce", "read", "other"))
+
+    sizes = [format_bytes(total(what)) for what in ("bytes_in", "bytes_out")]
+    gib_hours = f"{used['stored_byte_seconds'] / 3600 / 2**30:.3f}"
+    counts = (total("requests"), used["refused_requests"], used["failed_requests"], used["records"])
+    return [name, *counts, *sizes, gib_hours]
 
 
 @tenant.command("list")

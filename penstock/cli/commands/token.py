@@ -111,8 +111,8 @@ def rotate(name: str, life: str | None, keep: str, tenant: str | None, node: Nod
     \f
     Raises Failure, UsageError.
     """
-    wish = {"life_ms": _milliseconds("--life", life), "keep_ms": _milliseconds("--keep", keep)}
-    made = change(node, "POST", "tokens", wish, of=f"{name}/rotate", tenant=tenant)
+    body = {"life_ms": _milliseconds("--life", life), "keep_ms": _milliseconds("--keep", keep)}
+    made = change(node, "POST", "tokens", body, of=f"{name}/rotate", tenant=tenant)
     _print_new(made, f"Rotated {name}; the tokens before it end in {keep}.", as_json)
 
 

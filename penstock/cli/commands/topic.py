@@ -8,6 +8,7 @@ import click
 
 from penstock.admin import api
 from penstock.cli.commands.record_deletion import delete_records, erase
+from penstock.cli.commands.topic_copy import copy
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
@@ -48,11 +49,12 @@ _RETENTION = click.option(
 @click.group(cls=AliasGroup)
 @shared_options
 def topic(**_: object) -> None:
-    """Create, list, describe, alter, delete and roll topics, and delete records."""
+    """Create, list, describe, alter, copy, delete and roll topics, and delete records."""
 
 
 topic.add_command(delete_records)
 topic.add_command(erase)
+topic.add_command(copy)
 
 
 @topic.command()

@@ -1,4 +1,4 @@
-"""Three nodes, an idempotent producer and a group of Kafka's classic protocol, while a leader is killed."""
+"""Three nodes, an idempotent producer, and groups of both protocols of Kafka, while a leader is killed."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.skipif(not is_insta
 
 PARTITIONS = 6
 RECORDS = 3000
+PROTOCOLS = ("classic", "consumer")
 
 
 class Readers:
-    """Two members of one group, each in a thread."""
+    """Two members of one group, each in a thread. The group has the name of its protocol."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, protocol: str) -> None:
         self.found: Counter[bytes] = Counter()
         self.failures: list[str] = []
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._read, args=(servers,)) for _ in range(2)]
+        self._threads = [threading.Thread(target=self._read, args=(servers, protocol)) for _ in range(2)]
         for thread in self._threads:
             thread.start()
 
-    def _read(self, servers: str) -> None:
+    def _read(self, servers: str, protocol: str) -> None:
+        own = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000} if protocol == "classic" else {}
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": servers,
-                "group.id": "g",
+                "group.id": protocol,
+                "group.protocol": protocol,
                 "auto.offset.reset": "error",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 1000,
+                **own,
             }
         )
         consumer.subscribe(["t"])
@@ -79,11 +81,12 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_a_leader_dies(tmp_path: Pa
     with running_cluster(tmp_path, own=own) as cluster:
         cluster.create("t", PARTITIONS)
         producer = confluent_kafka.Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
-        committer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "g"})
         starts = [confluent_kafka.TopicPartition("t", number, 0) for number in range(PARTITIONS)]
-        until(lambda: committer.commit(offsets=starts, asynchronous=False) is not None)
-        committer.close()
-        readers = Readers(servers)
+        for protocol in PROTOCOLS:
+            committer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": protocol})
+            until(lambda of=committer: of.commit(offsets=starts, asynchronous=False) is not None)
+            committer.close()
+        groups = [Readers(servers, protocol) for protocol in PROTOCOLS]
         try:
             for number in range(RECORDS):
                 producer.produce("t", b"%d" % number, b"%d" % number, on_delivery=done)
@@ -94,12 +97,14 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_a_leader_dies(tmp_path: Pa
             assert failures == []
             assert len(acknowledged) == len(set(acknowledged.values())) == RECORDS
             deadline = time.monotonic() + 60
-            while len(readers.found) < RECORDS and time.monotonic() < deadline:
+            while min(len(one.found) for one in groups) < RECORDS and time.monotonic() < deadline:
                 time.sleep(0.1)
         finally:
-            readers.stop()
-        assert acknowledged.keys() - readers.found.keys() == set()
-        assert readers.failures == []  # no position was ever out of range
+            for readers in groups:
+                readers.stop()
+        for readers in groups:
+            assert acknowledged.keys() - readers.found.keys() == set()
+            assert readers.failures == []  # no position was ever out of range
         metadata = producer.list_topics(timeout=20)
         assert set(metadata.brokers) == {2, 3}
         assert {one.leader for one in metadata.topics["t"].partitions.values()} <= {2, 3}

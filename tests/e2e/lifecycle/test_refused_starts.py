@@ -162,3 +162,8 @@ def test_a_refused_start_can_be_mended_and_tried_again(tmp_path):
     with running_process(tmp_path) as node:
         assert node.stop() == 0
     assert os.listdir(tmp_path / "data")
+
+
+def test_an_advertised_address_of_kafkas_protocol_needs_its_listener(tmp_path):
+    says = ["kafka_advertised", "--kafka-listen"]
+    assert_refused(port=0, data_dir=tmp_path / "data", kafka_advertised="kafka.example:9092", says=says)

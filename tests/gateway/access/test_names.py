@@ -54,9 +54,12 @@ def identity(evaluator: Evaluator = EVERYTHING, **fields: Any) -> Identity:
 @example("acme.orders")
 @example("..")
 @example("__groups")
+@example("__x")
+@example("x" * 244)
+@example("x" * 245)
 @example("")
 def test_a_visible_name_is_stored_below_the_prefix_and_comes_back_or_is_refused(name: str) -> None:
-    if not is_topic_name(name) or len(name) > 195:
+    if not is_topic_name(name) or len(name) > 244:
         with pytest.raises(Problem, match="invalid_topic_name"):
             ACME.stored(name)
         return

@@ -80,6 +80,15 @@ def test_all_connections_together_are_bounded_and_room_comes_back(node):
     node.give(connection(), MIB)
 
 
+def test_clients_that_read_at_once_are_never_refused(node):
+    """What was taken since the last sum counted until the next one: 503 for clients that read as fast as they got."""
+    one = connection()
+    for _ in range(100):
+        node.give(one, MIB)
+        one.unsent_bytes = 0
+    assert node.answers.refused == 0
+
+
 def test_a_promise_counts_until_it_is_kept_or_taken_back(node):
     one, request = connection(), None
     request = request_of(connection=one)

@@ -122,7 +122,7 @@ async def waited(scene: Scene, event: Event, **body: Any) -> bytes:
         (lambda scene: scene.node.lifecycle.drain(), b'"assigned":1'),
         (lambda scene: scene.replace_coordinator(), b'"value":1'),
         (lambda scene: scene.reset(), b'"code":"stale_token"'),
-        (lambda scene: scene.node.shard.delete_topic(TOPIC), b'"code":"unknown_topic"'),
+        (lambda scene: scene.node.shard.delete_topic(TOPIC), b'"partitions":[]'),
     ],
     ids=["records", "another assignment", "removed", "drained", "another coordinator", "reset", "topic deleted"],
 )
@@ -161,6 +161,17 @@ async def test_a_poll_waits_for_records_that_pass_its_filter(scene: Scene) -> No
     answer = await waited(scene, lambda _: append_two(), filter=["value=2"])
     assert b'"value":1' not in answer
     assert b'"value":2' in answer
+
+
+async def test_a_poll_goes_on_without_a_topic_that_the_coordinator_does_not_miss_yet(scene: Scene) -> None:
+    token = await scene.token()
+    await scene.node.shard.delete_topic(TOPIC)
+    for body in ({}, {"token": token}, {"token": token, "topics": [TOPIC], "wait_ms": 20}, {"paused": []}):
+        answer = await scene.poll("a", **body)
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+        assert b'"partitions":[]' in answer
+        assert scene.hosted.coordinator.groups[TOPIC].members["a"].assigned, "its sweep has not run yet"
+        token = token_of(answer)
 
 
 async def test_polls_that_wait_and_polls_that_records_wake_have_no_task(scene: Scene) -> None:

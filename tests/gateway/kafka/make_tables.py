@@ -20,8 +20,8 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "Fetch": (4, 12),
     "ListOffsets": (1, 7),
     "Metadata": (0, 13),
-    "OffsetCommit": (2, 9),
-    "OffsetFetch": (1, 9),
+    "OffsetCommit": (2, 10),
+    "OffsetFetch": (1, 10),
     "FindCoordinator": (0, 6),
     "JoinGroup": (0, 9),
     "Heartbeat": (0, 4),
@@ -41,9 +41,35 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "CreatePartitions": (0, 3),
     "DeleteGroups": (0, 2),
     "IncrementalAlterConfigs": (0, 1),
+    "AlterConfigs": (0, 2),
+    "DescribeLogDirs": (1, 4),
+    "DescribeAcls": (1, 3),
+    "CreateAcls": (1, 3),
+    "DeleteAcls": (1, 3),
+    "DescribeClientQuotas": (0, 1),
+    "AlterClientQuotas": (0, 1),
+    "ElectLeaders": (0, 2),
+    "AlterPartitionReassignments": (0, 1),
+    "ListPartitionReassignments": (0, 0),
+    "ListConfigResources": (0, 1),
+    "DescribeTopicPartitions": (0, 0),
+    "DescribeProducers": (0, 0),
+    "ListTransactions": (0, 2),
+    "DescribeTransactions": (0, 0),
+    "DescribeUserScramCredentials": (0, 0),
     "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2),
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ConsumerGroupDescribe": (0, 1),
+    "ShareGroupHeartbeat": (1, 1),
+    "ShareGroupDescribe": (1, 1),
+    "ShareFetch": (1, 2),
+    "ShareAcknowledge": (1, 2),
+    "DescribeShareGroupOffsets": (0, 1),
+    "AlterShareGroupOffsets": (0, 0),
+    "DeleteShareGroupOffsets": (0, 0),
 }
+ENTITIES = {"topicName": "topic", "groupId": "group"}  # texts that name something; others are texts
 TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "float64": "f64"}
 HEAD = '''"""The messages of Kafka's protocol that this listener reads and writes: made, not written.
 
@@ -132,7 +158,8 @@ def field(schema: dict[str, Any], structs: dict[str, Any], within: Range) -> str
     marks += default(schema.get("default"), kind)
     name = snake(schema["name"])
     if inner[0].islower():
-        return f"{name}:{'[]' if is_array else ''}{TYPES.get(inner, inner)}{marks}"
+        word = ENTITIES.get(schema.get("entityType", ""), TYPES.get(inner, inner))
+        return f"{name}:{'[]' if is_array else ''}{word}{marks}"
     fields = schema.get("fields") or structs[inner]
     inside = " ".join(one for each in fields if (one := field(each, structs, versions)))
     opening, closing = "[]" if is_array else "{}"

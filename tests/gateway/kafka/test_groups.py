@@ -155,6 +155,15 @@ async def test_positions_are_forgotten(client: Connection) -> None:
     assert await committed(client) == (-1, -1, "")
 
 
+async def test_positions_of_a_group_with_members_are_not_forgotten(client: Connection) -> None:
+    admitted = await join(client, version=3)
+    assert await commit(client, 5, admitted.generation_id, admitted.member_id) == Error.REBALANCE_IN_PROGRESS
+    one = request("OffsetDelete", "topics.partitions", partition_index=0)
+    topics = [request("OffsetDelete", "topics", name="t", partitions=[one])]
+    answer = await client.ask("OffsetDelete", 0, group_id="g", topics=topics)
+    assert answer.topics[0].partitions[0].error_code == Error.GROUP_SUBSCRIBED_TO_TOPIC
+
+
 @pytest.mark.parametrize("version", range(1, 10))
 async def test_positions_are_read_in_every_version(client: Connection, version: int) -> None:
     await commit(client, 3)

@@ -6,15 +6,16 @@ import dataclasses
 import importlib
 import io
 import uuid
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.kafka.codec.messages import Message, Output, direction, read_message, write_message
-from gateway.kafka.codec.schema import Field
+from gateway.kafka.codec.schema import GROUP, TOPIC, Field
 from gateway.kafka.codec.tables import TABLES
 from tests.gateway.kafka.make_tables import snake
 
@@ -47,6 +48,7 @@ def values(field: Field, version: int, types: dict[str, type[Any]], path: str) -
     else:
         one = {
             "bool": st.booleans(),
+            "f64": st.floats(allow_nan=False),
             "uuid": st.binary(min_size=16, max_size=16).filter(any),
             "string": st.text(max_size=12),
             "bytes": st.binary(max_size=12),
@@ -107,6 +109,32 @@ def same(fields: tuple[Field, ...], ours: Any, theirs: dict[str, Any], version: 
             same(field.fields, mine, other, version)
 
 
+def own_names(fields: tuple[Field, ...], version: int, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the fields that name something, with what they name."""
+    for field in fields:
+        if version in field.versions:
+            if field.entity:
+                yield path + field.name, field.entity
+            yield from own_names(field.fields, version, f"{path}{field.name}.")
+
+
+def types_in(hint: Any) -> Iterator[Any]:
+    yield hint
+    for inner in get_args(hint):
+        yield from types_in(inner)
+
+
+def their_names(kind: type[Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for field in dataclasses.fields(kind):
+        hint = get_type_hints(kind)[field.name]
+        for one in types_in(hint):
+            name = getattr(one, "__name__", "")
+            if name in ("TopicName", "GroupId"):
+                yield path + field.name, TOPIC if name == "TopicName" else GROUP
+            elif dataclasses.is_dataclass(one) and isinstance(one, type):
+                yield from their_names(one, f"{path}{field.name}.")
+
+
 def written(api: str, version: int, message: Message, is_request: bool) -> bytes:
     out = Output()
     write_message(api, version, message, out, is_request=is_request)
@@ -130,3 +158,10 @@ def test_messages_mean_the_same_to_another_codec(api: str, version: int, is_requ
         same(way.fields, again, plain(their_message), version)
 
     check()
+
+
+@pytest.mark.parametrize(("api", "version", "is_request"), WAYS)
+def test_every_name_of_a_topic_and_a_group_is_marked(api: str, version: int, is_request: bool) -> None:
+    """Tenants rest on these marks: a name without one would be that of another tenant."""
+    fields, theirs = direction(api, is_request=is_request).fields, entity(api, version, is_request)
+    assert dict(own_names(fields, version)) == dict(their_names(theirs))

@@ -12,12 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.state import AccessState, StoredToken, Tenant
 from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
-from gateway.http.rights import Operation
+from gateway.http.rights import Operation, Resource
 from gateway.kafka import sasl
 from gateway.kafka.audit import audited
 from gateway.kafka.errors import Error
@@ -97,12 +98,21 @@ async def test_a_wrong_token_and_a_wrong_mechanism_are_refused_with_the_reason(c
         assert early.error_code == Error.ILLEGAL_SASL_STATE
 
 
-async def test_a_token_of_a_tenant_is_refused(client: Connection, node: Node) -> None:
+async def test_a_token_of_a_tenant_sees_what_is_of_its_tenant(client: Connection, node: Node) -> None:
     token_id, text = make_text(os.urandom)
     stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
-    tenant = Tenant(id="acme", created_ms=0)
-    node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,)))
-    assert await login(client, text) == Error.SASL_AUTHENTICATION_FAILED
+    rule = Rule(
+        id="r", effect=Effect.ALLOW, principals=("token:shop",), operations=(Operation.READ,), resource=Resource.TOPIC,
+        pattern=Pattern.ALL, tenant="acme",
+    )  # fmt: skip
+    await node.shard.create_topic("acme.orders", 1, 1, {})
+    node.access.use_state(AccessState(tenants=(Tenant(id="acme", created_ms=0),), tokens=(stored,), rules=(rule,)))
+    assert await login(client, text) == 0
+    for _ in range(2):
+        assert [topic.name for topic in (await client.ask("Metadata", 9, topics=None)).topics] == ["orders"]
+    node.access.use_state(AccessState())  # the tenant is removed
+    client.send("Metadata", 9, request("Metadata", topics=None))
+    assert await client.is_closed()
 
 
 async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:

@@ -178,7 +178,7 @@ POST_H2 = frame(frames.HEADERS, frames.END_HEADERS, 1, b"\x83\x86\x84\x41\x01h")
 FLOODS = {
     "DATA": HELLO + POST_H2 + frame(frames.DATA, 0, 1, b"x") * 26_000,
     "WINDOW_UPDATE": HELLO + frames.window_update(0, 1) * 20_000,
-    "header blocks": HELLO + b"".join(frame(frames.HEADERS, frames.END_HEADERS, n, BLOCK) for n in range(1, 81, 2)),
+    "header blocks": HELLO + b"".join(frame(frames.HEADERS, frames.END_HEADERS, n, BLOCK) for n in range(1, 121, 2)),
     "chunks": b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 40_000,
 }
 

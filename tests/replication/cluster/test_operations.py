@@ -116,6 +116,20 @@ async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_tak
     await cluster.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
 
 
+async def test_the_first_replica_is_elected_where_it_is_in_sync(cluster):
+    one, _ = await cluster.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 2, 2, {})
+    await catch_up(one, topic)
+    preferred = [state.replicas[0] for state in states_of(one, topic)]
+    await one.operations.drain_node(1)
+    await cluster.until(lambda: leaders(one, topic) == [2, 2])
+    await one.operations.drain_node(1, is_drained=False)
+    assert await one.operations.elect_preferred("orders", [0, 1]) == [0, 1]
+    await cluster.until(lambda: leaders(one, topic) == preferred)
+    with pytest.raises(UnknownPartition):
+        await one.operations.elect_preferred("orders", [7])
+
+
 async def test_a_topic_for_which_a_dead_node_is_missing_is_to_be_asked_for_again(alone):
     one, _ = await alone.start_all(1, 2)
     await one.create_topic("orders", 1, 2, {})

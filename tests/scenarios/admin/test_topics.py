@@ -80,5 +80,23 @@ async def test_a_produce_creates_topics_with_auto_create_topics(start_gateway):
     answers = await asyncio.gather(*(topic.post_lines("1") for _ in range(5)))
     assert {answer.status for answer in answers} == {200}
     assert len((await topic.describe())["partitions"]) == 3
-    assert_problem(await Topic(gateway, "__x").post_lines("1"), "invalid_topic_name")
+    assert_problem(await Topic(gateway, "__penstock-x").post_lines("1"), "invalid_topic_name")
     assert_problem(await gateway.send("GET", "/v1/topics/never-produced-to"), "unknown_topic")
+
+
+async def test_the_longest_name_and_one_of_kafkas_own_do_all_that_a_topic_does(gateway, new_name):
+    for name in (new_name().ljust(249, "x"), f"__debezium-heartbeat.{new_name()}"):
+        topic = Topic(gateway, name)
+        assert (await put(gateway, name)).status == 201
+        assert (await topic.post_lines("1")).status == 200
+        await topic.roll()
+        assert await topic.values() == [1]
+        moved = {"topics_priority": name, "dead_letter_topic": name, "deliveries_max": 2}
+        group, headers = f"/v1/groups/{new_name()}", {"Content-Type": JSON}
+        assert (await gateway.send("PUT", group, json.dumps({"config": moved}).encode(), headers)).status == 201
+        position = {"offsets": [{"topic": name, "partition": 0, "offset": 1}]}
+        assert (await gateway.send("PUT", f"{group}/offsets", json.dumps(position).encode(), headers)).status == 200
+        assert name in [one["topic"] for one in (await gateway.send("GET", "/v1/topics")).json["topics"]]
+        assert (await gateway.send("DELETE", topic.path)).status in (200, 204)
+    for name in ("x" * 250, "__groups", "__deleted", "__jobs", "__accepted", "__penstock-1"):
+        assert_problem(await put(gateway, name), "invalid_topic_name")

@@ -157,3 +157,24 @@ async def test_a_token_of_a_topic_without_a_right_commits_nothing(node, group, h
     assert await observer.offsets() == before
     again = await client.polled("m", topics=["late.two"], wait_ms=5000)
     assert [part["topic"] for part in again["partitions"]] == ["late.two"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_records_of_a_lock_of_a_topic_without_a_right_get_no_outcome(node, is_named):
+    """Neither those that the body names, nor all that the lock has."""
+    group = f"late-share-{is_named}"
+    for topic in ("late.one", "late.two"):
+        await node.send("POST", f"/v1/topics/{topic}/records", RECORDS)
+    acquired = await node.send(
+        "POST", f"/v1/groups/{group}/acquire", {"topics": ["late.one", "late.two"], "wait_ms": 5000}, node.shop
+    )
+    assert {one["topic"] for one in acquired.json["records"]} == {"late.one", "late.two"}, acquired.json
+    await node.deny("topic", pattern="literal", name="late.one")
+    path, body = f"/v1/groups/{group}/acknowledge", {"lock": acquired.json["lock"]}
+    given = body | {"records": [{"topic": "late.one", "partition": 0, "offset": 0}]} if is_named else body
+    assert_problem(await node.send("POST", path, given, node.shop), "forbidden", topic="late.one")
+    shown = (await node.send("GET", f"/v1/groups/{group}")).json["partitions"]
+    assert [one["in_flight"] for one in shown] == [1, 1]
+    own = body | {"records": [{"topic": "late.two", "partition": 0, "offset": 0}]}
+    assert (await node.send("POST", path, own, node.shop)).json["acknowledged"] == 1
+    assert (await node.send("POST", path, body)).json["acknowledged"] == 2

@@ -157,7 +157,7 @@ def use_topics(ask: Caller, other: str) -> None:
     for name, config in (("orders", {}), ("dead", {}), ("state", {"cleanup_policy": "compact"})):
         assert ask("PUT", f"/v1/topics/{name}", {"partitions": 2, "config": config}).status_code == 201
     ask("PUT", "/v1/topics/orders", {"partitions": 3})
-    for bad in ("..", "__groups", f"{other}.orders", "x" * 199, "%20", "."):
+    for bad in ("..", "__groups", f"{other}.orders", "x" * 248, "%20", "."):
         ask("PUT", f"/v1/topics/{bad}")
     ask("PATCH", "/v1/topics/orders", {"config": {"retention_ms": 86_400_000}})
     ask("PATCH", "/v1/topics/none", {"config": {"retention_ms": 1}})
@@ -383,6 +383,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     assert [one["tenant"] for one in ask("GET", "/v1/tenants").json()["tenants"]] == [own]
     for tenant, status in ((own, 200), (other, 403), ("absent", 403)):
         assert ask("GET", f"/v1/tenants/{tenant}").status_code == status
+        assert ask("GET", f"/v1/tenants/{tenant}/usage").status_code == status
         for method, body in (("PUT", {}), ("PATCH", {"limits": {}}), ("DELETE", None)):
             assert ask(method, f"/v1/tenants/{tenant}", body).status_code == 403
     for path in ("/v1/nothing", "/v1/v1/topics", "/v1/topics/orders/"):

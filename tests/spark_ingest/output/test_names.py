@@ -7,13 +7,16 @@ import pytest
 from spark_ingest.layout import DEFAULT, JSONL, Layout
 from spark_ingest.output.directories import time_directory
 from spark_ingest.output.names import (
+    TEMPLATE_CHARS_MAX,
     data_file_name,
     day_directory,
     number_of,
+    owner_key,
     plan_key,
     plan_number_of,
     rewrite_of,
     rewritten_file_name,
+    template_problem,
 )
 from spark_ingest.source.slices import Range
 
@@ -35,6 +38,19 @@ def test_a_template_gives_other_names_with_the_same_plan() -> None:
     rewritten = rewritten_file_name("flights", (3, 0), (3, 9), 12, 5, 1, layout.file_name)
     assert rewritten == "v2.flights_3-00000000000000000000+12+5.1.parquet"
     assert [(plan_number_of(one), rewrite_of(one)) for one in (name, rewritten)] == [(12, None), (12, 5)]
+
+
+def test_names_of_the_longest_topics_fit_into_255_bytes_and_differ() -> None:
+    ranges = [Range(99_998, 0, 100), Range(99_999, 0, 10**19)]
+    literal = "y" * (TEMPLATE_CHARS_MAX - len("{topic}-{partition}-{first_offset}+{commit}"))
+    template = f"{literal}{{topic}}-{{partition}}-{{first_offset}}+{{commit}}"
+    assert template_problem(template) is None
+    for layout in (DEFAULT, Layout(JSONL, "gzip", file_name=template)):
+        names = {data_file_name(topic, ranges, 10**5, layout) for topic in ("_" * 249, "_" * 248, "_" * 248 + "x")}
+        assert len(names) == 3
+        assert max(map(len, names)) <= 255
+        assert {plan_number_of(name) for name in names} == {10**5}
+    assert len(owner_key("_" * 249).rpartition("/")[2]) <= 255
 
 
 @pytest.mark.parametrize("key", ["part-000.parquet", "tables/f/x", "f+1+2-3+4.parquet", "f-000000000000000000001+4.x"])

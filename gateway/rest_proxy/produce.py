@@ -1,0 +1,95 @@
+"""Produce of v2: the stages of a produce to one topic, with the dialect's records and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from engine.producers.appends import Appended
+from gateway.http.problems import Problem
+from gateway.http.query import path_partition
+from gateway.http.request import Handled, Request
+from gateway.http.response import Response, form_of
+from gateway.produce.answer import check_one_success
+from gateway.produce.context import ProduceContext
+from gateway.produce.headers import BEGINNINGS, NO_HEADERS, read_headers
+from gateway.produce.produce import TopicProduce, produce, record_partitions
+from gateway.produce.queue import Outcome
+from gateway.produce.request import ProduceRequest
+from gateway.rest_proxy.context import RestProxyContext
+from gateway.rest_proxy.errors import code_of, message_of
+from gateway.rest_proxy.media_types import answer_type, body_format
+from gateway.rest_proxy.records import DECODERS
+from gateway.routing.partitions import check_not_internal
+from replication.replica.acks import Acks
+
+_ROW = b'{"partition":%d,"offset":%d,"error_code":null,"error":null}'
+_END = b'],"key_schema_id":null,"value_schema_id":null}'
+_NO_HEADERS: dict[str, str] = {}  # of an answer with a form
+
+
+def rest_produce(request: Request, context: RestProxyContext) -> Handled:
+    """POST /topics/{topic} and /topics/{topic}/partitions/{partition}. Raises Problem, EngineError."""
+    if request.parsed is None:
+        request.parsed = parse(request, context.produce)
+    return produce(request, context.produce)
+
+
+def parse(request: Request, context: ProduceContext) -> ProduceRequest:
+    """Parses the head of a produce. An Idempotency-Key counts as in the contract's routes. Raises Problem."""
+    partition = path_partition(request) if "partition" in request.names else None
+    media_type = answer_type(request.headers.get("Accept", ""))
+    decode = DECODERS[body_format(request)]
+    check_not_internal(request.names["topic"])
+    headers = NO_HEADERS
+    if not BEGINNINGS.isdisjoint([name[:3].lower() for name in request.headers]):
+        headers = read_headers(request, partition, is_structured=True)
+
+    def render(pending: TopicProduce, outcomes: Sequence[Outcome]) -> Response:
+        return _answer(pending, outcomes, media_type)
+
+    return ProduceRequest(
+        partition,
+        partition is not None or any((headers.conditions, headers.sequenced, headers.source)),
+        Acks.ALL,
+        context.settings.produce_timeout_ms,
+        decode,
+        None,
+        headers.conditions,
+        headers.sequenced,
+        headers.idempotency_key,
+        headers.is_forwarding_forbidden,
+        headers.source,
+        headers.is_forwarding_forbidden or "Content-Encoding" in request.headers,
+        render,
+    )
+
+
+def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str) -> Response:
+    """Returns a row for each record, in their order. Raises a problem if nothing is stored."""
+    check_one_success(outcomes)
+    form = form_of(200, (("Content-Type", media_type),))
+    if len(outcomes) == 1:
+        outcome, partition = outcomes[0], pending.parts[0].partition
+        assert isinstance(outcome, Appended), outcome
+        first = outcome.base_offset
+        rows = [_ROW % (partition, offset) for offset in range(first, first + pending.parts[0].record_count)]
+        return Response(b'{"offsets":[%b%b' % (b",".join(rows), _END), _NO_HEADERS, 200, form)
+    by_partition = {part.partition: outcome for part, outcome in zip(pending.parts, outcomes, strict=True)}
+    offsets = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
+    rows = []
+    for number in record_partitions(pending):
+        outcome = by_partition[number]
+        if isinstance(outcome, Problem):
+            text = message_of(pending.request, outcome)
+            rows.append(
+                orjson.dumps({"partition": None, "offset": None, "error_code": code_of(outcome), "error": text})
+            )
+        else:
+            rows.append(_ROW % (number, offsets[number]))
+            offsets[number] += 1
+    body = b'{"offsets":[%b%b' % (b",".join(rows), _END)
+    if len(offsets) == len(outcomes):
+        return Response(body, _NO_HEADERS, 200, form)
+    return Response(body, {"Content-Type": media_type}, 207)

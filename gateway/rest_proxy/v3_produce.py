@@ -1,0 +1,309 @@
+"""Produce of v3: records of a whole body, of a batch, and of a body that its client sends piece by piece.
+
+A whole body is stored or refused as one; each record has a receipt. In a body that comes in pieces each record counts
+by itself: receipts leave in the order of the records, while more of them are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from engine.errors import EngineError
+from engine.producers.appends import Appended
+from engine.runtime.tasks import start_task
+from engine.shard.served_topics import Topic
+from gateway.http.problems import Problem, from_engine
+from gateway.http.request import Handled, Request
+from gateway.http.response import JSON_TYPE, Response, Stream, form_of
+from gateway.produce.answer import check_one_success
+from gateway.produce.batching import Destination, IncomingRow, Part, partition_of, to_batches
+from gateway.produce.context import ProduceContext
+from gateway.produce.produce import TopicProduce, produce, record_partitions
+from gateway.produce.queue import Outcome, PendingOutcomes, check_keys, needs_keys
+from gateway.produce.request import ProduceRequest
+from gateway.rest_proxy.context import RestProxyContext
+from gateway.rest_proxy.errors import BATCH, Refusal
+from gateway.rest_proxy.errors import row_of as error_row
+from gateway.rest_proxy.media_types import JSON
+from gateway.rest_proxy.records import decode_body
+from gateway.rest_proxy.v3 import check_cluster
+from gateway.rest_proxy.v3_records import (
+    EntryBody,
+    Splitter,
+    TypedRow,
+    decode_record,
+    decode_records,
+    row_of,
+    text_of_time,
+)
+from gateway.routing.partitions import check_not_internal
+from replication.replica.acks import Acks
+
+ENTRIES_MAX = 50  # Confluent's upper bound
+QUEUED_MAX = 64  # pieces of a stream whose receipts have not left
+_FORM = form_of(200, (JSON_TYPE,))
+_NO_HEADERS: dict[str, str] = {}  # of an answer with a form
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True):
+    entries: list[msgspec.Raw]
+
+
+_BATCH, _ENTRY = msgspec.json.Decoder(_Batch), msgspec.json.Decoder(EntryBody)
+_ID = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def rest_produce_record(request: Request, context: RestProxyContext) -> Handled:
+    """POST /v3/clusters/{cluster}/topics/{topic}/records. Raises Problem, EngineError."""
+    check_cluster(request, context)
+    if request.body is None and request.content_length is None and "Content-Encoding" not in request.headers:
+        return _stream(request, context)
+    if request.parsed is None:
+        request.parsed = parse(request, context.produce)
+    return produce(request, context.produce)
+
+
+def parse(request: Request, context: ProduceContext) -> ProduceRequest:
+    """Parses the head of a produce. Raises Problem."""
+    _check_type(request)
+    check_not_internal(request.names["topic"])
+    return ProduceRequest(
+        None,
+        False,
+        Acks.ALL,
+        context.settings.produce_timeout_ms,
+        decode_records,
+        None,
+        None,
+        None,
+        None,
+        False,
+        None,
+        "Content-Encoding" in request.headers,
+        _answer,
+    )
+
+
+def _check_type(request: Request) -> None:
+    if request.content_type != JSON and "Content-Type" in request.headers:
+        raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give {JSON}")
+
+
+def _answer(pending: TopicProduce, outcomes: Sequence[Outcome]) -> Response:
+    """Returns the receipts of a whole body. Raises a problem if nothing is stored."""
+    check_one_success(outcomes)
+    rows = pending.placed[0]
+    assert isinstance(rows, list), rows
+    results = _results(pending.parts, outcomes, record_partitions(pending))
+    has_failed = any(isinstance(outcome, Problem) for outcome in outcomes)
+    texts = [
+        orjson.dumps(_receipt(pending.request, row, result, pending.now_ms))
+        for row, result in zip(rows, results, strict=True)
+    ]
+    body = texts[0] if len(texts) == 1 else b"\r\n".join(texts)
+    if has_failed:
+        return Response(body, dict((JSON_TYPE,)), 207)
+    return Response(body, _NO_HEADERS, 200, _FORM)
+
+
+class _Stored(NamedTuple):
+    """The place of a record."""
+
+    partition: int
+    offset: int
+
+
+_Result = _Stored | Problem
+
+
+def _results(parts: Sequence[Part], outcomes: Sequence[Outcome], partitions: Sequence[int]) -> list[_Result]:
+    """Returns the place or the problem of each record."""
+    by_partition = {part.partition: outcome for part, outcome in zip(parts, outcomes, strict=True)}
+    following = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
+    results: list[_Result] = []
+    for number in partitions:
+        outcome = by_partition[number]
+        if isinstance(outcome, Problem):
+            results.append(outcome)
+            continue
+        results.append(_Stored(number, following[number]))
+        following[number] += 1
+    return results
+
+
+def _receipt(request: Request, row: IncomingRow, result: _Result, now_ms: int) -> dict[str, Any]:
+    if isinstance(result, Problem):
+        return error_row(request, result, of_v3=True)
+    assert isinstance(row, TypedRow), row
+    name = request.names["topic"]
+    receipt: dict[str, Any] = {
+        "error_code": 200,
+        "cluster_id": request.names["cluster"],
+        "topic_name": name if request.space is None else request.space.visible(name),
+        "partition_id": result.partition,
+        "offset": result.offset,
+        "timestamp": text_of_time(now_ms if row.timestamp is None else row.timestamp),
+    }
+    if row.key_type is not None:
+        receipt["key"] = {"type": row.key_type, "size": len(row.key or b"")}
+    if row.value_type is not None:
+        receipt["value"] = {"type": row.value_type, "size": len(row.value or b"")}
+    return receipt
+
+
+# Records that are queued apart
+
+
+class _Queued(NamedTuple):
+    """Rows that are queued together, and what is pending; or the problem for which they are not."""
+
+    rows: Sequence[TypedRow]
+    partitions: Sequence[int]
+    parts: Sequence[Part]
+    pending: PendingOutcomes | None
+    now_ms: int
+    problem: Problem | None = None
+
+
+def _queue(context: ProduceContext, topic: Topic, rows: list[TypedRow]) -> _Queued:
+    """Queues records, all or none of them."""
+    now_ms = context.clock.now_ms()
+    size_bytes = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+    partitioner = context.partitioners.of(topic)
+    to = Destination(topic, partitioner, now_ms, partitioner.sticky(size_bytes, context.clock.monotonic()))
+    try:
+        parts = to_batches(list(rows), to, context.settings.records_per_request_max)
+        for part in parts:
+            if needs_keys(part):
+                check_keys(part)
+        pending = PendingOutcomes(context)
+        pending.queue(parts, Acks.ALL, context.settings.produce_timeout_ms, now_ms)
+    except (Problem, EngineError) as error:
+        problem = error if isinstance(error, Problem) else from_engine(error)
+        return _Queued(rows, (), (), None, now_ms, problem)
+    return _Queued(rows, [partition_of(row, to) for row in rows], parts, pending, now_ms)
+
+
+async def _wait(queued: _Queued) -> list[_Result]:
+    """Returns the place or the problem of each record."""
+    if queued.pending is None:
+        assert queued.problem is not None
+        return [queued.problem] * len(queued.rows)
+    return _results(queued.parts, await queued.pending, queued.partitions)
+
+
+async def rest_produce_batch(request: Request, context: RestProxyContext) -> Response:
+    """POST …/records:batch. Raises Refusal, Problem, EngineError."""
+    check_cluster(request, context)
+    _check_type(request)
+    context.lifecycle.check_accepting()
+    name = request.names["topic"]
+    check_not_internal(name)
+    topic = await context.topics.get_or_create(name, request.caller)
+    http = request.http
+    entries = decode_body(await http.bodies.read(request, http.request_body_bytes_max), _BATCH, 1).entries
+    if not 0 < len(entries) <= ENTRIES_MAX:
+        raise Refusal(BATCH, f"Batch error: it has {len(entries)} entries; give 1 to {ENTRIES_MAX}")
+    ids: list[str] = []
+    rows: list[TypedRow | Problem] = []
+    for position, raw in enumerate(entries):
+        ids.append(_id_of(bytes(raw)))
+        try:
+            rows.append(row_of(decode_body(bytes(raw), _ENTRY, 1), context.produce.json_limits, position))
+        except Problem as problem:
+            rows.append(problem)
+    if len(set(ids)) < len(ids):
+        raise Refusal(BATCH, "Batch error: the ids of the entries are not distinct")
+    queued = [None if isinstance(row, Problem) else _queue(context.produce, topic, [row]) for row in rows]
+    successes, failures = [], []
+    for entry_id, row, one in zip(ids, rows, queued, strict=True):
+        if isinstance(row, Problem) or one is None:
+            assert isinstance(row, Problem), row
+            failures.append({"id": entry_id, **error_row(request, row, of_v3=True)})
+            continue
+        [result] = await _wait(one)
+        if isinstance(result, Problem):
+            failures.append({"id": entry_id, **error_row(request, result, of_v3=True)})
+        else:
+            receipt = _receipt(request, row, result, one.now_ms)
+            del receipt["error_code"]
+            successes.append({"id": entry_id, **receipt})
+    return Response(orjson.dumps({"successes": successes, "failures": failures}), dict((JSON_TYPE,)), 207)
+
+
+def _id_of(raw: bytes) -> str:
+    """Returns the id of an entry. Raises Refusal."""
+    try:
+        found = msgspec.json.decode(_ID.decode(raw)["id"], type=str)
+    except (msgspec.DecodeError, KeyError):
+        found = ""
+    if not 0 < len(found) <= 80:
+        raise Refusal(BATCH, "Batch error: each entry has an id of 1 to 80 characters")
+    return found
+
+
+# A body that comes in pieces
+
+
+async def _stream(request: Request, context: RestProxyContext) -> Response:
+    """Stores records as they come. The answer begins with the first receipt. Raises Problem, UnknownTopic."""
+    _check_type(request)
+    context.lifecycle.check_accepting()
+    name = request.names["topic"]
+    check_not_internal(name)
+    topic = await context.topics.get_or_create(name, request.caller)
+    assert request.content is not None
+    request.content.allow_pauses()
+    answer = request.begin_stream({"Content-Type": JSON} | request.answer_headers)
+    queue: asyncio.Queue[_Queued | None] = asyncio.Queue(QUEUED_MAX)
+    writing = start_task(_write_receipts(request, answer, queue))
+    try:
+        problem = await _read_records(request, context, topic, queue)
+        if problem is not None:
+            await queue.put(_Queued([TypedRow(None, None, [])], (), (), None, 0, problem))
+        await queue.put(None)
+        await writing
+    finally:
+        writing.cancel()
+    return Response(is_streamed=True)
+
+
+async def _read_records(
+    request: Request, context: RestProxyContext, topic: Topic, queue: asyncio.Queue[_Queued | None]
+) -> Problem | None:
+    """Queues the records of a body until its end. Returns the problem that ends it before."""
+    splitter, limits = Splitter(), context.produce.json_limits
+    most, content = request.http.request_body_bytes_max, request.content
+    assert content is not None
+    try:
+        while data := await content.readany():
+            context.access.check(request)  # the right may have ended meanwhile
+            context.lifecycle.check_accepting()
+            if request.meter is not None:
+                await request.meter.take(len(data))
+            context.produce.metrics.produce_bytes.value += len(data)
+            for one in splitter.feed(data):
+                try:
+                    queued = _queue(context.produce, topic, [decode_record(one, limits)])
+                except Problem as problem:
+                    queued = _Queued([TypedRow(None, None, [])], (), (), None, 0, problem)
+                await queue.put(queued)
+            if splitter.pending_bytes > most:
+                return Problem("body_too_large", f"a record of a stream may have {most} bytes", limit=most)
+    except Problem as problem:
+        return problem
+    if splitter.pending_bytes:
+        return Problem("malformed_json", "the last JSON object of the body has no end")
+    return None
+
+
+async def _write_receipts(request: Request, answer: Stream, queue: asyncio.Queue[_Queued | None]) -> None:
+    """Writes the receipts in the order of their records. Raises ConnectionResetError."""
+    while (queued := await queue.get()) is not None:
+        for row, result in zip(queued.rows, await _wait(queued), strict=True):
+            await answer.write(orjson.dumps(_receipt(request, row, result, queued.now_ms)) + b"\r\n")

@@ -1,0 +1,197 @@
+"""Decodes the records of v3: JSON objects one after another, each with the type of its key and of its value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from engine.format.batch import RESERVED_PREFIX
+from gateway.http.json_limits import JsonLimits, check_utf8, check_value
+from gateway.http.problems import Problem
+from gateway.http.times import time_of_body
+from gateway.produce.batching import Headers, Incoming, IncomingRow
+from gateway.rest_proxy.errors import BAD_REQUEST, INVALID_PAYLOAD, PARTITION, Refusal
+from gateway.rest_proxy.records import decode_body
+
+SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")
+_NULL = b"null"
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKENS = re.compile(_STRING + rb'|[{}\[\]]|"')
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_OPENING = b"{["
+
+
+class _Header(Struct, forbid_unknown_fields=True):
+    name: str
+    value: bytes | None = None
+
+
+class _Data(Struct, forbid_unknown_fields=True):
+    data: Raw | UnsetType = UNSET
+    type: str | None = None
+    subject: Any = None
+    subject_name_strategy: Any = None
+    schema_id: Any = None
+    schema_version: Any = None
+    schema: Any = None
+
+
+class RecordBody(Struct, forbid_unknown_fields=True):
+    """One record of a request."""
+
+    partition_id: int | None = None
+    headers: list[_Header] | None = None
+    key: _Data | None = None
+    value: _Data | None = None
+    timestamp: int | str | None = None
+
+
+class EntryBody(RecordBody, forbid_unknown_fields=True, kw_only=True):
+    """One record of a batch."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=80)]
+
+
+class TypedRow(IncomingRow, gc=False):
+    """A record, and the types of its key and value, as its receipt repeats them."""
+
+    key_type: str | None = None
+    value_type: str | None = None
+
+
+_RECORD = msgspec.json.Decoder(RecordBody)
+
+
+class Splitter:
+    """Divides a stream of bytes into the JSON objects in it. `pending_bytes` are those of the one that has begun."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._scanned = self._depth = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yields the objects that are whole now. Raises Problem malformed_json for what begins no object."""
+        self._buffer += data
+        while True:
+            if not self._depth:
+                begin = _SPACE.match(self._buffer).end()  # type: ignore[union-attr]  # it matches nothing, too
+                self._buffer, self._scanned = self._buffer[begin:], 0
+                if not self._buffer:
+                    return
+                if self._buffer[:1] != b"{":
+                    raise Problem("malformed_json", "a record is a JSON object, and the body has something else")
+            end = self._find_end()
+            if end is None:
+                return
+            whole, self._buffer = self._buffer[:end], self._buffer[end:]
+            yield whole
+
+    def _find_end(self) -> int | None:
+        for token in _TOKENS.finditer(self._buffer, self._scanned):
+            text = token[0]
+            if len(text) > 1:  # a string
+                continue
+            if text == b'"':  # one whose end has not come
+                self._scanned = token.start()
+                return None
+            self._depth += 1 if text in _OPENING else -1
+            if not self._depth:
+                return token.end()
+            self._scanned = token.end()
+        return None
+
+
+def split(body: bytes) -> list[bytes]:
+    """Returns the JSON objects of a whole body. Raises Problem malformed_json, Refusal."""
+    splitter = Splitter()
+    objects = list(splitter.feed(body))
+    if splitter.pending_bytes:
+        raise Problem("malformed_json", "the last JSON object of the body has no end")
+    if not objects:
+        raise Refusal(INVALID_PAYLOAD, "Payload error. The body has no record.")
+    return objects
+
+
+def decode_records(body: bytes, limits: JsonLimits) -> Incoming:
+    """Returns the records of a whole body. Raises Problem, Refusal."""
+    check_utf8(body)
+    return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(split(body))]
+
+
+def decode_record(body: bytes, limits: JsonLimits) -> TypedRow:
+    """Returns a record. Raises Problem, Refusal."""
+    check_utf8(body)
+    return row_of(decode_body(body, _RECORD, 0), limits, 0)
+
+
+def row_of(record: RecordBody, limits: JsonLimits, position: int) -> TypedRow:
+    """Returns the fields of a record as bytes. Raises Problem, Refusal."""
+    key, value = _bytes_of(record.key, limits, position), _bytes_of(record.value, limits, position)
+    if record.partition_id is not None and record.partition_id < 0:
+        raise Refusal(PARTITION, f"Partition not found. partition_id is {record.partition_id}")
+    timestamp = None
+    if record.timestamp is not None:
+        try:
+            timestamp = time_of_body(record.timestamp)
+        except ValueError as error:
+            raise Problem("invalid_body", f"record {position}: timestamp {record.timestamp!r} {error}") from None
+    return TypedRow(
+        key,
+        value,
+        _headers_of(record, position),
+        timestamp,
+        record.partition_id,
+        _type(record.key),
+        _type(record.value),
+    )
+
+
+def _headers_of(record: RecordBody, position: int) -> Headers:
+    headers: Headers = []
+    for header in record.headers or ():
+        if header.name.startswith(RESERVED_PREFIX):
+            text = f"header {header.name!r}: names that begin with {RESERVED_PREFIX} are the log's own"
+            raise Problem("invalid_body", f"record {position}: {text}")
+        headers.append((header.name, header.value))
+    return headers
+
+
+def _type(data: _Data | None) -> str | None:
+    return None if data is None or data.type is None else data.type.upper()
+
+
+def _bytes_of(data: _Data | None, limits: JsonLimits, position: int) -> bytes | None:
+    if data is None:
+        return None
+    given, kind = data.data, _type(data)
+    if kind is None or kind in SCHEMA_TYPES:
+        text = f"record {position}: the type {kind or 'of a schema'} needs a schema registry, and this node has none"
+        raise Refusal(BAD_REQUEST, text)
+    if given is UNSET or bytes(given) == _NULL:
+        return None
+    if kind == "JSON":
+        if len(given) > limits.harmless_bytes:
+            check_value(given, limits, position)
+        return bytes(given)
+    try:
+        if kind == "STRING":
+            return msgspec.json.decode(given, type=str).encode()
+        if kind == "BINARY":
+            return msgspec.json.decode(given, type=bytes)
+    except msgspec.ValidationError as error:
+        raise Refusal(BAD_REQUEST, f"Bad Request: record {position}: data of the type {kind}: {error}") from None
+    raise Refusal(BAD_REQUEST, f"Bad Request: record {position}: the type is {kind[:40]}; give BINARY, JSON or STRING")
+
+
+def text_of_time(time_ms: int) -> str:
+    """Returns a time as receipts show it."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

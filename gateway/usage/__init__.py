@@ -1,0 +1,1 @@
+"""Usage: how much each tenant has used in each hour, for bills."""
