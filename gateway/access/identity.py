@@ -13,6 +13,7 @@ from gateway.access.evaluator import DENIED, Answers, Evaluator
 from gateway.access.names import TenantNames
 from gateway.access.rules import ANONYMOUS, EVERYBODY, OF_TENANTS, SUPERUSER_RULE, Address
 from gateway.http.rights import Decision, Operation, Resource
+from gateway.quotas.quota import TENANT_END
 
 KEPT_MAX = 4096  # decisions of one identity, about 150 bytes each; beyond it all are forgotten
 SUPERUSER = Decision(True, SUPERUSER_RULE)
@@ -54,6 +55,7 @@ class Identity:
         "kind",
         "name",
         "own_rules",
+        "owner_name",
         "principal",
         "principals",
         "space",
@@ -83,6 +85,7 @@ class Identity:
         self.token_id = token_id
         self.name = name
         self.principal = f"{kind}:{name}" if name != kind else kind
+        self.owner_name = self.principal if space is None else f"{space.tenant}{TENANT_END}{self.principal}"
         self.groups = tuple(groups)
         self.tenant = tenant
         self.space = space

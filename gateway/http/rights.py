@@ -76,12 +76,17 @@ class Decision(NamedTuple):
 
 
 class Caller(Protocol):
-    """The sender of a request. `principal` is its name with its kind, `token:shop`."""
+    """The sender of a request. `principal` is its name with its kind, `token:shop`.
+
+    `owner_name` is its name as an owner of quotas: `acme.token:shop` in the tenant acme.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def principal(self) -> str: ...
+    @property
+    def owner_name(self) -> str: ...
     @property
     def is_superuser(self) -> bool: ...
     @property
@@ -111,7 +116,7 @@ class Names(Protocol):
 class _Anonymous:
     """The caller of a node without tokens."""
 
-    name = principal = "anybody"
+    name = principal = owner_name = "anybody"
     is_superuser = False
     space = None
     _decision = Decision(True, None)

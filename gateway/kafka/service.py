@@ -195,10 +195,11 @@ class Service:
             return
         client_id = request.client.client_id if self._quotas.has_clients else ""
         topic = _topic_of(request) if self._quotas.has_topics else ""
-        key = (caller, f"kafka_{name}", client_id, topic)
+        key = (caller.owner_name, f"kafka_{name}", client_id, topic)
         charges = self._quotas.kept.get(key)
         if charges is None:
-            requester = Requester(getattr(caller, "tenant", None) or "", caller.principal, client_id, topic)
+            space = caller.space
+            requester = Requester("" if space is None else space.tenant, caller.owner_name, client_id, topic)
             charges = self._quotas.keep(key, requester, now, is_control=name in CONTROL)
         if charges.is_control:
             if (verdict := charges.enter_control(now)) is not None:

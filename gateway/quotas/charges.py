@@ -199,8 +199,13 @@ class Charges:
         return max((bucket.wait_s(now) - own_bytes * bucket.per_unit_s for bucket in self._bytes_in), default=0.0)
 
     def take_out(self, now: float, size_bytes: int) -> None:
-        for bucket in self.bytes_out:
-            bucket.debit(size_bytes, now)
+        """Debits bytes of an answer."""
+        for bucket in self.bytes_out:  # as above: of each answer
+            at, full = bucket.low_at, now - bucket.above_low_s
+            if at < full:
+                at = full
+            bucket.low_at = at + size_bytes * bucket.per_unit_s
+            bucket.wanted += size_bytes
 
     def take_loop(self, now: float, seconds: float) -> None:
         for bucket in self.loop:

@@ -19,7 +19,9 @@ SWEEP_S = 1.0  # at the earliest, between two searches for idle owners: each loo
 OTHERS = "*others*"  # the name of the owners that share one use
 
 
-Key = tuple[object, str, str, str]  # of requests that are charged in one way: caller, operation, client id, topic
+# Requests with this in common are charged in one way: principal with tenant, operation, client id, topic. No identity,
+# which is large and ends with its rules.
+Key = tuple[str, str, str, str]
 
 
 class Requester(NamedTuple):
@@ -102,7 +104,7 @@ class Quotas:
 
     def charges_of_topic(self, topic: str, now: float) -> Charges:
         """Returns the charges of a topic that a body names."""
-        key = (None, "", "", topic)
+        key = ("", "", "", topic)
         return self.kept.get(key) or self.keep(key, Requester("", "", "", topic), now)
 
     def _owners(self, requester: Requester) -> Iterator[tuple[Owner, str]]:

@@ -31,7 +31,7 @@ from gateway.http.response import Response, Stream
 from gateway.http.rights import Resource
 from gateway.metrics.metrics import Metrics
 from gateway.quotas.charges import NOTHING, Charges, Verdict
-from gateway.quotas.quota import TENANT_END, Dimension
+from gateway.quotas.quota import Dimension
 from gateway.quotas.quotas import Key, Quotas, Requester
 from gateway.server.quota_answers import THROTTLE_HEADER, limit_headers, quota_problem
 
@@ -78,7 +78,7 @@ class Throttle:
         quotas, body = self.quotas, request.body
         client_id = request.headers.get(_CLIENT_ID, "") if quotas.has_clients else ""
         topic = request.names.get("topic", "") if quotas.has_topics else ""
-        key = (request.caller, request.route.operation, client_id, topic)
+        key = (request.caller.owner_name, request.route.operation, client_id, topic)
         charges = quotas.kept.get(key)
         if charges is None:
             charges = self._find(request, key)
@@ -128,14 +128,11 @@ class Throttle:
             charges.take_out(time.perf_counter(), response.size_bytes)
 
     def _find(self, request: Request, key: Key) -> Charges:
-        caller, operation, client_id, topic = request.caller, *key[1:]
+        owner_name, operation, client_id, topic = key
         requester = None
         if request.route.need.resource is not Resource.CLUSTER:  # that of a route without a caller too
-            tenant = "" if caller.space is None else caller.space.tenant
-            principal = (
-                f"{tenant}{TENANT_END}{caller.principal}" if tenant else caller.principal
-            )  # tenants have names in common
-            requester = Requester(tenant, principal, client_id, topic)
+            space = request.caller.space
+            requester = Requester("" if space is None else space.tenant, owner_name, client_id, topic)
         return self.quotas.keep(
             key,
             requester,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.quotas import quotas as module
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.charges import NOTHING, PARKED_MAX, Charges
 from gateway.quotas.quota import Dimension, Owner, Quota, id_of
 from gateway.quotas.quotas import Quotas, Requester
@@ -164,3 +165,14 @@ def test_what_is_open_is_counted_until_it_ends():
     assert [(one.limit, one.remaining) for one in refused.violated] == [(2, 0)]
     found.close_one(Dimension.CONNECTIONS)
     assert found.open_one(Dimension.CONNECTIONS) is None
+
+
+def test_bytes_of_answers_are_debited_as_a_bucket_debits_them():
+    quotas = quotas_of(quota("principal", "*", bytes_out=100), quota("topic", "*", bytes_out=50))
+    found, twins = charges(quotas, topic="t"), [Bucket(100.0), Bucket(50.0)]
+    for now, size_bytes in ((NOW, 30), (NOW + 0.1, 90), (NOW + 9.0, 1), (NOW + 9.0, 0)):
+        found.take_out(now, size_bytes)
+        for twin in twins:
+            twin.debit(size_bytes, now)
+        assert [bucket.low_at for bucket in found.bytes_out] == [twin.low_at for twin in twins]
+        assert [bucket.wanted for bucket in found.bytes_out] == [twin.wanted for twin in twins]
