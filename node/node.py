@@ -23,7 +23,7 @@ from gateway.access.access import Access
 from gateway.access.attempts import Attempts
 from gateway.access.owners import Owners
 from gateway.access.proxies import Proxies
-from gateway.access.state import ChangeAccess
+from gateway.access.state import ChangeAccess, TenantLimits
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
@@ -86,7 +86,7 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
-from gateway.usage.holdings import HeldLimits, Holdings
+from gateway.usage.holdings import Groups, Holdings
 from gateway.usage.keeper import UsageKeeper
 from gateway.usage.stored_bytes import StoredBytes
 from node.shard_events import NodeTier
@@ -185,7 +185,7 @@ class Node:
         self.groups = GroupHost(
             settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter, self.holdings
         )
-        self.holdings.groups = self.groups
+        self.holdings.groups = Groups(self.groups.held, self.groups.load)
         owners = Owners(self.access, clock)
         self.push = PushHost(self.groups, self.topics, self.partitions, owners)
         self.access.waits.include(self.push.waits)
@@ -352,7 +352,7 @@ class Node:
             self.metrics,
         )
 
-    def _limits(self) -> Mapping[str, HeldLimits]:
+    def _limits(self) -> Mapping[str, TenantLimits]:
         return self.access.snapshot.limits
 
     def _tenants(self) -> Collection[str]:

@@ -8,8 +8,8 @@ process counts until its next one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from engine.directory.ceilings import check_quota, owner_of
 from engine.errors import EngineError
 from engine.runtime.tasks import keep_running
 from engine.shard.shard import Shard
+from gateway.access.state import TenantLimits
 from gateway.links.link import Handler, handler
 from gateway.links.process_links import Process
 from gateway.routing.peers import Peers
@@ -47,25 +48,11 @@ class HeldGroup(NamedTuple):
     members: int
 
 
-class HeldLimits(Protocol):
-    """The ceilings of a tenant. None: there is none."""
+class Groups(NamedTuple):
+    """The groups of this process. `load` loads the coordinators that it has to have."""
 
-    @property
-    def groups(self) -> int | None: ...
-    @property
-    def subscriptions(self) -> int | None: ...
-    @property
-    def members(self) -> int | None: ...
-    @property
-    def stored_bytes(self) -> int | None: ...
-
-
-class Groups(Protocol):
-    """The groups of this process."""
-
-    def held(self) -> Iterable[HeldGroup]: ...
-    async def load(self) -> None:
-        """Loads the groups of all coordinators that this process has to have."""
+    held: Callable[[], Iterable[HeldGroup]]
+    load: Callable[[], Awaitable[None]]
 
 
 class HeldCall(Struct, array_like=True, frozen=True):
@@ -82,7 +69,7 @@ class Holdings:
         shard: Shard,
         tier: TieredBytes,
         peers: Peers,
-        tenants: Callable[[], Mapping[str, HeldLimits]],
+        tenants: Callable[[], Mapping[str, TenantLimits]],
     ) -> None:
         self.groups: Groups | None = None  # set once, before the process serves
         self._shard = shard
@@ -189,7 +176,7 @@ class Holdings:
         return Held(len(groups) - subscriptions, subscriptions, members, self._stored.get(tenant, 0))
 
 
-def _is_limited(limits: HeldLimits) -> bool:
+def _is_limited(limits: TenantLimits) -> bool:
     return any(getattr(limits, quota) is not None for quota in Held._fields)
 
 

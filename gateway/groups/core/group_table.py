@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from gateway.groups.model.classic import CLASSIC
 from gateway.groups.model.errors import GroupNotEmpty, GroupsFull, UnknownGroup, WrongGroupKind
@@ -12,14 +13,11 @@ from gateway.groups.model.state import Group
 from gateway.groups.model.values import Now, Row
 
 
-class Ceilings(Protocol):
-    """The ceilings of tenants on groups and members."""
+class Ceilings(NamedTuple):
+    """The checks of the ceilings of tenants: of a new group, and of a new member of a group. Raise QuotaExhausted."""
 
-    def check_new_group(self, name: str) -> None:
-        """Raises QuotaExhausted."""
-
-    def check_new_member(self, group: str) -> None:
-        """Raises QuotaExhausted."""
+    check_new_group: Callable[[str], None]
+    check_new_member: Callable[[str], None]
 
 
 class GroupTable:

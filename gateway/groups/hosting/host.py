@@ -22,6 +22,7 @@ from gateway.fetch.reader import read_chunk
 from gateway.groups.core import classic_calls, instances
 from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.core.group_table import Ceilings
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
 from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.hosting.lags import GroupLags, sum_by_name
@@ -189,7 +190,7 @@ class GroupHost:
         limits = CoordinatorLimits(
             settings.groups_max, settings.group_members_max, subscriptions_max=settings.subscriptions_max
         )
-        coordinator = Coordinator(limits, self)
+        coordinator = Coordinator(limits, Ceilings(self.check_new_group, self.check_new_member))
         deadline = asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
         try:
             if (dropped := self._dropped.get(partition.number)) is not None:
