@@ -47,6 +47,7 @@ config.storage.replication.factor=1
 offset.storage.replication.factor=1
 status.storage.replication.factor=1
 refresh.topics.interval.seconds=5
+refresh.groups.interval.seconds=5
 emit.checkpoints.interval.seconds=2
 sync.group.offsets.enabled=true
 sync.group.offsets.interval.seconds=2
