@@ -5,7 +5,7 @@ The status of a code of five digits is its first three. A code without an entry 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
@@ -85,7 +85,14 @@ def message_of(request: Request, problem: Problem) -> str:
     return str(request.space.shown(_WITHOUT_COUNTS.get(problem.code, problem.detail)))
 
 
-def row_of(request: Request, problem: Problem, *, of_v3: bool = False) -> dict[str, Any]:
+class Row(TypedDict):
+    """The failure of a request, or of one record among others."""
+
+    error_code: int
+    message: str
+
+
+def row_of(request: Request, problem: Problem, *, of_v3: bool = False) -> Row:
     """Returns the failure of one record among others."""
     return {"error_code": code_of(problem, of_v3=of_v3), "message": message_of(request, problem)}
 

@@ -27,7 +27,7 @@ from gateway.rest_proxy.errors import BAD_REQUEST, Refusal
 from gateway.rest_proxy.metadata import check_partition, node_ids, visible_topics
 from gateway.routing.partitions import check_not_internal
 
-Document = dict[str, Any]
+Document = dict[str, object]
 
 
 class ConfigEntry(Struct):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from gateway.access.rules import Effect, Pattern
 from gateway.groups.group_lag import measure_lags
 from gateway.groups.hosting.calls import DESCRIBE
@@ -118,7 +120,7 @@ async def rest_summarize_lag(request: Request, context: RestProxyContext) -> Res
 
 
 def _lag_of(lag: Document) -> int:
-    return int(lag["lag"])
+    return cast(int, lag["lag"])
 
 
 async def _find(request: Request, context: RestProxyContext) -> tuple[Paths, GroupView]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import orjson
@@ -137,12 +137,12 @@ def _results(parts: Sequence[Part], outcomes: Sequence[Outcome], partitions: Seq
     return results
 
 
-def _receipt(request: Request, row: IncomingRow, result: _Result, now_ms: int) -> dict[str, Any]:
+def _receipt(request: Request, row: IncomingRow, result: _Result, now_ms: int) -> dict[str, object]:
     if isinstance(result, Problem):
-        return error_row(request, result, of_v3=True)
+        return {**error_row(request, result, of_v3=True)}
     assert isinstance(row, TypedRow), row
     name = request.names["topic"]
-    receipt: dict[str, Any] = {
+    receipt: dict[str, object] = {
         "error_code": 200,
         "cluster_id": request.names["cluster"],
         "topic_name": name if request.space is None else request.space.visible(name),

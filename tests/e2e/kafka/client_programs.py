@@ -1,6 +1,6 @@
 """The clients of Kafka's protocol that `make kafka-clients` runs: where each comes from, and the command that runs it.
 
-Each program of clients/ tells the same story. Its arguments are bootstrap servers, a topic, the number of replicas,
+Each program of clients/ runs the same story. Its arguments are bootstrap servers, a topic, the number of replicas,
 the number of records, and the seconds over which they are sent. It makes the topic of six partitions, sends the
 records 0, 1, … with keys and times in four parts, each with another compression, and reads them meanwhile in a group
 of two members, later three. It prints how many records came, how many each member had, the sum of the committed

@@ -1,7 +1,7 @@
 """`make kafka-clients`: clients of many languages against nodes, and a table of what they did.
 
-Each client runs against one node, a node of two shards, and three nodes of which the leader of a partition is killed
-in the middle. What it says is compared with what lies in the topic, as librdkafka reads it.
+Each client runs against one node, a node of two shards, and three nodes, where the leader of a partition is killed
+in the middle. Its output is compared with what the topic has, as librdkafka reads it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def create(place: Place, topic: str) -> None:
 
 
 def stored(place: Place, topic: str) -> list[tuple[int, bytes, int]]:
-    """Returns what lies in a topic: partition, key and number, in order of offsets."""
+    """Returns what a topic has: partition, key and number, in order of offsets."""
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
