@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
+from penstock.errors import ClientError
 from penstock.transport.api import JSON_TYPE, RACK_HEADER, topic_path
 from penstock.transport.exchange import Json, Request
 
@@ -95,7 +96,7 @@ def subscription(method: str, name: str, action: str = "", document: Json | None
     path = f"/v1/subscriptions/{quote(name, safe='')}" + (f"/{action}" if action else "")
     if document is None:
         return Request(method, path)
-    return Request(method, path, {}, orjson.dumps(document), {"Content-Type": "application/json"})
+    return Request(method, path, {}, _dump(document), {"Content-Type": "application/json"})
 
 
 def access(
@@ -131,7 +132,7 @@ def _forced(
     query = {"force": "true"} if force else {}
     if document is None:
         return Request(method, path, query, None, headers)
-    return Request(method, path, query, orjson.dumps(document), {"Content-Type": JSON_TYPE, **headers})
+    return Request(method, path, query, _dump(document), {"Content-Type": JSON_TYPE, **headers})
 
 
 def list_groups() -> Request:
@@ -206,4 +207,12 @@ def _group_path(group: str) -> str:
 
 
 def _with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
-    return Request(method, path, {}, orjson.dumps(document), {"Content-Type": JSON_TYPE})
+    return Request(method, path, {}, _dump(document), {"Content-Type": JSON_TYPE})
+
+
+def _dump(document: Mapping[str, Any]) -> bytes:
+    """Raises ClientError, for instance for a number of more than 64 bits."""
+    try:
+        return orjson.dumps(document)
+    except TypeError as error:
+        raise ClientError(f"the request cannot be written as JSON: {error}") from None

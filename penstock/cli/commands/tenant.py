@@ -73,11 +73,15 @@ def _limit(name: str, text: str) -> int | None:
             raise click.UsageError(f"--stored-bytes: {error}") from None
         if quantity is not None and quantity.kind == "bytes":
             return quantity.amount
-        if not (text.isascii() and text.isdecimal()):
+        if not _is_number(text):
             raise click.UsageError(f"--stored-bytes is {text!r}: give {MEANING['bytes']}, a number, or none")
-    if not (text.isascii() and text.isdecimal()):
+    if not _is_number(text):
         raise click.UsageError(f"--{name} is {text!r}: give a whole number, or none")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20  # with more digits it has more than 64 bits
 
 
 @tenant.command()

@@ -52,11 +52,11 @@ def copy(name: str, to: str, only: int | None, node: Node, as_json: bool) -> Non
     described = once.describe_topic(name)
     if name == to:
         raise click.UsageError("a topic is not copied to itself", click.get_current_context())
-    _check_copy(once, described, to)
     ends = {row["partition"]: row["high_watermark"] for row in described["partitions"]}
     numbers = sorted(ends) if only is None else [only]
     if only is not None and only not in ends:
         raise Failure(f"topic {name} has no partition {only}")
+    _check_copy(once, described, to)
     copied = [_copy_partition(once, described, to, number, ends[number]) for number in numbers]
     if as_json:
         print_json({"topic": name, "to": to, "partitions": [row._asdict() for row in copied]})

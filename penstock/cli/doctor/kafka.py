@@ -69,8 +69,8 @@ def _ask(host: str, port: int, node: Node) -> list[Broker]:
     """Returns the brokers that a listener names. Raises Unusable."""
     try:
         connection = socket.create_connection((host, port), TIMEOUT_S)
-    except OSError as error:
-        text = f"cannot be reached: {error.strerror or error}"
+    except (OSError, ValueError, OverflowError) as error:  # a name that is none, a port above 65,535
+        text = f"cannot be reached: {getattr(error, 'strerror', None) or error}"
         raise Unusable(text, "see that the node listens there, and that nothing between blocks it") from None
     with connection:
         if not node.url.startswith("https"):
@@ -83,8 +83,10 @@ def _ask(host: str, port: int, node: Node) -> list[Broker]:
         except ssl.SSLError as error:
             remedy = "the certificate must name the advertised host; give --cacert for a CA of your own"
             raise Unusable(f"no TLS: {error.reason or error}", remedy) from None
-        except OSError as error:
-            raise Unusable(f"no TLS: {error.strerror or error}", "see that the listener has TLS") from None
+        except (OSError, ValueError) as error:
+            raise Unusable(
+                f"no TLS: {getattr(error, 'strerror', None) or error}", "see that the listener has TLS"
+            ) from None
 
 
 def _brokers(connection: socket.socket, node: Node) -> list[Broker]:

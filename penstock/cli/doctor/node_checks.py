@@ -42,6 +42,10 @@ def check_node(node: Node) -> Iterator[Finding]:
 def check_cluster(cluster: Mapping[str, Any]) -> Iterator[Finding]:
     """Yields the findings of `GET /v1/cluster`: versions, lost nodes, the controller, partitions in need."""
     mine, nodes = version("penstock"), cluster["nodes"]
+    if "controller" not in cluster:  # a tenant's caller is shown the URLs of the nodes alone
+        text = f"a token of a tenant sees the URLs of nodes alone: {', '.join(node['url'] for node in nodes)}"
+        yield Finding("cluster", WARN, text, "use a --token of an operator")
+        return
     coordination = cluster.get("coordination")
     is_silent = coordination is not None and coordination["silent"]
     if coordination is not None:

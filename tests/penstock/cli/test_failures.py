@@ -55,6 +55,8 @@ def one_line(text: str) -> str:
         ["topic", "delete-records", "t"],
         ["consume", "t", "--json", "--format", "raw"],
         ["segment", "dump", "/no/such/file"],
+        ["tenant", "limits", "acme", "--topics", "9" * 20],
+        ["tenant", "limits", "acme", "--stored-bytes", "9" * 5000],
     ],
 )
 def test_a_wrong_command_ends_with_2_and_says_where_help_is(run: Run, arguments: list[str]) -> None:
@@ -105,6 +107,20 @@ def test_a_file_that_cannot_be_read_ends_with_1(on_node: Run, tmp_path: Path) ->
     ran = on_node("produce", "t", tmp_path / "none")
     assert ran.code == ExitCode.FAILED
     assert one_line(ran.err) == f"penstock: {tmp_path / 'none'}: no such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "create", "t", "--partitions", "9" * 20],
+        ["quota", "set", "tenant", "acme", "--connections", "9" * 20],
+        ["tenant", "limits", "acme", "--stored-bytes", f"{'9' * 19}GiB"],
+    ],
+)
+def test_a_number_of_more_than_64_bits_ends_with_1(run: Run, arguments: list[str]) -> None:
+    ran = run(*arguments, "--url", UNREACHABLE)
+    assert ran.code == ExitCode.FAILED
+    assert "64-bit" in one_line(ran.err)
 
 
 def test_without_a_command_help_is_shown_and_the_code_is_2(run: Run) -> None:

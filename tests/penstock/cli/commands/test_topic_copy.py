@@ -99,4 +99,5 @@ def test_a_copy_that_cannot_be_is_refused(on_node: Run, node_url: str) -> None:
     assert (refused.code, "has 1 partitions" in refused.err) == (1, True)
     assert on_node("topic", "copy", "wide", "wide").code == 2
     assert on_node("topic", "copy", "wide", "new", "--partition", 7).code == 1
+    assert on_node("topic", "describe", "new").code == 4, "a refused copy makes no topic"
     assert on_node("topic", "copy", "absent", "new").code != 0

@@ -56,3 +56,9 @@ def test_a_node_with_tokens_is_asked_with_one(tmp_path: Path, has_token: bool) -
         assert levels == ([OK, OK] if has_token else [FAIL])
         [finding] = check(address, f"penstock_{'x' * 43}")
         assert "token is refused" in finding.found or "closes" in finding.found
+
+
+@pytest.mark.parametrize("address", ["a..b:9092", f"{'x' * 80}:9092", "a\0b:9092", "127.0.0.1:70000"])
+def test_an_address_that_is_none_is_a_finding(address: str) -> None:
+    [finding] = check(address)
+    assert (finding.level, "cannot be reached" in finding.found) == (FAIL, True)

@@ -45,3 +45,8 @@ def test_a_silent_coordination_store_is_a_failure_and_nodes_are_not_called_alive
         "coordination store": ("fail", "answered 34 s ago"),
         "nodes": ("warn", "2, all alive when the coordination store last answered"),
     }
+
+
+def test_what_a_tenant_is_shown_of_a_cluster_is_not_a_failure() -> None:
+    [finding] = check_cluster({"nodes": [{"url": "http://127.0.0.1:8080"}]})
+    assert (finding.level, "http://127.0.0.1:8080" in finding.found) == ("warn", True)
