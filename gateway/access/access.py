@@ -61,7 +61,7 @@ TENANT = "Penstock-Tenant"  # the one header that names a tenant, of an operator
 # The operations on rules and tokens that a tenant's own administrators have.
 IN_TENANTS = frozenset(
     {"list_rules", "add_rule", "remove_rule", "list_tokens", "create_token", "revoke_token", "rotate_token",
-     "check_access"}
+     "check_access", "rest_list_acls"}
 )  # fmt: skip
 _AUTHORIZATION = istr("Authorization")  # the look-up of an istr takes half the time of a plain text
 # The words of the tokens file for what a caller lacks.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.state import AccessState, StoredToken, Tenant
@@ -41,18 +44,19 @@ async def test_a_token_comes_as_bearer_or_as_the_password_of_basic(tmp_path: Pat
         assert await shop.values(read) == [1] * 6
 
 
-def _give_acme_a_token(node: Node) -> str:
-    """Makes the tenant acme with a token that may do everything in it. Returns the token."""
+def _give_acme_a_token(node: Node, resources: Sequence[Resource] = (Resource.TOPIC, Resource.GROUP)) -> str:
+    """Makes the tenant acme with a token that may do everything with these in it. Returns the token."""
     token_id, text = make_text(os.urandom)
     stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
     rules = tuple(
         Rule(id=resource.value, effect=Effect.ALLOW, principals=("token:shop",), operations=tuple(sorted(operations)),
              resource=resource, pattern=Pattern.ALL, tenant="acme")
         for resource, operations in OPERATIONS.items()
-        if resource in (Resource.TOPIC, Resource.GROUP)
+        if resource in resources
     )  # fmt: skip
+    outside = replace(rules[0], id="outside", principals=("token:ops",), tenant=None)
     tenant = Tenant(id="acme", created_ms=0)
-    node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,), rules=rules))
+    node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,), rules=(*rules, outside)))
     return text
 
 
@@ -93,3 +97,14 @@ async def test_a_tenant_says_its_own_names(tmp_path: Path) -> None:
         missing = await acme.get("/topics/no")
         assert "acme" not in missing.body["message"]
         assert (await client.get("/topics/t/partitions/0/offsets")).status == 401
+
+
+async def test_an_administrator_of_a_tenant_lists_its_rules_alone(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    add_token(file, "ops")
+    async with proxy_node(tmp_path, parse_tokens(file.read_text())) as (node, client):
+        acls = f"/v3/clusters/{node.server.admin.cluster_id}/acls"
+        assert (await client.acting_as(f"Bearer {_give_acme_a_token(node)}").get(acls)).status == 403
+        boss = client.acting_as(f"Bearer {_give_acme_a_token(node, [Resource.TENANT])}")
+        rows = (await boss.get(acls)).body["data"]
+        assert {(row["principal"], row["resource_type"]) for row in rows} == {("User:token:shop", "TENANT")}
