@@ -148,7 +148,9 @@ def lag(name: str, node: Node, as_json: bool) -> None:
         try:
             described = once.describe_group(group)
         except ProblemError as error:
-            if error.code != "unknown_group":  # deleted meanwhile
+            if error.code == "invalid_group_name":
+                print_note(f"Group {group!r} is left out: Kafka's tools alone can name it, as kafka-consumer-groups.")
+            elif error.code != "unknown_group":  # deleted meanwhile
                 raise
             continue
         read = [partition for partition in described["partitions"] if partition["topic"] == name]

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from penstock.cli.main import main
 from tests.e2e.lifecycle.test_shards import call
 from tests.e2e.node_process import running_process
 
@@ -154,3 +155,17 @@ def test_a_tool_of_http_resets_a_group_of_kafka(doors: tuple[str, str], topic: s
     call(f"{url}/v1/groups/moved/reset", "POST", {"to": "earliest"})
     assert [one.offset for one in consumer.committed([place], 10)] == [0]
     consumer.close()
+
+
+def test_a_group_that_http_cannot_name_stops_no_view_of_others(
+    doors: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url, kafka = doors
+    for group in ("a group", "b"):
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka, "group.id": group})
+        consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 0)], asynchronous=False)
+        consumer.close()
+    assert main(["topic", "lag", topic, "--url", url]) == 0
+    shown = capfd.readouterr()
+    assert shown.out.splitlines()[1].split()[:2] == ["b", "empty"]
+    assert "'a group' is left out" in shown.err
