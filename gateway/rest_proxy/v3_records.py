@@ -21,10 +21,11 @@ from gateway.rest_proxy.records import decode_body
 
 SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")
 _NULL = b"null"
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKENS = re.compile(_STRING + rb'|[{}\[\]]|"')
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # a string behind its first quote, without the last one
+_TOKENS = re.compile(rb'"' + _INSIDE.pattern + rb'"|[{}\[\]"]', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _OPENING = b"{["
+_QUOTE = ord('"')
 
 
 class _Header(Struct, forbid_unknown_fields=True):
@@ -69,11 +70,15 @@ _RECORD = msgspec.json.Decoder(RecordBody)
 
 
 class Splitter:
-    """Divides a stream of bytes into the JSON objects in it. `pending_bytes` are those of the one that has begun."""
+    """Divides a stream of bytes into the JSON objects in it. `pending_bytes` are those of the one that has begun.
+
+    No byte is looked at twice, however small the pieces are: a client that sends single bytes costs no more than those.
+    """
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
         self._scanned = self._depth = 0
+        self._is_in_string = False  # at `_scanned`
 
     @property
     def pending_bytes(self) -> int:
@@ -82,33 +87,48 @@ class Splitter:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yields the objects that are whole now. Raises Problem malformed_json for what begins no object."""
         self._buffer += data
+        begin = 0  # of the object that has no end yet
         while True:
             if not self._depth:
-                begin = _SPACE.match(self._buffer).end()  # type: ignore[union-attr]  # it matches nothing, too
-                self._buffer, self._scanned = self._buffer[begin:], 0
-                if not self._buffer:
-                    return
-                if self._buffer[:1] != b"{":
+                self._scanned = begin = _SPACE.match(self._buffer, begin).end()  # type: ignore[union-attr]  # or nothing
+                if begin == len(self._buffer):
+                    break
+                if self._buffer[begin] not in b"{":
                     raise Problem("malformed_json", "a record is a JSON object, and the body has something else")
-            end = self._find_end()
-            if end is None:
-                return
-            whole, self._buffer = self._buffer[:end], self._buffer[end:]
-            yield whole
+            if not self._find_end():
+                break
+            yield bytes(self._buffer[begin : self._scanned])
+            begin = self._scanned
+        del self._buffer[:begin]
+        self._scanned -= begin
 
-    def _find_end(self) -> int | None:
+    def _find_end(self) -> bool:
+        """Goes on to the end of the object; False: it has not come."""
+        if self._is_in_string and not self._pass_string():
+            return False
         for token in _TOKENS.finditer(self._buffer, self._scanned):
             text = token[0]
             if len(text) > 1:  # a string
                 continue
+            self._scanned = token.end()
             if text == b'"':  # one whose end has not come
-                self._scanned = token.start()
-                return None
+                self._is_in_string = True
+                self._pass_string()
+                return False
             self._depth += 1 if text in _OPENING else -1
             if not self._depth:
-                return token.end()
-            self._scanned = token.end()
-        return None
+                return True
+        self._scanned = len(self._buffer)
+        return False
+
+    def _pass_string(self) -> bool:
+        """Goes on to the end of a string; False: it has not come."""
+        self._scanned = _INSIDE.match(self._buffer, self._scanned).end()  # type: ignore[union-attr]  # or nothing
+        if self._scanned == len(self._buffer) or self._buffer[self._scanned] != _QUOTE:  # or half of an escape
+            return False
+        self._scanned += 1
+        self._is_in_string = False
+        return True
 
 
 def split(body: bytes) -> list[bytes]:

@@ -124,6 +124,11 @@ async def test_a_batch_names_what_succeeded_and_what_failed(tmp_path: Path) -> N
         for bad in ([], [{"id": "1"}, {"id": "1"}], [{"value": None}], [{"id": str(n)} for n in range(51)]):
             answer = await client.post(batch, {"entries": bad}, JSON)
             assert (answer.status, answer.body["error_code"]) == (422, 42208)
+        for kind in (b"JSON", b"STRING"):  # as in every other body: what is not text is neither stored nor a failure
+            body = b'{"entries":[{"id":"1","value":{"type":"%b","data":"\xff"}}]}' % kind
+            answer = await client.post(batch, body, JSON)
+            assert (answer.status, answer.body["error_code"]) == (400, 400)
+        assert (await client.get("/topics/t/partitions/0/offsets")).body["end_offset"] == 1
 
 
 async def test_a_stream_gets_a_receipt_for_each_record_while_it_goes_on(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ async def test_a_stream_divides_objects_wherever_its_pieces_end() -> None:
         for at in range(0, len(text), size):
             yield text[at : at + size]
 
-    objects = [b'{"a":"}{\\""}', b"{}", b'{"b":[{"c":"\\\\"}]}']
+    objects = [b'{"a":"}{\\""}', b"{}", b'{"b":[{"c":"\\\\"}]}', b'{"d":"\\\\\\"}"}']
     text = b" \n".join(objects) + b" "
     for size in range(1, len(text)):
         splitter = Splitter()
@@ -162,6 +167,17 @@ async def test_a_stream_divides_objects_wherever_its_pieces_end() -> None:
         assert not splitter.pending_bytes
     with pytest.raises(Problem, match="malformed_json"):
         list(Splitter().feed(b"{} 1"))
+
+
+def test_the_pieces_of_a_long_object_are_looked_at_once() -> None:
+    splitter = Splitter()
+    assert not list(splitter.feed(b'{"v":"' + b"a" * 100_000))
+    for piece in (b"\\", b'"', b"a"):
+        before = splitter.pending_bytes
+        assert not list(splitter.feed(piece))
+        assert splitter._scanned >= before - 1  # a half of an escape waits for the other
+    assert [len(one) for one in splitter.feed(b'"}{"w"')] == [100_011]
+    assert splitter.pending_bytes == 4
 
 
 async def test_lag_of_a_group_and_its_members(tmp_path: Path) -> None:
