@@ -110,9 +110,15 @@ async def test_a_tenant_says_its_own_names(tmp_path: Path) -> None:
             cluster + "/topics/t/records", {"value": {"type": "STRING", "data": "acme.x"}}, "application/json"
         )
         assert (answer.status, answer.body["topic_name"]) == (200, "t")
+        entries = {"entries": [{"id": "acme.1", "partition_id": 9}]}
+        [failure] = (await acme.post(cluster + "/topics/t/records:batch", entries, "application/json")).body["failures"]
+        assert failure["id"] == "acme.1", "the client finds its entry by it"
+        made = (await acme.post("/consumers/g", {"name": "acme.i"})).body
+        assert made["instance_id"] == "acme.i"
+        assert made["base_uri"].endswith("/consumers/g/instances/acme.i")
         (counted,) = (await node.usage.counted_here("acme", 0, 10**9)).counted
         used = counted.usage
-        assert (used.produce_requests, used.records, used.read_requests) == (2, 2, 2)
+        assert (used.produce_requests, used.records, used.read_requests) == (3, 2, 2)
         assert used.produce_bytes_in > 0 < used.read_bytes_out
         [topic] = (await acme.get(cluster + "/topics")).body["data"]
         assert (topic["topic_name"], topic["metadata"]["self"].rpartition("/")[2]) == ("t", "t")
