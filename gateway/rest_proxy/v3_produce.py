@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -79,7 +80,7 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
         False,
         Acks.ALL,
         context.settings.produce_timeout_ms,
-        decode_records,
+        partial(decode_records, context.settings.records_per_request_max),
         None,
         None,
         None,
@@ -299,6 +300,7 @@ async def _read_records(
             if request.meter is not None:
                 await request.meter.take(len(data))
             context.produce.metrics.produce_bytes.value += len(data)
+            topic = context.topics.get(topic.record.name) or topic  # it may have been deleted and made again
             for one in splitter.feed(data):
                 try:
                     queued = _queue(context.produce, topic, [decode_record(one, limits)], request.space)

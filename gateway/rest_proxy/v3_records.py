@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from engine.format.batch import RESERVED_PREFIX
 from gateway.http.json_limits import JsonLimits, check_utf8, check_value
 from gateway.http.problems import Problem
 from gateway.http.times import time_of_body
-from gateway.produce.batching import Headers, Incoming, IncomingRow
+from gateway.produce.batching import Headers, Incoming, IncomingRow, check_count
 from gateway.rest_proxy.errors import BAD_REQUEST, INVALID_PAYLOAD, PARTITION, Refusal
 from gateway.rest_proxy.records import decode_body
 
@@ -131,10 +132,12 @@ class Splitter:
         return True
 
 
-def split(body: bytes) -> list[bytes]:
-    """Returns the JSON objects of a whole body. Raises Problem malformed_json, Refusal."""
+def split(body: bytes, records_max: int) -> list[bytes]:
+    """Returns the JSON objects of a whole body. Raises Problem malformed_json, body_too_large, Refusal."""
     splitter = Splitter()
-    objects = list(splitter.feed(body))
+    objects = list(islice(splitter.feed(body), records_max + 1))
+    if len(objects) > records_max:  # the rest is not looked at
+        check_count(len(objects), records_max)
     if splitter.pending_bytes:
         raise Problem("malformed_json", "the last JSON object of the body has no end")
     if not objects:
@@ -142,13 +145,14 @@ def split(body: bytes) -> list[bytes]:
     return objects
 
 
-def decode_records(body: bytes, limits: JsonLimits) -> Incoming:
-    """Returns the records of a whole body. Raises Problem, Refusal."""
+def decode_records(records_max: int, body: bytes, limits: JsonLimits) -> Incoming:
+    """Returns the records of a whole body, in which they may be of two bytes each. Raises Problem, Refusal."""
     check_utf8(body)
     try:
         record = _RECORD.decode(body)
     except (msgspec.DecodeError, RecursionError):  # several, or a bad one
-        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(split(body))]
+        objects = split(body, records_max)
+        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(objects)]
     return [row_of(record, limits, 0)]
 
 

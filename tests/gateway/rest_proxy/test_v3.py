@@ -112,6 +112,15 @@ async def test_a_bad_record_of_a_whole_body_stores_nothing(tmp_path: Path) -> No
         assert (missing.status, missing.body["error_code"]) == (404, 40403)
 
 
+async def test_a_body_of_too_many_records_is_refused(tmp_path: Path) -> None:
+    async with proxy_node(tmp_path, records_per_request_max=10) as (node, client):
+        await node.topics.create("t", 1, 1, {})
+        records = cluster_of(node) + "/topics/t/records"
+        answer = await client.post(records, b"{}" * 11 + b"nonsense", JSON)  # what is behind them is not looked at
+        assert (answer.status, answer.body["message"]) == (413, "the request has 11 records, 10 are allowed")
+        assert len(receipts((await client.post(records, b"{}" * 10, JSON)).text)) == 10
+
+
 async def test_a_batch_names_what_succeeded_and_what_failed(tmp_path: Path) -> None:
     async with proxy_node(tmp_path) as (node, client):
         await node.topics.create("t", 1, 1, {})
@@ -150,6 +159,10 @@ async def test_a_stream_gets_a_receipt_for_each_record_while_it_goes_on(tmp_path
         assert (await send(b'{"value":{"type":"JSON","data":1}}'))["offset"] == 0
         assert (await send(b'{"value":{"type":"BINARY","data":"!"}}'))["error_code"] == 40002
         assert (await send(b'{"value":{"type":"JSON","data":2}}'))["offset"] == 1
+        await node.topics.delete("t")
+        assert (await send(b"{}"))["error_code"] == 40403
+        await node.topics.create("t", 1, 1, {})
+        assert (await send(b"{}"))["offset"] == 0
         assert (await send(b"nonsense"))["error_code"] == 400
         writer.close()
 
