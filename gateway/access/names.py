@@ -31,15 +31,16 @@ KEPT_MAX = 4096  # names that were checked before; beyond it all are forgotten
 _NAMED = (Resource.TOPIC, Resource.GROUP, Resource.SUBSCRIPTION)
 # Fields with a client's own text, or with a name of another kind.
 _OWN_TEXT = frozenset(
-    {"author", "client_address", "client_id", "filter", "leader_url", "member_id", "metadata", "note", "owner",
-     "principal", "rack", "request_id", "secret", "source", "token", "topic_id", "url"}
+    {"author", "base_uri", "client_address", "client_id", "consumer_id", "filter", "instance_id", "leader_url",
+     "member_id", "metadata", "note", "owner", "principal", "rack", "request_id", "secret", "source", "token",
+     "topic_id", "url"}
 )  # fmt: skip
 _JSON_TYPES = ("application/json", "application/problem+json")
 _HEADERS = ("penstock-", "location", "link")
 # The operations whose answers have records, or what is visible from its birth.
 SHOWN = frozenset(
     {"acquire_records", "fetch", "fetch_many", "group_events", "group_poll", "read_table", "read_table_key",
-     "tail_topic", "rest_produce_record", "rest_read_records",
+     "tail_topic", "rest_produce_batch", "rest_produce_record", "rest_read_records",
      "add_rule", "create_token", "describe_tenant", "list_rules", "list_tenants", "list_tokens",
      "rotate_token"}
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from engine.errors import EngineError
 from engine.producers.appends import Appended
 from engine.runtime.tasks import start_task
 from engine.shard.served_topics import Topic
+from gateway.http.json_limits import check_utf8
 from gateway.http.problems import Problem, from_engine
 from gateway.http.request import Handled, Request
 from gateway.http.response import JSON_TYPE, Response, Stream, form_of
@@ -78,7 +80,7 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
         False,
         Acks.ALL,
         context.settings.produce_timeout_ms,
-        decode_records,
+        partial(decode_records, context.settings.records_per_request_max),
         None,
         None,
         None,
@@ -209,7 +211,9 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     check_not_internal(name)
     topic = await context.topics.get_or_create(name, request.caller)
     http = request.http
-    entries = decode_body(await http.bodies.read(request, http.request_body_bytes_max), _BATCH, 1).entries
+    body = await http.bodies.read(request, http.request_body_bytes_max)
+    check_utf8(body)
+    entries = decode_body(body, _BATCH, 1).entries
     if not 0 < len(entries) <= ENTRIES_MAX:
         raise Refusal(BATCH, f"Batch error: it has {len(entries)} entries; give 1 to {ENTRIES_MAX}")
     ids: list[str] = []
@@ -291,9 +295,12 @@ async def _read_records(
         while data := await content.readany():
             context.access.check(request)  # the right may have ended meanwhile
             context.lifecycle.check_accepting()
+            if request.space is not None:
+                context.produce.holdings.check_stored(request.space.tenant)
             if request.meter is not None:
                 await request.meter.take(len(data))
             context.produce.metrics.produce_bytes.value += len(data)
+            topic = context.topics.get(topic.record.name) or topic  # it may have been deleted and made again
             for one in splitter.feed(data):
                 try:
                     queued = _queue(context.produce, topic, [decode_record(one, limits)], request.space)
@@ -304,6 +311,8 @@ async def _read_records(
                 return Problem("body_too_large", f"a record of a stream may have {most} bytes", limit=most)
     except Problem as problem:
         return problem
+    except EngineError as error:
+        return from_engine(error)
     if splitter.pending_bytes:
         return Problem("malformed_json", "the last JSON object of the body has no end")
     return None

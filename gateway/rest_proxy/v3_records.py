@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -15,16 +16,17 @@ from engine.format.batch import RESERVED_PREFIX
 from gateway.http.json_limits import JsonLimits, check_utf8, check_value
 from gateway.http.problems import Problem
 from gateway.http.times import time_of_body
-from gateway.produce.batching import Headers, Incoming, IncomingRow
+from gateway.produce.batching import Headers, Incoming, IncomingRow, check_count
 from gateway.rest_proxy.errors import BAD_REQUEST, INVALID_PAYLOAD, PARTITION, Refusal
 from gateway.rest_proxy.records import decode_body
 
 SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")
 _NULL = b"null"
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKENS = re.compile(_STRING + rb'|[{}\[\]]|"')
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # a string behind its first quote, without the last one
+_TOKENS = re.compile(rb'"' + _INSIDE.pattern + rb'"|[{}\[\]"]', re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _OPENING = b"{["
+_QUOTE = ord('"')
 
 
 class _Header(Struct, forbid_unknown_fields=True):
@@ -69,11 +71,15 @@ _RECORD = msgspec.json.Decoder(RecordBody)
 
 
 class Splitter:
-    """Divides a stream of bytes into the JSON objects in it. `pending_bytes` are those of the one that has begun."""
+    """Divides a stream of bytes into the JSON objects in it. `pending_bytes` are those of the one that has begun.
+
+    No byte is looked at twice, however small the pieces are: a client that sends single bytes costs no more than those.
+    """
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
         self._scanned = self._depth = 0
+        self._is_in_string = False  # at `_scanned`
 
     @property
     def pending_bytes(self) -> int:
@@ -82,39 +88,56 @@ class Splitter:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yields the objects that are whole now. Raises Problem malformed_json for what begins no object."""
         self._buffer += data
+        begin = 0  # of the object that has no end yet
         while True:
             if not self._depth:
-                begin = _SPACE.match(self._buffer).end()  # type: ignore[union-attr]  # it matches nothing, too
-                self._buffer, self._scanned = self._buffer[begin:], 0
-                if not self._buffer:
-                    return
-                if self._buffer[:1] != b"{":
+                self._scanned = begin = _SPACE.match(self._buffer, begin).end()  # type: ignore[union-attr]  # or nothing
+                if begin == len(self._buffer):
+                    break
+                if self._buffer[begin] not in b"{":
                     raise Problem("malformed_json", "a record is a JSON object, and the body has something else")
-            end = self._find_end()
-            if end is None:
-                return
-            whole, self._buffer = self._buffer[:end], self._buffer[end:]
-            yield whole
+            if not self._find_end():
+                break
+            yield bytes(self._buffer[begin : self._scanned])
+            begin = self._scanned
+        del self._buffer[:begin]
+        self._scanned -= begin
 
-    def _find_end(self) -> int | None:
+    def _find_end(self) -> bool:
+        """Goes on to the end of the object; False: it has not come."""
+        if self._is_in_string and not self._pass_string():
+            return False
         for token in _TOKENS.finditer(self._buffer, self._scanned):
             text = token[0]
             if len(text) > 1:  # a string
                 continue
+            self._scanned = token.end()
             if text == b'"':  # one whose end has not come
-                self._scanned = token.start()
-                return None
+                self._is_in_string = True
+                self._pass_string()
+                return False
             self._depth += 1 if text in _OPENING else -1
             if not self._depth:
-                return token.end()
-            self._scanned = token.end()
-        return None
+                return True
+        self._scanned = len(self._buffer)
+        return False
+
+    def _pass_string(self) -> bool:
+        """Goes on to the end of a string; False: it has not come."""
+        self._scanned = _INSIDE.match(self._buffer, self._scanned).end()  # type: ignore[union-attr]  # or nothing
+        if self._scanned == len(self._buffer) or self._buffer[self._scanned] != _QUOTE:  # or half of an escape
+            return False
+        self._scanned += 1
+        self._is_in_string = False
+        return True
 
 
-def split(body: bytes) -> list[bytes]:
-    """Returns the JSON objects of a whole body. Raises Problem malformed_json, Refusal."""
+def split(body: bytes, records_max: int) -> list[bytes]:
+    """Returns the JSON objects of a whole body. Raises Problem malformed_json, body_too_large, Refusal."""
     splitter = Splitter()
-    objects = list(splitter.feed(body))
+    objects = list(islice(splitter.feed(body), records_max + 1))
+    if len(objects) > records_max:  # the rest is not looked at
+        check_count(len(objects), records_max)
     if splitter.pending_bytes:
         raise Problem("malformed_json", "the last JSON object of the body has no end")
     if not objects:
@@ -122,13 +145,14 @@ def split(body: bytes) -> list[bytes]:
     return objects
 
 
-def decode_records(body: bytes, limits: JsonLimits) -> Incoming:
-    """Returns the records of a whole body. Raises Problem, Refusal."""
+def decode_records(records_max: int, body: bytes, limits: JsonLimits) -> Incoming:
+    """Returns the records of a whole body, in which they may be of two bytes each. Raises Problem, Refusal."""
     check_utf8(body)
     try:
         record = _RECORD.decode(body)
     except (msgspec.DecodeError, RecursionError):  # several, or a bad one
-        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(split(body))]
+        objects = split(body, records_max)
+        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(objects)]
     return [row_of(record, limits, 0)]
 
 

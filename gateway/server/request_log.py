@@ -21,7 +21,7 @@ log = logging.getLogger("penstock.requests")
 
 NOT_IMPLEMENTED = 501  # the request asks for what no node or this node does not have, which is not a failure of it
 FAILURES_EACH_S = 1.0  # limits the time that a node spends on logging its errors
-WAITING = ("fetch_many",)  # they wait for data by design, which is not slow; streams too
+WAITING = ("fetch_many", "rest_read_records")  # they wait for data by design, which is not slow; streams too
 
 
 class RequestLog:

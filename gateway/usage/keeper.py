@@ -91,6 +91,7 @@ class UsageKeeper:
         self._clock = clock
         self._shards = shards
         self._unreadable: set[str] = set()
+        self._differing: set[str] = set()  # files whose objects have other counts
         self._named: set[str] = set()  # files whose names are durable
         self._sealed_ms = 0
         self._removed_hour = -1
@@ -103,7 +104,7 @@ class UsageKeeper:
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
         text = "Files of usage that are damaged or foreign: they are left alone, and not in any sum"
-        yield "penstock_usage_unreadable_files", text, len(self._unreadable)
+        yield "penstock_usage_unreadable_files", text, len(self._unreadable | self._differing)
 
     def start(self) -> None:
         self._task = keep_running(self._run, "keeping usage")
@@ -147,7 +148,7 @@ class UsageKeeper:
             try:
                 await self._in_thread(self._seal, name, file, on=self._store_executor)
             except Corrupt as error:
-                self._note_unreadable(name, error)
+                self._note_unreadable(name, error, self._differing)
             except (EngineError, OSError) as error:
                 if not self._is_failing:
                     log.warning("the usage of an hour waits to be sealed", extra={"file": name, "reason": str(error)})
@@ -197,10 +198,12 @@ class UsageKeeper:
     def _own_files(self) -> list[tuple[str, UsageFile]]:
         """Returns the files of this shard, and to the first one those of shards that the node has no more."""
         own = self.counting.shard
-        files = [(name, usage_file_of(name)) for name in self.disk.listdir(self.counting.directory)]
+        files = {name: usage_file_of(name) for name in self.disk.listdir(self.counting.directory)}
+        for noted in (self._unreadable, self._differing):
+            noted.intersection_update(files)  # others were taken away
         return [
             (name, file)
-            for name, file in files
+            for name, file in files.items()
             if file is not None and (file.shard == own or (own == 0 and file.shard >= self._shards))
         ]
 
@@ -218,14 +221,17 @@ class UsageKeeper:
             if self.disk.kind(path) is not FileKind.FILE:
                 return None
             data = read_file(self.disk, path)
-            return None if data is None else read_counters(data, self._origin_of(file), path)
+            counted = None if data is None else read_counters(data, self._origin_of(file), path)
+            self._unreadable.discard(name)  # the disk has failed once
+            return counted
         except (OSError, Corrupt) as error:
             self._note_unreadable(name, error)
             return None
 
-    def _note_unreadable(self, name: str, error: Exception) -> None:
-        if name not in self._unreadable:
-            self._unreadable.add(name)
+    def _note_unreadable(self, name: str, error: Exception, among: set[str] | None = None) -> None:
+        among = self._unreadable if among is None else among
+        if name not in among:
+            among.add(name)
             log.error("a file of usage is left alone", extra={"file": self._path(name), "reason": str(error)})
 
     def _read_files(self, tenant: str, first: int, last: int) -> CountedHere:
@@ -239,7 +245,7 @@ class UsageKeeper:
             open_hours.add(file.hour)
             if tenant in by_tenant:
                 counted.append(Counted(file.id, file.hour, by_tenant[tenant]))
-        return CountedHere(counted, sorted(open_hours), len(self._unreadable))
+        return CountedHere(counted, sorted(open_hours), len(self._unreadable | self._differing))
 
     def _seal(self, name: str, file: UsageFile) -> None:
         """Raises EngineError of the store, OSError."""

@@ -31,6 +31,11 @@ from replication.cluster.keys import partition_name
 log = logging.getLogger("penstock.usage")
 
 
+# The most time that a restart bills. More is a mark by a clock that was not set yet: at worst since 1970, which with
+# some 20 GB is more than a counter takes.
+DOWN_MS_MAX = 31 * 24 * 3_600_000
+
+
 class TieredBytes(Protocol):
     """The part of a partition that is in the store."""
 
@@ -95,7 +100,7 @@ class StoredBytes:
         is_first = self._marks is None
         if self._marks is None:
             self._marks = await asyncio.get_running_loop().run_in_executor(self._executor, self._read, now_ms)
-            elapsed_ms = max(0, now_ms - self._marks.mark_ms)  # the process was not there
+            elapsed_ms = min(max(0, now_ms - self._marks.mark_ms), DOWN_MS_MAX)  # the process was not there
         else:
             elapsed_ms = steady_ms - self._marked_at_ms
         self._marked_at_ms = steady_ms

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import orjson
+from msgspec import structs
 from msgspec.structs import replace
 
 from gateway.access.rules import Effect, Pattern, Rule
-from gateway.access.state import AccessState, StoredToken, Tenant
+from gateway.access.state import AccessState, StoredToken, Tenant, TenantLimits
 from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.http.rights import OPERATIONS, Resource
@@ -60,6 +63,29 @@ def _give_acme_a_token(node: Node, resources: Sequence[Resource] = (Resource.TOP
     return text
 
 
+async def test_a_stream_ends_at_the_ceiling_of_its_tenant(tmp_path: Path) -> None:
+    """A stream has no end, so that a look at its beginning would let it store anything."""
+    file = tmp_path / "tokens.toml"
+    add_token(file, "ops")
+    async with proxy_node(tmp_path, parse_tokens(file.read_text())) as (node, client):
+        await node.topics.create("acme.t", 1, 1, {})
+        acme = client.acting_as(f"Bearer {_give_acme_a_token(node)}")
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"{}"
+            while not (await node.server.produce.holdings.collect("acme")).stored_bytes:
+                await asyncio.sleep(0.01)
+            state = node.access.snapshot.state
+            tenant = structs.replace(state.tenants[0], limits=TenantLimits(stored_bytes=1))
+            node.access.use_state(structs.replace(state, tenants=(tenant,)))
+            yield b"{}"
+
+        path = f"/v3/clusters/{node.server.admin.cluster_id}/topics/t/records"
+        answer = await acme.post(path, pieces(), "application/json")
+        receipts = [orjson.loads(line) for line in answer.text.splitlines()]
+        assert [one["error_code"] for one in receipts] == [200, 40301]
+
+
 async def test_a_tenant_says_its_own_names(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     add_token(file, "ops")
@@ -86,9 +112,15 @@ async def test_a_tenant_says_its_own_names(tmp_path: Path) -> None:
             cluster + "/topics/t/records", {"value": {"type": "STRING", "data": "acme.x"}}, "application/json"
         )
         assert (answer.status, answer.body["topic_name"]) == (200, "t")
+        entries = {"entries": [{"id": "acme.1", "partition_id": 9}]}
+        [failure] = (await acme.post(cluster + "/topics/t/records:batch", entries, "application/json")).body["failures"]
+        assert failure["id"] == "acme.1", "the client finds its entry by it"
+        made = (await acme.post("/consumers/g", {"name": "acme.i"})).body
+        assert made["instance_id"] == "acme.i"
+        assert made["base_uri"].endswith("/consumers/g/instances/acme.i")
         (counted,) = (await node.usage.counted_here("acme", 0, 10**9)).counted
         used = counted.usage
-        assert (used.produce_requests, used.records, used.read_requests) == (2, 2, 2)
+        assert (used.produce_requests, used.records, used.read_requests) == (3, 2, 2)
         assert used.produce_bytes_in > 0 < used.read_bytes_out
         [topic] = (await acme.get(cluster + "/topics")).body["data"]
         assert (topic["topic_name"], topic["metadata"]["self"].rpartition("/")[2]) == ("t", "t")

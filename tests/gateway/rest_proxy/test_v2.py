@@ -270,3 +270,16 @@ async def test_requests_of_one_instance_at_once_get_each_record_once(tmp_path: P
         path = read + "/records?timeout=200&max_bytes=300"
         answers = await asyncio.gather(*(client.get(path) for _ in range(20)))
         assert sorted(record["value"] for answer in answers for record in answer.body) == list(range(100))
+
+
+async def test_a_read_that_waits_is_no_slow_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with proxy_node(tmp_path, slow_request_ms=1) as (node, client):
+        await node.topics.create("t", 1, 1, {})
+        read = await client.instance("g", "i")
+        assert (
+            await client.post(read + "/assignments", {"partitions": [{"topic": "t", "partition": 0}]})
+        ).status == 204
+        assert (await client.get(read + "/records?timeout=30")).body == []
+    slow = [line.__dict__["operation"] for line in caplog.records if line.getMessage() == "slow request"]
+    assert "rest_create_instance" in slow, "its first group makes the topic of groups"
+    assert "rest_read_records" not in slow

@@ -112,6 +112,15 @@ async def test_a_bad_record_of_a_whole_body_stores_nothing(tmp_path: Path) -> No
         assert (missing.status, missing.body["error_code"]) == (404, 40403)
 
 
+async def test_a_body_of_too_many_records_is_refused(tmp_path: Path) -> None:
+    async with proxy_node(tmp_path, records_per_request_max=10) as (node, client):
+        await node.topics.create("t", 1, 1, {})
+        records = cluster_of(node) + "/topics/t/records"
+        answer = await client.post(records, b"{}" * 11 + b"nonsense", JSON)  # what is behind them is not looked at
+        assert (answer.status, answer.body["message"]) == (413, "the request has 11 records, 10 are allowed")
+        assert len(receipts((await client.post(records, b"{}" * 10, JSON)).text)) == 10
+
+
 async def test_a_batch_names_what_succeeded_and_what_failed(tmp_path: Path) -> None:
     async with proxy_node(tmp_path) as (node, client):
         await node.topics.create("t", 1, 1, {})
@@ -124,6 +133,11 @@ async def test_a_batch_names_what_succeeded_and_what_failed(tmp_path: Path) -> N
         for bad in ([], [{"id": "1"}, {"id": "1"}], [{"value": None}], [{"id": str(n)} for n in range(51)]):
             answer = await client.post(batch, {"entries": bad}, JSON)
             assert (answer.status, answer.body["error_code"]) == (422, 42208)
+        for kind in (b"JSON", b"STRING"):  # as in every other body: what is not text is neither stored nor a failure
+            body = b'{"entries":[{"id":"1","value":{"type":"%b","data":"\xff"}}]}' % kind
+            answer = await client.post(batch, body, JSON)
+            assert (answer.status, answer.body["error_code"]) == (400, 400)
+        assert (await client.get("/topics/t/partitions/0/offsets")).body["end_offset"] == 1
 
 
 async def test_a_stream_gets_a_receipt_for_each_record_while_it_goes_on(tmp_path: Path) -> None:
@@ -145,6 +159,10 @@ async def test_a_stream_gets_a_receipt_for_each_record_while_it_goes_on(tmp_path
         assert (await send(b'{"value":{"type":"JSON","data":1}}'))["offset"] == 0
         assert (await send(b'{"value":{"type":"BINARY","data":"!"}}'))["error_code"] == 40002
         assert (await send(b'{"value":{"type":"JSON","data":2}}'))["offset"] == 1
+        await node.topics.delete("t")
+        assert (await send(b"{}"))["error_code"] == 40403
+        await node.topics.create("t", 1, 1, {})
+        assert (await send(b"{}"))["offset"] == 0
         assert (await send(b"nonsense"))["error_code"] == 400
         writer.close()
 
@@ -154,7 +172,7 @@ async def test_a_stream_divides_objects_wherever_its_pieces_end() -> None:
         for at in range(0, len(text), size):
             yield text[at : at + size]
 
-    objects = [b'{"a":"}{\\""}', b"{}", b'{"b":[{"c":"\\\\"}]}']
+    objects = [b'{"a":"}{\\""}', b"{}", b'{"b":[{"c":"\\\\"}]}', b'{"d":"\\\\\\"}"}']
     text = b" \n".join(objects) + b" "
     for size in range(1, len(text)):
         splitter = Splitter()
@@ -162,6 +180,17 @@ async def test_a_stream_divides_objects_wherever_its_pieces_end() -> None:
         assert not splitter.pending_bytes
     with pytest.raises(Problem, match="malformed_json"):
         list(Splitter().feed(b"{} 1"))
+
+
+def test_the_pieces_of_a_long_object_are_looked_at_once() -> None:
+    splitter = Splitter()
+    assert not list(splitter.feed(b'{"v":"' + b"a" * 100_000))
+    for piece in (b"\\", b'"', b"a"):
+        before = splitter.pending_bytes
+        assert not list(splitter.feed(piece))
+        assert splitter._scanned >= before - 1  # a half of an escape waits for the other
+    assert [len(one) for one in splitter.feed(b'"}{"w"')] == [100_011]
+    assert splitter.pending_bytes == 4
 
 
 async def test_lag_of_a_group_and_its_members(tmp_path: Path) -> None:

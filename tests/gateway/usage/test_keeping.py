@@ -188,6 +188,19 @@ async def test_a_file_that_is_not_understood_is_reported_and_left_alone(tmp_path
     )
 
 
+async def test_a_file_counts_again_when_it_can_be_read_and_is_missed_no_more_when_it_is_gone(tmp_path, clock):
+    disk = FaultyDisk(RealDisk(), [Rule("pread", error=errno.EIO)])
+    process = Process(tmp_path, clock, disk=disk)
+    process.request("acme")
+    assert [(await process.here("acme")).unreadable for _ in range(3)] == [1, 0, 0]
+    (name,) = process.files()
+    path = process.directory / name
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    assert (await process.here("acme")).unreadable == 1
+    path.rename(tmp_path / "elsewhere")
+    assert (await process.here("acme")).unreadable == 0
+
+
 async def test_a_full_disk_delays_files_and_loses_nothing(tmp_path, clock):
     disk = FaultyDisk(RealDisk(), [Rule("pwritev", error=errno.ENOSPC, times=None)])
     process = Process(tmp_path, clock, disk=disk)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.usage.stored_bytes import StoredBytes, logical_bytes
+from gateway.usage.stored_bytes import DOWN_MS_MAX, StoredBytes, logical_bytes
 from tests.gateway.usage.counted import MovedClock, Process
 from tests.scenarios.gateways import Gateway, InProcess, in_process
 from tests.waiting import until
@@ -68,6 +68,10 @@ async def test_bytes_count_from_mark_to_mark_and_over_a_restart(tmp_path, gatewa
     bytes_of, process = counting(gateway, tmp_path, clock)
     await bytes_of.mark()
     assert await stored(process) == size * 100_061, "a clock that was set back counts nothing"
+    clock.pass_s(50 * 365 * 86400)
+    bytes_of, process = counting(gateway, tmp_path, clock)
+    await bytes_of.mark()
+    assert await stored(process) == size * (100_061 + DOWN_MS_MAX // 1000), "the mark was of a clock that was not set"
 
 
 async def test_a_mark_that_is_not_understood_is_set_aside(tmp_path, gateway):
