@@ -32,11 +32,14 @@ CONSUMER_TYPE = "consumer"
 
 
 def join(core: Coordinator, call: JoinCall, now: Now, source: TopicSource) -> JoinAnswer:
-    """Joins, or joins again. Raises GroupsFull."""
+    """Joins, or joins again. Raises GroupsFull, QuotaExhausted."""
     group, _ = core.find_or_new(call.group, None, now)
     if group.settings.kind == SHARE or group.members or group.definition is not None:
         return JoinAnswer(Refusal.INCONSISTENT, call.member_id)
-    state = group.classic = group.classic or ClassicState()
+    state = group.classic or ClassicState()
+    if call.member_id not in state.members and call.instance_id not in state.instances:
+        core.check_new_member(group)
+    group.classic = state
     before = _stamp(state)
     answer = classic.join(state, call, now.steady_ms, core.limits.members_max)
     if state.members or state.pending:
