@@ -301,6 +301,13 @@ async def test_records_are_deleted(client: Connection) -> None:
     assert (await client.receive()).responses[0].partitions[0].error_code == Error.OFFSET_OUT_OF_RANGE
 
 
+async def test_a_topic_without_a_name_is_answered(client: Connection) -> None:
+    partition = request("ListOffsets", "topics.partitions", partition_index=0, timestamp=-1)
+    topic = request("ListOffsets", "topics", name="", partitions=[partition])
+    row = (await client.ask("ListOffsets", 11, replica_id=-1, topics=[topic])).topics[0].partitions[0]
+    assert row.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_the_latest_time_is_that_of_a_record_even_if_a_header_says_another(
     client: Connection, node: Node
 ) -> None:

@@ -18,6 +18,8 @@ from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
+from gateway.groups.hosting.calls import CONFIGURE
+from gateway.groups.model.values import ConfigCall
 from gateway.http.rights import Operation, Resource
 from gateway.kafka import sasl
 from gateway.kafka.audit import audited
@@ -52,6 +54,10 @@ async def node(tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytes
 async def client(node: Node) -> AsyncIterator[Connection]:
     async with connected(node) as connection:
         yield connection
+
+
+def _id_of(node: Node, topic: str) -> bytes:
+    return bytes.fromhex(node.shard.topic(topic).record.topic_id)
 
 
 async def login(client: Connection, token: str, mechanism: str = "PLAIN") -> int:
@@ -127,6 +133,49 @@ async def test_a_token_of_a_tenant_sees_what_is_of_its_tenant(client: Connection
     node.access.use_state(AccessState())  # the tenant is removed
     client.send("Metadata", 9, request("Metadata", topics=None))
     assert await client.is_closed()
+
+
+async def test_a_share_fetch_whose_right_ends_while_it_waits_gets_no_records(
+    client: Connection, token: str, node: Node
+) -> None:
+    token_id, text = make_text(os.urandom)
+    stored = StoredToken(id=token_id, name="worker", sha256=digest_of(text).hex(), created_ms=0)
+    rules = tuple(
+        Rule(
+            id=f"r-{resource}", effect=Effect.ALLOW, principals=("token:worker",), operations=(Operation.READ,),
+            resource=resource, pattern=Pattern.ALL,
+        )
+        for resource in (Resource.TOPIC, Resource.GROUP)
+    )  # fmt: skip
+    node.access.use_state(AccessState(tokens=(stored,), rules=rules))
+    config = ConfigCall("g", {"kind": "share"})
+    await node.server.groups.coordinators.call(CONFIGURE, bool, "g", config, creates=True)
+    assert await login(client, text) == 0
+    partitions = [request("ShareFetch", "topics.partitions", partition_index=0, acknowledgement_batches=[])]
+    topics = [request("ShareFetch", "topics", topic_id=_id_of(node, "t"), partitions=partitions)]
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "member_id": "m",
+        "max_bytes": 1 << 20,
+        "max_records": 10,
+        "batch_size": 10,
+    }
+    share = request("ShareFetch", share_session_epoch=0, topics=topics, max_wait_ms=20_000, **fields)
+    client.send("ShareFetch", 2, share)
+    polls = node.server.fetch.long_polls
+    while not polls.open:
+        await asyncio.sleep(0.01)
+    node.access.use_state(AccessState(generation=1, tokens=(stored,), rules=rules[1:]))
+    async with connected(node) as other:
+        assert await login(other, token) == 0
+        other.send("Produce", 9, produce("t", {0: batch(b"secret")}))
+        assert (await other.receive()).responses[0].partition_responses[0].error_code == 0
+    (row,) = (await asyncio.wait_for(client.receive(), 10)).responses[0].partitions
+    assert (row.error_code, row.records or b"") == (Error.UNKNOWN_TOPIC_ID, b"")
+    asked = request("OffsetFetch", "groups.topics", topic_id=_id_of(node, "t"), partition_indexes=[0])
+    of_group = request("OffsetFetch", "groups", group_id="g", topics=[asked], member_id=None, member_epoch=-1)
+    answer = await client.ask("OffsetFetch", 10, groups=[of_group])
+    assert answer.groups[0].topics[0].partitions[0].error_code == Error.UNKNOWN_TOPIC_ID
 
 
 async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:
