@@ -146,11 +146,10 @@ class Service:
         elif outcome is not None:
             if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
                 outcome.throttle_time_ms = request.throttle_ms
-            if request.space is not None:
-                outcome = visible_response(request.space, request.api.name, outcome)
-            out = begin_response(request)
-            request.api.write(request.version, outcome, out)
-            pieces = finish_response(out)
+            try:
+                pieces = self._written(request, outcome)
+            except Exception as error:  # a bug, which must not leave the client without an end
+                failure, pieces = self._failure(request, error), []
             if request.charges is not None:
                 request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
         if self._context.audit is not None and audit.is_denial(request.error):
@@ -165,6 +164,13 @@ class Service:
         if failure is not None:
             raise failure
         return pieces
+
+    def _written(self, request: KafkaRequest, outcome: Any) -> list[Buffer]:
+        if request.space is not None:
+            outcome = visible_response(request.space, request.api.name, outcome)
+        out = begin_response(request)
+        request.api.write(request.version, outcome, out)
+        return finish_response(out)
 
     def abandon(self, request: KafkaRequest) -> None:
         """Ends a request whose client has left."""
