@@ -70,7 +70,7 @@ async def share_acknowledge(request: KafkaRequest, context: KafkaContext) -> Mes
     if error is Error.NONE and epoch == OPEN:
         error = Error.INVALID_SHARE_SESSION_EPOCH
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
+        session = context.share_sessions.use(group, member_id, epoch, request.owner, context.clock.steady_ms() / 1000)
         error = session if isinstance(session, Error) else Error.NONE
     if error is not Error.NONE:
         return Settled(error_code=request.note(error))
@@ -93,7 +93,7 @@ async def share_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
     error = _refusal(request, context)
     session: ShareSession | Error = error
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
+        session = context.share_sessions.use(group, member_id, epoch, request.owner, context.clock.steady_ms() / 1000)
     if isinstance(session, Error):
         return Fetched(error_code=request.note(session))
     error = context.share_sessions.update(session, message.topics, message.forgotten_topics_data)

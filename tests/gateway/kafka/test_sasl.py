@@ -23,6 +23,7 @@ from gateway.groups.model.values import ConfigCall
 from gateway.http.rights import Operation, Resource
 from gateway.kafka import sasl
 from gateway.kafka.audit import audited
+from gateway.kafka.codec.messages import Malformed
 from gateway.kafka.errors import Error
 from gateway.kafka.requests import Client, Head, KafkaRequest, make_api
 from gateway.quotas.quota import Owner, Quota, Scope, id_of
@@ -310,3 +311,8 @@ async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, toke
         assert throttled[0] == 0
         assert max(throttled) > 0
         assert asyncio.get_running_loop().time() - began > 0.4  # the client was not read meanwhile
+
+
+async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: Node) -> None:
+    with pytest.raises(Malformed):
+        sasl.check_still_known(Client("127.0.0.1:1", None), node.access, 0)
