@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.access.names import WITHOUT_COUNTS
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.state import AccessState, StoredToken, Tenant, TenantLimits
 from gateway.access.tokens import digest_of, make_text
@@ -316,3 +317,21 @@ async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, toke
 async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: Node) -> None:
     with pytest.raises(Malformed):
         sasl.check_still_known(Client("127.0.0.1:1", None), node.access, 0)
+
+
+async def test_a_tenant_is_not_told_how_many_topics_others_have(tmp_path: Path, tokens_file: Path, token: str) -> None:
+    tokens = parse_tokens(tokens_file.read_text())
+    async with kafka_node(tmp_path, tokens, topics_max=1) as (node, _), connected(node) as client:
+        token_id, text = make_text(os.urandom)
+        stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
+        rule = Rule(
+            id="r", effect=Effect.ALLOW, principals=("token:shop",), operations=(Operation.CREATE,),
+            resource=Resource.TOPIC, pattern=Pattern.ALL, tenant="acme",
+        )  # fmt: skip
+        await node.shard.create_topic("other", 1, 1, {})
+        tenant = Tenant(id="acme", created_ms=0)
+        node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,), rules=(rule,)))
+        assert await login(client, text) == 0
+        one = request("CreateTopics", "topics", name="made", num_partitions=1, replication_factor=1)
+        [made] = (await client.ask("CreateTopics", 7, topics=[one], timeout_ms=1)).topics
+        assert (made.error_code, made.error_message) == (Error.POLICY_VIOLATION, WITHOUT_COUNTS["too_many_topics"])
