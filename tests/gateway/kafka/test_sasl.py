@@ -287,31 +287,35 @@ def _audit_lines(path: Path) -> list[Any]:
     return [orjson.loads(line) for file in path.rglob("audit*/*") for line in file.read_bytes().splitlines()]
 
 
-async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, tokens_file: Path, token: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "name", "version"), [(Owner.PRINCIPAL, "token:shop", 9), (Owner.TOPIC, "t", 9), (Owner.TOPIC, "t", 13)]
+)
+async def test_quotas_hold_a_client_back_and_refuse_nothing(
+    tmp_path: Path, tokens_file: Path, token: str, owner: Owner, name: str, version: int
+) -> None:
     async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _), connected(node) as client:
         await node.shard.create_topic("t", 1, 1, {})
         node.access.quotas.use(
-            [
-                Quota(
-                    id=id_of(Owner.PRINCIPAL, "token:shop"),
-                    owner=Owner.PRINCIPAL,
-                    name="token:shop",
-                    bytes_in=2000,
-                    per=Scope.NODE,
-                )
-            ]
+            [Quota(id=id_of(owner, name), owner=owner, name=name, bytes_in=2000, bytes_out=1000, per=Scope.NODE)]
         )
+        key = "t" if version < 13 else _id_of(node, "t")
         assert await login(client, token) == 0
         began = asyncio.get_running_loop().time()
         throttled = []
         for _ in range(6):
-            client.send("Produce", 9, produce("t", {0: batch(b"x" * 1000)}))
+            client.send("Produce", version, produce(key, {0: batch(b"x" * 1000)}))
             answer = await client.receive()
             assert answer.responses[0].partition_responses[0].error_code == 0
             throttled.append(answer.throttle_time_ms)
         assert throttled[0] == 0
         assert max(throttled) > 0
         assert asyncio.get_running_loop().time() - began > 0.4  # the client was not read meanwhile
+        async with connected(node) as reader:
+            assert await login(reader, token) == 0
+            reader.send("Fetch", version, fetch(key, {0: 0}, session=(0, 0)))
+            session = (await reader.receive()).session_id
+            reader.send("Fetch", version, fetch(key, {}, session=(session, 1)))
+            assert (await reader.receive()).throttle_time_ms > 0
 
 
 async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: Node) -> None:
