@@ -52,7 +52,7 @@ async def create_topics(request: KafkaRequest, context: KafkaContext) -> Message
 
 
 def _text_of(request: KafkaRequest, failed: EngineError | Problem) -> str:
-    """Returns what a client is told: a tenant is not told what all tenants have."""
+    """Returns the text of a refusal, for a tenant without the count of what all tenants have."""
     text = str(failed)
     return text if request.space is None else WITHOUT_COUNTS.get(failed.code, text)
 

@@ -323,7 +323,7 @@ async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: 
         sasl.check_still_known(Client("127.0.0.1:1", None), node.access, 0)
 
 
-async def test_a_tenant_is_not_told_how_many_topics_others_have(tmp_path: Path, tokens_file: Path, token: str) -> None:
+async def test_a_tenant_does_not_see_how_many_topics_others_have(tmp_path: Path, tokens_file: Path, token: str) -> None:
     tokens = parse_tokens(tokens_file.read_text())
     async with kafka_node(tmp_path, tokens, topics_max=1) as (node, _), connected(node) as client:
         token_id, text = make_text(os.urandom)
