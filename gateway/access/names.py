@@ -46,7 +46,7 @@ SHOWN = frozenset(
 )  # fmt: skip
 
 # Problems whose texts count what all tenants have.
-_WITHOUT_COUNTS = {"too_many_topics": "there is no room for more topics or partitions: ask the operator"}
+WITHOUT_COUNTS = {"too_many_topics": "there is no room for more topics or partitions: ask the operator"}
 
 Rename = Callable[[str], str]
 _Plan = Callable[[Rename, Any], Any]
@@ -161,8 +161,8 @@ class TenantNames:
         response.headers = {
             name: self.shown(text) if name.lower().startswith(_HEADERS) else text for name, text in headers.items()
         }
-        if response.problem in _WITHOUT_COUNTS:
-            problem = {"detail": _WITHOUT_COUNTS[response.problem]}
+        if response.problem in WITHOUT_COUNTS:
+            problem = {"detail": WITHOUT_COUNTS[response.problem]}
             document = orjson.loads(response.join()) | problem
             document.pop("limit", None)
             response.body = orjson.dumps(document)

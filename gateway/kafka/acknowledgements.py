@@ -10,7 +10,7 @@ from gateway.groups.hosting.calls import SETTLE
 from gateway.groups.share.values import Outcome, SettleCall, Settled, Settlement
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
-from gateway.kafka.cluster import find_topic_by_id
+from gateway.kafka.cluster import find_topic_by_id, may_know
 from gateway.kafka.codec.messages import Message
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -37,7 +37,7 @@ async def settle(
             if not row.acknowledgement_batches:
                 continue
             place = of_topic.topic_id, row.partition_index
-            if topic is None:
+            if topic is None or not may_know(request, topic.record.name):
                 results[place] = Error.UNKNOWN_TOPIC_ID
             elif not request.caller.allows(Operation.READ, topic.record.name):
                 results[place] = Error.TOPIC_AUTHORIZATION_FAILED

@@ -51,9 +51,7 @@ def fetch(request: KafkaRequest, context: KafkaContext) -> FetchAnswer | FetchWo
     if message.replica_id >= 0:  # followers of our own have their own connections
         return FetchAnswer(error=request.note(Error.INVALID_REQUEST))
     has_ids = request.version >= ID_VERSION
-    begun = context.fetch_sessions.begin(
-        request.client, message, request.caller.principal, request.began, has_ids=has_ids
-    )
+    begun = context.fetch_sessions.begin(request.client, message, request.owner, request.began, has_ids=has_ids)
     if isinstance(begun, Error):
         return FetchAnswer(error=request.note(begun))
     asked = [_ask(request, context, position) for position in begun.positions]

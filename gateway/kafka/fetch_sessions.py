@@ -183,6 +183,7 @@ class FetchSessions:
                 return False
             del self._by_id[oldest.id]
             self._count(oldest, -oldest.size_bytes)
+            oldest.positions.clear()  # its connection has it until its next fetch
         return True
 
     def _count(self, session: FetchSession, size_bytes: int) -> None:

@@ -76,6 +76,8 @@ def coordinator_error(error: EngineError | Problem) -> Error:
     found = error_of(error)
     if found in (Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_ENOUGH_REPLICAS, Error.REQUEST_TIMED_OUT):
         return Error.COORDINATOR_NOT_AVAILABLE  # clients look for the coordinator again
+    if found is Error.TOPIC_AUTHORIZATION_FAILED:  # the right to the group, which ended before the change
+        return Error.GROUP_AUTHORIZATION_FAILED
     return Error.COORDINATOR_NOT_AVAILABLE if found is Error.UNKNOWN_SERVER_ERROR else found
 
 

@@ -35,6 +35,7 @@ log = logging.getLogger("penstock.kafka")
 _WORD = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 BROKERS, CONTROLLERS = 1, 2  # types of endpoints
 GROUP, TRANSACTION = 0, 1  # types of keys of coordinators
+IDS_VERSION = 12  # of Metadata: before it an answer cannot leave out the name
 PARTITIONS_MAX = 2000  # of one answer of DescribeTopicPartitions
 
 ApiVersions = types_of(API_VERSIONS)[""]
@@ -68,7 +69,9 @@ async def metadata(request: KafkaRequest, context: KafkaContext) -> Message:
         topics = [_topic(request, context, topic) for topic in visible_topics(request, context)]
     else:
         for one in wanted:
-            if one.name is None:
+            if one.name is None and request.version < IDS_VERSION:
+                topics.append(MetadataTopic(request.note(Error.INVALID_REQUEST), "", one.topic_id))
+            elif one.name is None:
                 topics.append(_topic_by_id(request, context, one.topic_id))
             else:
                 topics.append(await _topic_by_name(request, context, one.name))

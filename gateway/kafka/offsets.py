@@ -19,7 +19,7 @@ from gateway.groups.model.values import ForgetCall, GroupView, OffsetView, Posit
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited
-from gateway.kafka.cluster import NO_ID, find_topic, find_topic_by_key, id_bytes
+from gateway.kafka.cluster import NO_ID, find_topic, find_topic_by_key, id_bytes, may_know
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
@@ -96,7 +96,7 @@ async def _find(
             except (EngineError, Problem) as error:
                 return coordinator_error(error), None
     topic = find_topic_by_key(context, key)
-    if topic is None:
+    if topic is None or (isinstance(key, bytes) and not may_know(request, topic.record.name)):
         return Error.UNKNOWN_TOPIC_ID if isinstance(key, bytes) else Error.UNKNOWN_TOPIC_OR_PARTITION, None
     if not request.caller.allows(Operation.READ, topic.record.name):
         return Error.TOPIC_AUTHORIZATION_FAILED, None
@@ -192,6 +192,8 @@ def _rows(
 ) -> _OfTopic:
     """Returns the positions of some partitions of a topic, which a request names by name or by id."""
     topic = find_topic_by_key(context, key)
+    if topic is not None and isinstance(key, bytes) and not may_know(request, topic.record.name):
+        topic = None
     name = topic.record.name if topic is not None else key if isinstance(key, str) else ""
     error = Error.NONE
     if topic is None and isinstance(key, bytes):

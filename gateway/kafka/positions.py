@@ -234,7 +234,7 @@ async def _rows(
         async with gate:
             return await ask(request, context, name, one)
 
-    topics = [(getattr(one, "name", None) or one.topic, one.partitions) for one in request.message.topics]
+    topics = [(one.name if hasattr(one, "name") else one.topic, one.partitions) for one in request.message.topics]
     rows = await asyncio.gather(*(row(name, one) for name, partitions in topics for one in partitions))
     found = iter(rows)
     return [(name, [next(found) for _ in partitions]) for name, partitions in topics]

@@ -98,6 +98,11 @@ class KafkaRequest:
         assert self.client.caller is not None, self
         return self.client.caller
 
+    @property
+    def owner(self) -> str:
+        """The one whose sessions are bounded together: a tenant, or a principal of no tenant."""
+        return self.caller.principal if self.space is None else self.space.prefix
+
     def visible(self, name: str) -> str:
         """Returns a stored name as the client says it, for bytes that no table describes."""
         return name if self.space is None else self.space.visible(name)

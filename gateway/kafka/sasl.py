@@ -85,6 +85,8 @@ def identify(client: Client, access: Access, *, was_good: bool = False) -> str |
 
 def check_still_known(client: Client, access: Access, now_ms: int) -> None:
     """Checks a client for one more request. Raises Malformed once its token is revoked or has expired."""
+    if access.tokens is not None and client.caller is None:  # it has sent a wrong one since
+        raise Malformed("the client has no identity any more")
     if access.tokens is None or (client.snapshot is access.snapshot and not 0 < client.expires_ms <= now_ms):
         return
     reason = identify(client, access, was_good=True)

@@ -16,6 +16,7 @@ from typing import Any
 from engine.errors import EngineError
 from gateway.http.problems import Problem
 from gateway.kafka import audit, sasl
+from gateway.kafka.cluster import find_topic_by_id, may_know
 from gateway.kafka.codec.messages import Buffer, Malformed, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
@@ -146,11 +147,10 @@ class Service:
         elif outcome is not None:
             if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
                 outcome.throttle_time_ms = request.throttle_ms
-            if request.space is not None:
-                outcome = visible_response(request.space, request.api.name, outcome)
-            out = begin_response(request)
-            request.api.write(request.version, outcome, out)
-            pieces = finish_response(out)
+            try:
+                pieces = self._written(request, outcome)
+            except Exception as error:  # a bug, which must not leave the client without an end
+                failure, pieces = self._failure(request, error), []
             if request.charges is not None:
                 request.charges.take_out(time.perf_counter(), sum(map(len, pieces)))
         if self._context.audit is not None and audit.is_denial(request.error):
@@ -165,6 +165,13 @@ class Service:
         if failure is not None:
             raise failure
         return pieces
+
+    def _written(self, request: KafkaRequest, outcome: Any) -> list[Buffer]:
+        if request.space is not None:
+            outcome = visible_response(request.space, request.api.name, outcome)
+        out = begin_response(request)
+        request.api.write(request.version, outcome, out)
+        return finish_response(out)
 
     def abandon(self, request: KafkaRequest) -> None:
         """Ends a request whose client has left."""
@@ -194,7 +201,7 @@ class Service:
         if name in WITHOUT_QUOTA:
             return
         client_id = request.client.client_id if self._quotas.has_clients else ""
-        topic = _topic_of(request) if self._quotas.has_topics else ""
+        topic = _topic_of(request, self._context) if self._quotas.has_topics else ""
         key = (caller.owner_name, f"kafka_{name}", client_id, topic)
         charges = self._quotas.kept.get(key)
         if charges is None:
@@ -251,12 +258,20 @@ class Service:
         request_log.info("request", extra=fields)
 
 
-def _topic_of(request: KafkaRequest) -> str:
-    """Returns the topic of a produce or a fetch that names one; of several, or by an id, none is charged."""
-    if request.api.name in ("Produce", "Fetch") and len(request.message.topics) == 1:
-        [(key, _)] = request.message.topics
-        return key if isinstance(key, str) else ""
-    return ""
+def _topic_of(request: KafkaRequest, context: KafkaContext) -> str:
+    """Returns the topic of a produce, or of a fetch with its session; of several none is charged."""
+    if request.api.name not in ("Produce", "Fetch"):
+        return ""
+    keys = {key for key, _ in request.message.topics}
+    if request.api.name == "Fetch" and request.message.session_epoch > 0 and request.client.session is not None:
+        keys.update(key for key, _ in request.client.session.positions)
+    if len(keys) != 1:
+        return ""
+    [key] = keys
+    if isinstance(key, str):
+        return key
+    topic = find_topic_by_id(context, key)
+    return topic.record.name if topic is not None and may_know(request, topic.record.name) else ""
 
 
 def unsupported_version(request: KafkaRequest) -> Any:

@@ -23,13 +23,14 @@ from gateway.groups.share.values import Acquired, Granted, Outcome, Settlement
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
 from gateway.kafka.acknowledgements import release_all, settle
-from gateway.kafka.cluster import find_topic_by_id, is_of_this_node, leadership
+from gateway.kafka.cluster import find_topic_by_id, is_of_this_node, leadership, may_know
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.consumer_groups import is_member_id
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error, error_of_read
 from gateway.kafka.groups import coordinator_error, refusal_of_group
 from gateway.kafka.requests import KafkaRequest
+from gateway.kafka.sasl import check_still_known
 from gateway.kafka.share_sessions import CLOSE, OPEN, Place, ShareSession
 from gateway.kafka.stored_reads import READ_STORED, StoredArguments, StoredEntry, StoredPart, read_stored, unpacked
 from gateway.links.link import Busy, LinkLost
@@ -69,7 +70,7 @@ async def share_acknowledge(request: KafkaRequest, context: KafkaContext) -> Mes
     if error is Error.NONE and epoch == OPEN:
         error = Error.INVALID_SHARE_SESSION_EPOCH
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
+        session = context.share_sessions.use(group, member_id, epoch, request.owner, context.clock.steady_ms() / 1000)
         error = session if isinstance(session, Error) else Error.NONE
     if error is not Error.NONE:
         return Settled(error_code=request.note(error))
@@ -79,7 +80,7 @@ async def share_acknowledge(request: KafkaRequest, context: KafkaContext) -> Mes
     rows: defaultdict[bytes, list[Message]] = defaultdict(list)
     for (topic_id, number), result in results.items():
         rows[topic_id].append(
-            SettledRow(number, request.note(result), None, SettledLeader(*_leader(context, topic_id, number)))
+            SettledRow(number, request.note(result), None, SettledLeader(*_leader(request, context, topic_id, number)))
         )
     responses = [SettledTopic(*row) for row in rows.items()]
     return Settled(error_code=request.note(error), responses=responses)
@@ -92,7 +93,7 @@ async def share_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
     error = _refusal(request, context)
     session: ShareSession | Error = error
     if error is Error.NONE:
-        session = context.share_sessions.use(group, member_id, epoch, context.clock.steady_ms() / 1000)
+        session = context.share_sessions.use(group, member_id, epoch, request.owner, context.clock.steady_ms() / 1000)
     if isinstance(session, Error):
         return Fetched(error_code=request.note(session))
     error = context.share_sessions.update(session, message.topics, message.forgotten_topics_data)
@@ -101,11 +102,15 @@ async def share_fetch(request: KafkaRequest, context: KafkaContext) -> Message:
     results = await settle(request, context, group, member_id, message.topics)
     if epoch == CLOSE:
         error = await release_all(context, group, member_id)
-        return _ShareFetch(request, context, session).response({}, results, error)
+        fetching = _ShareFetch(request, context, session)
+        fetching.look()
+        return fetching.response({}, results, error)
     fetching = _ShareFetch(request, context, session)
+    fetching.look()
     is_only_settling = message.max_records <= 0 or (request.version > 1 and message.is_renew_ack)
     try:
         reads = {} if is_only_settling else await fetching.read(group, member_id)
+        error = fetching.refusal
     except (EngineError, Problem) as failed:
         reads, error = {}, coordinator_error(failed)
         if failed.code == WrongGroupKind.code:
@@ -120,28 +125,39 @@ def _refusal(request: KafkaRequest, context: KafkaContext) -> Error:
     return refused
 
 
-def _leader(context: KafkaContext, topic_id: bytes, number: int) -> tuple[int, int]:
+def _leader(request: KafkaRequest, context: KafkaContext, topic_id: bytes, number: int) -> tuple[int, int]:
     """Returns the leader of a partition that another node leads, and its epoch; for others nothing."""
     topic = find_topic_by_id(context, topic_id)
-    if topic is None or is_of_this_node(context, topic.record.topic_id, number):
+    if topic is None or not may_know(request, topic.record.name):
+        return NO_LEADER
+    if is_of_this_node(context, topic.record.topic_id, number):
         return NO_LEADER
     found = leadership(context, topic, number)
     return found.leader, found.epoch
 
 
 class _ShareFetch:
-    """One fetch on its way. `_errors` are those of partitions that it cannot read."""
+    """One fetch on its way. `_errors` are those of partitions that it cannot read, `refusal` is that of its group."""
 
     def __init__(self, request: KafkaRequest, context: KafkaContext, session: ShareSession) -> None:
         self._request = request
         self._context = context
+        self._partitions = tuple(session.partitions)
         self._errors: dict[Place, Error] = {}
         self._places: dict[tuple[str, int], Place] = {}
         self._lock_ms = 0
-        for place in session.partitions:
+        self.refusal = Error.NONE
+
+    def look(self) -> None:
+        """Looks which partitions may be read. Raises Malformed for a client that is not known any more."""
+        request, context = self._request, self._context
+        check_still_known(request.client, context.access, context.clock.now_ms())
+        self.refusal = _refusal(request, context)
+        self._errors, self._places = {}, {}
+        for place in self._partitions if self.refusal is Error.NONE else ():
             topic_id, number = place
             topic = find_topic_by_id(context, topic_id)
-            if topic is None:
+            if topic is None or not may_know(request, topic.record.name):
                 self._errors[place] = Error.UNKNOWN_TOPIC_ID
             elif not request.caller.allows(Operation.READ, topic.record.name):
                 self._errors[place] = Error.TOPIC_AUTHORIZATION_FAILED
@@ -151,6 +167,12 @@ class _ShareFetch:
                 self._errors[place] = Error.NOT_LEADER_OR_FOLLOWER
             else:
                 self._places[topic.record.name, number] = place
+
+    def _has_lost(self) -> bool:
+        """Looks again, since rules and topics may have changed. Returns whether less may be read than before."""
+        before = self._errors
+        self.look()
+        return self.refusal is not Error.NONE or self._errors != before
 
     async def read(self, group: str, member_id: str) -> dict[Place, Read]:
         """Locks records and reads them; waits for some as the request says. Raises Problem, EngineError."""
@@ -180,13 +202,15 @@ class _ShareFetch:
                         if acquiring.budget.wait_left_ms <= 0:  # no record could be read
                             break
                         await asyncio.sleep(PAUSE_S)
-                    elif not await self._wait(acquiring, acquired):
+                    elif not await self._wait(acquiring, acquired) or self._has_lost():
                         break
                 except EngineError as error:
                     waiter.end()
                     if not has_moved(error) and not is_transient(error):
                         raise
                     await acquiring.budget.pause(error)
+                    if self._has_lost():
+                        break
         return {}
 
     async def _wait(self, acquiring: Acquiring, acquired: Acquired) -> bool:
@@ -257,7 +281,7 @@ class _ShareFetch:
                 partition_index=number,
                 error_code=request.note(read.error),
                 acknowledge_error_code=request.note(results.get(place, Error.NONE)),
-                current_leader=FetchedLeader(*_leader(self._context, topic_id, number)),
+                current_leader=FetchedLeader(*_leader(request, self._context, topic_id, number)),
                 records=read.data,
                 acquired_records=[AcquiredRow(*one) for one in read.acquired],
             )

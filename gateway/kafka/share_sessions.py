@@ -6,7 +6,8 @@ what it holds by its member id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gateway.kafka.codec.messages import Message
@@ -25,6 +26,7 @@ Place = tuple[bytes, int]  # the id of a topic, and a partition
 class ShareSession:
     """`epoch` is that of the next request."""
 
+    owner: str
     epoch: int
     used_at: float
     partitions: dict[Place, None] = field(default_factory=dict)
@@ -39,15 +41,14 @@ class ShareSessions:
     def __repr__(self) -> str:
         return f"ShareSessions({len(self._sessions)})"
 
-    def use(self, group: str, member_id: str, epoch: int, now_s: float) -> ShareSession | Error:
+    def use(self, group: str, member_id: str, epoch: int, owner: str, now_s: float) -> ShareSession | Error:
         """Opens, continues or closes the session of a member."""
         key = group, member_id
         if epoch == OPEN:
             self._sessions.pop(key, None)
-            self._make_room(now_s)
-            if len(self._sessions) >= SESSIONS_MAX:
+            if not self._make_room(owner, 1, SESSIONS_MAX, lambda _: 1, now_s):
                 return Error.SHARE_SESSION_LIMIT_REACHED
-            session = self._sessions[key] = ShareSession(1, now_s)
+            session = self._sessions[key] = ShareSession(owner, 1, now_s)
             return session
         found = self._sessions.get(key)
         if found is None:
@@ -64,7 +65,7 @@ class ShareSessions:
         """Adds and removes the partitions that a request names. Returns why they are too many."""
         asked = ((one.topic_id, row.partition_index) for one in added for row in one.partitions)
         if new := [place for place in asked if place not in session.partitions]:
-            if sum(len(one.partitions) for one in self._sessions.values()) + len(new) > PARTITIONS_MAX:
+            if not self._make_room(session.owner, len(new), PARTITIONS_MAX, _count_partitions, session.used_at):
                 return Error.SHARE_SESSION_LIMIT_REACHED
             session.partitions |= dict.fromkeys(new)
         for one in forgotten:
@@ -72,9 +73,24 @@ class ShareSessions:
                 session.partitions.pop((one.topic_id, number), None)
         return Error.NONE
 
-    def _make_room(self, now_s: float) -> None:
-        while len(self._sessions) >= SESSIONS_MAX:
-            key, oldest = next(iter(self._sessions.items()))
-            if oldest.used_at > now_s - IDLE_S:
-                return
-            del self._sessions[key]
+    def _make_room(self, owner: str, new: int, most: int, size_of: Callable[[ShareSession], int], now_s: float) -> bool:
+        """Ends sessions that are idle, and those of an owner with more than half of the room for one with less.
+
+        Returns whether there is room.
+        """
+        held: Counter[str] = Counter()
+        for one in self._sessions.values():
+            held[one.owner] += size_of(one)
+        excess, is_small = held.total() + new - most, held[owner] + new <= most // 2
+        for key, one in list(self._sessions.items()) if excess > 0 else ():
+            if one.used_at <= now_s - IDLE_S or (is_small and held[one.owner] > most // 2):
+                del self._sessions[key]
+                held[one.owner] -= size_of(one)
+                excess -= size_of(one)
+            if excess <= 0:
+                break
+        return excess <= 0
+
+
+def _count_partitions(session: ShareSession) -> int:
+    return len(session.partitions)

@@ -9,6 +9,7 @@ from engine.directory.topics import NAME_RULE, check_new_topic, grown_partitions
 from engine.errors import EngineError, InvalidConfig, UnknownTopic
 from engine.format.paths import is_topic_name
 from engine.settings import TopicSettings
+from gateway.access.names import WITHOUT_COUNTS
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation
 from gateway.kafka.audit import audited
@@ -46,8 +47,14 @@ async def create_topics(request: KafkaRequest, context: KafkaContext) -> Message
         except Refused as refused:
             topics.append(CreatedTopic(one.name, NO_ID, request.note(refused.error), refused.text))
         except (EngineError, Problem) as error:
-            topics.append(CreatedTopic(one.name, NO_ID, request.note(error_of(error)), str(error)))
+            topics.append(CreatedTopic(one.name, NO_ID, request.note(error_of(error)), _text_of(request, error)))
     return Created(topics=topics)
+
+
+def _text_of(request: KafkaRequest, failed: EngineError | Problem) -> str:
+    """Returns the text of a refusal, for a tenant without the count of what all tenants have."""
+    text = str(failed)
+    return text if request.space is None else WITHOUT_COUNTS.get(failed.code, text)
 
 
 async def _create(request: KafkaRequest, context: KafkaContext, one: Message, count: int) -> Message:
@@ -152,7 +159,7 @@ async def create_partitions(request: KafkaRequest, context: KafkaContext) -> Mes
         except Refused as refused:
             error, text = refused.error, refused.text
         except (EngineError, Problem) as failed:
-            error, text = error_of(failed), str(failed)
+            error, text = error_of(failed), _text_of(request, failed)
             if isinstance(failed, InvalidConfig):
                 error = Error.INVALID_PARTITIONS
         results.append(GrownTopic(one.name, request.note(error), text))

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 import orjson
 
+from gateway.access.names import WITHOUT_COUNTS
 from gateway.http.problems import RETRY_AFTER_S, Problem
 from gateway.http.request import Request
 from gateway.http.response import Response
@@ -50,8 +51,6 @@ CODES: dict[str, int] = {
     "records_damaged": NOT_RETRIABLE,
 }
 _V3_CODES = {TOPIC: V3_TOPIC, INSTANCE: GROUP}
-# A client of a tenant learns no number that others are counted in.
-_WITHOUT_COUNTS = {"too_many_topics": "there is no room for more topics or partitions: ask the operator"}
 
 
 class Refusal(Problem):
@@ -82,7 +81,7 @@ def message_of(request: Request, problem: Problem) -> str:
     """Returns the text of a problem, as the tenant of its request may see it."""
     if request.space is None:
         return problem.detail
-    return str(request.space.shown(_WITHOUT_COUNTS.get(problem.code, problem.detail)))
+    return str(request.space.shown(WITHOUT_COUNTS.get(problem.code, problem.detail)))
 
 
 class Row(TypedDict):

@@ -50,6 +50,8 @@ def join(state: ClassicState, call: JoinCall, now_ms: int, members_max: int) -> 
     if len(state.members) >= members_max:
         return JoinAnswer(Refusal.FULL, call.member_id)
     if not call.member_id and call.instance_id is None and call.must_know_id:
+        if len(state.pending) >= members_max:  # the oldest asks for another id, if it comes at all
+            del state.pending[next(iter(state.pending))]
         state.pending[call.new_member_id] = now_ms + call.session_ms
         return JoinAnswer(Refusal.MEMBER_ID_REQUIRED, call.new_member_id)
     return _admit(state, call, now_ms)

@@ -37,8 +37,8 @@ def join(core: Coordinator, call: JoinCall, now: Now, source: TopicSource) -> Jo
     if group.settings.kind == SHARE or group.members or group.definition is not None:
         return JoinAnswer(Refusal.INCONSISTENT, call.member_id)
     state = group.classic or ClassicState()
-    if core.ceilings is not None and call.member_id not in state.members and call.instance_id not in state.instances:
-        core.ceilings.check_new_member(group.name)
+    if call.member_id not in state.members and call.instance_id not in state.instances:
+        core.check_new_member(group)
     group.classic = state
     before = _stamp(state)
     answer = classic.join(state, call, now.steady_ms, core.limits.members_max)

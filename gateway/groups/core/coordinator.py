@@ -368,8 +368,7 @@ class Coordinator(GroupTable):
         now: Now,
         source: TopicSource,
     ) -> Member:
-        if self.ceilings is not None:
-            self.ceilings.check_new_member(group.name)
+        self.check_new_member(group)
         kafka = call.kafka if isinstance(call, HeartbeatCall) else None
         member = membership.join(group, member_id, interest, call.client, timeouts_ms, self.limits, now, source, kafka)
         self.add(group)

@@ -61,6 +61,11 @@ class GroupTable:
             group.set_config({"kind": kind})
         return group, True
 
+    def check_new_member(self, group: Group) -> None:
+        """Checks that a group may have a further member, of whatever kind. Raises QuotaExhausted."""
+        if self.ceilings is not None:
+            self.ceilings.check_new_member(group.name)
+
     def count(self, *, acquired: int = 0, settled: int = 0) -> None:
         """Counts records that were handed out, and records that got an outcome."""
         self.acquired += acquired

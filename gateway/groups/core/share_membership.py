@@ -28,7 +28,7 @@ JOIN, LEAVE = 0, -1
 def heartbeat(core: Coordinator, call: ShareBeat, now: Now, source: TopicSource) -> ShareAnswer:
     """Joins, keeps a session alive, or leaves.
 
-    Raises UnknownGroup, UnknownMember, MemberFenced, GroupsFull, QuotaExhausted, WrongGroupKind.
+    Raises UnknownGroup, UnknownMember, MemberFenced, GroupsFull, WrongGroupKind, QuotaExhausted.
     """
     if call.member_epoch == LEAVE:
         group = core.groups.get(call.group)
@@ -79,8 +79,7 @@ def _join(core: Coordinator, group: Group, call: ShareBeat, now: Now) -> ShareMe
     if len(group.share_members) >= core.limits.members_max:
         text = f"group {group.name!r} has {core.limits.members_max} members"
         raise GroupsFull(text, limit=core.limits.members_max)
-    if core.ceilings is not None:
-        core.ceilings.check_new_member(group.name)
+    core.check_new_member(group)
     member = ShareMember(call.member_id, call.client, frozenset(), 0)
     core.add(group)
     core.note_change(group).share_members[call.member_id] = member

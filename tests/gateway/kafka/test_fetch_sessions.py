@@ -162,6 +162,7 @@ def test_sessions_are_bounded_and_idle_ones_make_room() -> None:
         Error.FETCH_SESSION_ID_NOT_FOUND
     )
     assert sessions.size_bytes == 4 * size_bytes
+    assert not first.session.positions, "its connection may stay, but holds nothing that is not counted"
 
 
 def test_a_session_that_grows_beyond_the_room_ends() -> None:

@@ -13,7 +13,9 @@ from gateway.groups.core import classic
 from gateway.groups.hosting.calls import HEARTBEAT
 from gateway.groups.model.errors import WrongGroupKind
 from gateway.groups.model.values import HeartbeatCall, Membership, PushCall
+from gateway.http.problems import Problem
 from gateway.kafka.errors import Error
+from gateway.kafka.groups import coordinator_error
 from gateway.subscriptions.bodies import GivenDelivery
 from gateway.subscriptions.calls import DESCRIBE, PUT, View
 from gateway.subscriptions.core.definition import Definition, encode
@@ -239,3 +241,7 @@ async def test_members_of_a_real_client_share_the_partitions(client: Connection,
     finally:
         await first.stop()
     assert (await committed(client, "real"))[0] == 10
+
+
+def test_a_right_to_a_group_that_has_ended_is_not_one_to_a_topic() -> None:
+    assert coordinator_error(Problem("forbidden", "the right has ended")) is Error.GROUP_AUTHORIZATION_FAILED

@@ -12,6 +12,7 @@ import pytest
 from engine.format import batch as record_batch
 from engine.format.batch_header import read_header
 from engine.format.keyed_batch import KeyEntry, stored_entry
+from gateway.kafka import service
 from gateway.kafka.codec.messages import Message
 from gateway.kafka.errors import Error
 from node.node import Node
@@ -301,6 +302,13 @@ async def test_records_are_deleted(client: Connection) -> None:
     assert (await client.receive()).responses[0].partitions[0].error_code == Error.OFFSET_OUT_OF_RANGE
 
 
+async def test_a_topic_without_a_name_is_answered(client: Connection) -> None:
+    partition = request("ListOffsets", "topics.partitions", partition_index=0, timestamp=-1)
+    topic = request("ListOffsets", "topics", name="", partitions=[partition])
+    row = (await client.ask("ListOffsets", 11, replica_id=-1, topics=[topic])).topics[0].partitions[0]
+    assert row.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_the_latest_time_is_that_of_a_record_even_if_a_header_says_another(
     client: Connection, node: Node
 ) -> None:
@@ -315,3 +323,23 @@ async def test_the_latest_time_is_that_of_a_record_even_if_a_header_says_another
         data = record_batch.encode([(time_ms, None, b"v", [])], record_batch.Codec.NONE)
         await append(node, record_batch.stamped_max_timestamp(data, said_ms))
     assert await latest() == (1, 5000)
+
+
+@pytest.mark.parametrize("version", [10, 12])
+async def test_a_topic_is_asked_for_by_its_id_where_an_answer_can_leave_out_its_name(
+    client: Connection, version: int
+) -> None:
+    asked = request("Metadata", "topics", topic_id=b"0" * 16, name=None)
+    [topic] = (await client.ask("Metadata", version, topics=[asked])).topics
+    assert topic.error_code == (Error.INVALID_REQUEST if version < 12 else Error.UNKNOWN_TOPIC_ID)
+
+
+async def test_an_answer_that_cannot_be_written_ends_the_connection(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("this version has no null here")
+
+    monkeypatch.setattr(service, "finish_response", fail)
+    client.send("Metadata", 12, request("Metadata", topics=None))
+    assert await client.is_closed()

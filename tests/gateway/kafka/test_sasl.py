@@ -12,15 +12,19 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.access.names import WITHOUT_COUNTS
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.state import AccessState, StoredToken, Tenant, TenantLimits
 from gateway.access.tokens import digest_of, make_text
 from gateway.access.tokens_file import parse_tokens
 from gateway.audit.events import Kind
 from gateway.audit.writer import AuditFailed
+from gateway.groups.hosting.calls import CONFIGURE
+from gateway.groups.model.values import ConfigCall
 from gateway.http.rights import Operation, Resource
 from gateway.kafka import sasl
 from gateway.kafka.audit import audited
+from gateway.kafka.codec.messages import Malformed
 from gateway.kafka.errors import Error
 from gateway.kafka.requests import Client, Head, KafkaRequest, make_api
 from gateway.quotas.quota import Owner, Quota, Scope, id_of
@@ -52,6 +56,10 @@ async def node(tmp_path: Path, tokens_file: Path, token: str, monkeypatch: pytes
 async def client(node: Node) -> AsyncIterator[Connection]:
     async with connected(node) as connection:
         yield connection
+
+
+def _id_of(node: Node, topic: str) -> bytes:
+    return bytes.fromhex(node.shard.topic(topic).record.topic_id)
 
 
 async def login(client: Connection, token: str, mechanism: str = "PLAIN") -> int:
@@ -127,6 +135,49 @@ async def test_a_token_of_a_tenant_sees_what_is_of_its_tenant(client: Connection
     node.access.use_state(AccessState())  # the tenant is removed
     client.send("Metadata", 9, request("Metadata", topics=None))
     assert await client.is_closed()
+
+
+async def test_a_share_fetch_whose_right_ends_while_it_waits_gets_no_records(
+    client: Connection, token: str, node: Node
+) -> None:
+    token_id, text = make_text(os.urandom)
+    stored = StoredToken(id=token_id, name="worker", sha256=digest_of(text).hex(), created_ms=0)
+    rules = tuple(
+        Rule(
+            id=f"r-{resource}", effect=Effect.ALLOW, principals=("token:worker",), operations=(Operation.READ,),
+            resource=resource, pattern=Pattern.ALL,
+        )
+        for resource in (Resource.TOPIC, Resource.GROUP)
+    )  # fmt: skip
+    node.access.use_state(AccessState(tokens=(stored,), rules=rules))
+    config = ConfigCall("g", {"kind": "share"})
+    await node.server.groups.coordinators.call(CONFIGURE, bool, "g", config, creates=True)
+    assert await login(client, text) == 0
+    partitions = [request("ShareFetch", "topics.partitions", partition_index=0, acknowledgement_batches=[])]
+    topics = [request("ShareFetch", "topics", topic_id=_id_of(node, "t"), partitions=partitions)]
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "member_id": "m",
+        "max_bytes": 1 << 20,
+        "max_records": 10,
+        "batch_size": 10,
+    }
+    share = request("ShareFetch", share_session_epoch=0, topics=topics, max_wait_ms=20_000, **fields)
+    client.send("ShareFetch", 2, share)
+    polls = node.server.fetch.long_polls
+    while not polls.open:
+        await asyncio.sleep(0.01)
+    node.access.use_state(AccessState(generation=1, tokens=(stored,), rules=rules[1:]))
+    async with connected(node) as other:
+        assert await login(other, token) == 0
+        other.send("Produce", 9, produce("t", {0: batch(b"secret")}))
+        assert (await other.receive()).responses[0].partition_responses[0].error_code == 0
+    (row,) = (await asyncio.wait_for(client.receive(), 10)).responses[0].partitions
+    assert (row.error_code, row.records or b"") == (Error.UNKNOWN_TOPIC_ID, b"")
+    asked = request("OffsetFetch", "groups.topics", topic_id=_id_of(node, "t"), partition_indexes=[0])
+    of_group = request("OffsetFetch", "groups", group_id="g", topics=[asked], member_id=None, member_epoch=-1)
+    answer = await client.ask("OffsetFetch", 10, groups=[of_group])
+    assert answer.groups[0].topics[0].partitions[0].error_code == Error.UNKNOWN_TOPIC_ID
 
 
 async def test_an_old_client_sends_its_token_without_a_head(client: Connection, token: str, node: Node) -> None:
@@ -236,28 +287,55 @@ def _audit_lines(path: Path) -> list[Any]:
     return [orjson.loads(line) for file in path.rglob("audit*/*") for line in file.read_bytes().splitlines()]
 
 
-async def test_quotas_hold_a_client_back_and_refuse_nothing(tmp_path: Path, tokens_file: Path, token: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "name", "version"), [(Owner.PRINCIPAL, "token:shop", 9), (Owner.TOPIC, "t", 9), (Owner.TOPIC, "t", 13)]
+)
+async def test_quotas_hold_a_client_back_and_refuse_nothing(
+    tmp_path: Path, tokens_file: Path, token: str, owner: Owner, name: str, version: int
+) -> None:
     async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _), connected(node) as client:
         await node.shard.create_topic("t", 1, 1, {})
         node.access.quotas.use(
-            [
-                Quota(
-                    id=id_of(Owner.PRINCIPAL, "token:shop"),
-                    owner=Owner.PRINCIPAL,
-                    name="token:shop",
-                    bytes_in=2000,
-                    per=Scope.NODE,
-                )
-            ]
+            [Quota(id=id_of(owner, name), owner=owner, name=name, bytes_in=2000, bytes_out=1000, per=Scope.NODE)]
         )
+        key = "t" if version < 13 else _id_of(node, "t")
         assert await login(client, token) == 0
         began = asyncio.get_running_loop().time()
         throttled = []
         for _ in range(6):
-            client.send("Produce", 9, produce("t", {0: batch(b"x" * 1000)}))
+            client.send("Produce", version, produce(key, {0: batch(b"x" * 1000)}))
             answer = await client.receive()
             assert answer.responses[0].partition_responses[0].error_code == 0
             throttled.append(answer.throttle_time_ms)
         assert throttled[0] == 0
         assert max(throttled) > 0
         assert asyncio.get_running_loop().time() - began > 0.4  # the client was not read meanwhile
+        async with connected(node) as reader:
+            assert await login(reader, token) == 0
+            reader.send("Fetch", version, fetch(key, {0: 0}, session=(0, 0)))
+            session = (await reader.receive()).session_id
+            reader.send("Fetch", version, fetch(key, {}, session=(session, 1)))
+            assert (await reader.receive()).throttle_time_ms > 0
+
+
+async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: Node) -> None:
+    with pytest.raises(Malformed):
+        sasl.check_still_known(Client("127.0.0.1:1", None), node.access, 0)
+
+
+async def test_a_tenant_does_not_see_how_many_topics_others_have(tmp_path: Path, tokens_file: Path, token: str) -> None:
+    tokens = parse_tokens(tokens_file.read_text())
+    async with kafka_node(tmp_path, tokens, topics_max=1) as (node, _), connected(node) as client:
+        token_id, text = make_text(os.urandom)
+        stored = StoredToken(id=token_id, name="shop", sha256=digest_of(text).hex(), created_ms=0, tenant="acme")
+        rule = Rule(
+            id="r", effect=Effect.ALLOW, principals=("token:shop",), operations=(Operation.CREATE,),
+            resource=Resource.TOPIC, pattern=Pattern.ALL, tenant="acme",
+        )  # fmt: skip
+        await node.shard.create_topic("other", 1, 1, {})
+        tenant = Tenant(id="acme", created_ms=0)
+        node.access.use_state(AccessState(tenants=(tenant,), tokens=(stored,), rules=(rule,)))
+        assert await login(client, text) == 0
+        one = request("CreateTopics", "topics", name="made", num_partitions=1, replication_factor=1)
+        [made] = (await client.ask("CreateTopics", 7, topics=[one], timeout_ms=1)).topics
+        assert (made.error_code, made.error_message) == (Error.POLICY_VIOLATION, WITHOUT_COUNTS["too_many_topics"])

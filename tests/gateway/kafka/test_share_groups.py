@@ -286,3 +286,22 @@ async def test_sessions_and_their_partitions_are_bounded(
     assert (await second.fetch(number=1)).error_code == Error.SHARE_SESSION_LIMIT_REACHED
     await first.acknowledge(epoch=-1)
     assert (await third.fetch()).error_code == 0
+
+
+def test_an_owner_of_most_sessions_gives_way_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_sessions, "SESSIONS_MAX", 4)
+    monkeypatch.setattr(share_sessions, "PARTITIONS_MAX", 8)
+    sessions = share_sessions.ShareSessions()
+
+    def use(owner: str, member: str, partitions: int, epoch: int = 0) -> Error:
+        session = sessions.use("g", member, epoch, owner, 1.0)
+        if isinstance(session, Error):
+            return session
+        rows = [request("ShareFetch", "topics.partitions", partition_index=number) for number in range(partitions)]
+        return sessions.update(session, [request("ShareFetch", "topics", topic_id=bytes(16), partitions=rows)], [])
+
+    full, gone = Error.SHARE_SESSION_LIMIT_REACHED, Error.SHARE_SESSION_NOT_FOUND
+    assert [use("a", f"a{number}", 2) for number in range(5)] == [0, 0, 0, 0, full]
+    assert [use("b", f"b{number}", 2) for number in range(3)] == [0, 0, full]
+    assert [use("a", f"a{number}", 0, 1) for number in range(4)] == [gone, gone, 0, 0]
+    assert use("a", "a9", 0) == full

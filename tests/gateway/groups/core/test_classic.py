@@ -249,3 +249,11 @@ def test_random_members_agree(seed: int) -> None:
             assert group.state.leader in group.state.members
         assert (group.state.phase is Phase.EMPTY) == (not group.state.members)
     assert all(len(leaders) == 1 for leaders in assigned.values())
+
+
+def test_ids_that_are_given_out_are_bounded() -> None:
+    cluster = Cluster()
+    given = [cluster.join(must_know_id=True).member_id for _ in range(30)]
+    assert len(cluster.state.pending) == 10
+    assert cluster.join(given[0], must_know_id=True).refusal == Refusal.UNKNOWN_MEMBER
+    assert cluster.join(given[-1], must_know_id=True).is_parked
