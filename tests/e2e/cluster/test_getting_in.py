@@ -396,7 +396,7 @@ def add_rule(target: Target, token: str, **fields: object) -> tuple[int, bytes]:
         {"name": ""},
         {"name": "a.*"},
         {"name": "../x"},
-        {"name": "x" * 201},
+        {"name": "x" * 250},
         {"pattern": "regex"},
         {"pattern": "prefix", "name": ""},
         {"pattern": "all", "name": "a.own"},
