@@ -138,3 +138,7 @@ def _cost_of_h2load(url: str, directory: Path) -> list[GeneratorCost]:
         "h2load, single records", outcome.good / outcome.seconds, outcome.generator_cpu_s * 1e6 / max(1, outcome.good)
     )
     return [cost]
+
+
+if __name__ == "__main__":
+    main()
