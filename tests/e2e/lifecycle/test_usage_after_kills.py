@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "2"))
 CLIENTS = 3
 RECORDS = "/v1/topics/t/records"
-FORMS = [pytest.param({}, id="one process"), pytest.param({"shards": 2}, id="two shards")]
+FORMS = [
+    pytest.param({}, id="one process"),
+    pytest.param({"shards": 2}, id="two shards", marks=pytest.mark.long),
+]
 
 
 def ask(port: int, token: str, method: str, path: str, document: object = None, **headers: str) -> bytes:
