@@ -51,7 +51,7 @@ async def list_tenants(request: Request, context: AccessContext) -> Response:
 async def describe_tenant(request: Request, context: AccessContext) -> Response:
     """GET /v1/tenants/{tenant}. Raises Problem unknown_tenant."""
     read_query(request, NoQuery)
-    return json_response(await _described(context, _find(context, request.names["tenant"])))
+    return json_response(await _describe(context, _find(context, request.names["tenant"])))
 
 
 async def create_tenant(request: Request, context: AccessContext) -> Response:
@@ -66,7 +66,7 @@ async def create_tenant(request: Request, context: AccessContext) -> Response:
         id=name, created_ms=context.clock.now_ms(), author=request.caller.principal, note=body.note, limits=body.limits
     )
     made = await change_access(request, context, AddTenant(tenant), query)
-    return json_response(made | await _described(context, tenant), 201)
+    return json_response(made | await _describe(context, tenant), 201)
 
 
 async def alter_tenant(request: Request, context: AccessContext) -> Response:
@@ -79,7 +79,7 @@ async def alter_tenant(request: Request, context: AccessContext) -> Response:
     except ValidationError as error:
         raise invalid(error, TenantLimits, within="limits") from None
     made = await change_access(request, context, LimitTenant(tenant.id, limits), query)
-    return json_response(made | await _described(context, replace(tenant, limits=limits)))
+    return json_response(made | await _describe(context, replace(tenant, limits=limits)))
 
 
 async def remove_tenant(request: Request, context: AccessContext) -> Response:
@@ -114,7 +114,7 @@ def _topics_of(context: AccessContext, tenant: str) -> list[str]:
     return sorted(topic.record.name for topic in context.topics.all() if topic.record.name.startswith(prefix))
 
 
-async def _described(context: AccessContext, tenant: Tenant) -> dict[str, object]:
+async def _describe(context: AccessContext, tenant: Tenant) -> dict[str, object]:
     held = await context.holdings.collect(tenant.id)
     sizes = ((topic.record.name, topic.record.partitions) for topic in context.topics.all())
     return _shown(tenant) | {"limits": asdict(tenant.limits), **count_of(tenant.id, sizes)._asdict(), **held._asdict()}

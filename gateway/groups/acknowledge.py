@@ -66,7 +66,7 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
         settlements = _merge_neighbours(_settlement(record, body) for record in body.records)
         call = SettleCall(group, body.lock, tuple(settlements))
     if request.caller is not ANONYMOUS:
-        call = await _checked(request, context, call)
+        call = await _check_topics(request, context, call)
     settled = await context.coordinators.call(SETTLE, Settled, group, call)
     refused = [_refusal(Refused(*fields)) for fields in settled.refused]
     document = {"group": group, "lock": body.lock, "acknowledged": settled.settled, "refused": refused}
@@ -78,7 +78,7 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
     return json_response(document, 207 if refused else 200)
 
 
-async def _checked(request: Request, context: GroupContext, call: SettleCall) -> SettleCall:
+async def _check_topics(request: Request, context: GroupContext, call: SettleCall) -> SettleCall:
     """Returns a call about topics that the client may read, and no others. Raises Problem forbidden, EngineError."""
     named = {settlement.topic for settlement in call.settlements}
     check_own(request, named, named)

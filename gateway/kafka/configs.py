@@ -70,7 +70,7 @@ def _describe(request: KafkaRequest, context: KafkaContext, one: Message) -> Mes
         return DescribedResource(
             request.note(Error.INVALID_REQUEST), f"resources of type {kind} have no settings here", kind, name
         )
-    wanted = None if one.configuration_keys is None else set(one.configuration_keys)
+    requested = None if one.configuration_keys is None else set(one.configuration_keys)
     configs = [
         DescribedConfig(
             entry.name,
@@ -83,7 +83,7 @@ def _describe(request: KafkaRequest, context: KafkaContext, one: Message) -> Mes
             None,
         )
         for entry in entries
-        if wanted is None or entry.name in wanted
+        if requested is None or entry.name in requested
     ]
     return DescribedResource(request.note(error), None, kind, name, configs)
 

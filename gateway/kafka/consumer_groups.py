@@ -191,11 +191,11 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
         group_epoch=view.epoch,
         assignment_epoch=view.epoch,
         assignor_name="uniform" if view.assignor == "sticky" else view.assignor,
-        members=[_described_member(request, view, member) for member in view.members],
+        members=[_describe_member(request, view, member) for member in view.members],
     )
 
 
-def _described_member(request: KafkaRequest, view: ConsumerView, member: ConsumerMemberView) -> Message:
+def _describe_member(request: KafkaRequest, view: ConsumerView, member: ConsumerMemberView) -> Message:
     def visible(names: Iterable[str]) -> list[str]:
         return [name for name in names if request.caller.allows(Operation.DESCRIBE, name)]
 

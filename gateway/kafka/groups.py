@@ -218,7 +218,7 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
             missing, text = Error.GROUP_ID_NOT_FOUND, f"there is no group {name!r}"
         return DescribedGroup(error_code=request.note(missing), error_message=text, group_id=name, group_state=DEAD)
     members = [
-        _described_member(request, view, member, view.slots[index] if view.slots else ())
+        _describe_member(request, view, member, view.slots[index] if view.slots else ())
         for index, member in enumerate(view.members)
     ]
     return DescribedGroup(
@@ -230,7 +230,7 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
     )
 
 
-def _described_member(request: KafkaRequest, view: ClassicView, member: ClassicMemberView, slots: Any) -> Message:
+def _describe_member(request: KafkaRequest, view: ClassicView, member: ClassicMemberView, slots: Any) -> Message:
     slots = [(request.visible(topic), number) for topic, number in slots]
     assignment = consumer_assignment(slots) if view.slots else member.assignment
     return DescribedMember(

@@ -64,11 +64,11 @@ async def describe_log_dirs(request: KafkaRequest, context: KafkaContext) -> Mes
     if not request.caller.allows(Operation.DESCRIBE, "", Resource.CLUSTER):
         return Described(error_code=request.note(Error.CLUSTER_AUTHORIZATION_FAILED))
     named = request.message.topics
-    wanted = None if named is None else {one.topic: set(one.partitions) for one in named}
+    requested = None if named is None else {one.topic: set(one.partitions) for one in named}
     visible = {topic.record.name for topic in visible_topics(request, context)}
     directories: dict[str, dict[str, list[Message]]] = {one: {} for one in context.settings.directories}
     for directory, topic, number, size_bytes in await _all_sizes(context):
-        if topic in visible and (wanted is None or number in wanted.get(topic, ())):
+        if topic in visible and (requested is None or number in requested.get(topic, ())):
             rows = directories.setdefault(directory, {}).setdefault(topic, [])
             rows.append(DescribedRow(number, size_bytes, 0, False))
     results = [

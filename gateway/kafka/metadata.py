@@ -63,12 +63,12 @@ def api_versions(request: KafkaRequest, apis: Mapping[int, Api]) -> Message:
 
 async def metadata(request: KafkaRequest, context: KafkaContext) -> Message:
     """Answers which topics there are, and who leads their partitions."""
-    wanted = request.message.topics
+    requested = request.message.topics
     topics: list[Message] = []
-    if wanted is None or (request.version == 0 and not wanted):
+    if requested is None or (request.version == 0 and not requested):
         topics = [_topic(request, context, topic) for topic in visible_topics(request, context)]
     else:
-        for one in wanted:
+        for one in requested:
             if one.name is None and request.version < IDS_VERSION:
                 topics.append(MetadataTopic(request.note(Error.INVALID_REQUEST), "", one.topic_id))
             elif one.name is None:
@@ -142,7 +142,7 @@ def describe_topic_partitions(request: KafkaRequest, context: KafkaContext) -> M
             continue
         if left == 0:
             return Detailed(topics=topics, next_cursor=Cursor(name, 0))
-        row, behind = _detailed(request, context, name, begin if name == first else 0, left)
+        row, behind = _describe_topic(request, context, name, begin if name == first else 0, left)
         topics.append(row)
         left -= len(row.partitions)
         if behind is not None:
@@ -150,7 +150,7 @@ def describe_topic_partitions(request: KafkaRequest, context: KafkaContext) -> M
     return Detailed(topics=topics)
 
 
-def _detailed(
+def _describe_topic(
     request: KafkaRequest, context: KafkaContext, name: str, begin: int, most: int
 ) -> tuple[Message, int | None]:
     """Returns a topic with at most so many of its partitions, and the number of the next one."""
@@ -165,12 +165,12 @@ def _detailed(
         return DetailedTopic(request.note(error), name, NO_ID, partitions=[]), None
     count = topic.record.partitions
     numbers = range(min(max(begin, 0), count), min(max(begin, 0) + most, count))
-    rows = [_detailed_partition(context, topic, number) for number in numbers]
+    rows = [_describe_partition(context, topic, number) for number in numbers]
     behind = numbers.stop if numbers.stop < count else None
     return DetailedTopic(0, name, id_bytes(topic.record.topic_id), False, rows), behind
 
 
-def _detailed_partition(context: KafkaContext, topic: Topic, number: int) -> Message:
+def _describe_partition(context: KafkaContext, topic: Topic, number: int) -> Message:
     leader, epoch, replicas, in_sync, offline = leadership(context, topic, number)
     versioned = context.peers.cluster.states.get((topic.record.topic_id, number))
     eligible = [] if versioned is None else [member.node_id for member in versioned.state.eligible]

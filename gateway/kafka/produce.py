@@ -122,20 +122,20 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
     def _row(self, entry: Entry, outcome: Outcome) -> ProduceRow:
         topic = entry.topic
         if entry.refusal is not None:
-            return self._refused(entry, *entry.refusal)
+            return self._refuse(entry, *entry.refusal)
         assert topic is not None, entry
         if outcome is None:  # acks=0
             return ProduceRow(entry.number)
         if isinstance(outcome, Problem):
             if outcome.code in ("overloaded", "spool_full", "too_many_requests"):
                 self.request.throttle_ms = max(self.request.throttle_ms, BUSY_MS)
-            return self._refused(entry, error_of(outcome), outcome.detail)
+            return self._refuse(entry, error_of(outcome), outcome.detail)
         assert isinstance(outcome, Appended)
         time_ms = self.now_ms if topic.settings.timestamp_type == "append" else NO_OFFSET
         log_start = self._log_start(entry)
         return _new(ProduceRow, (entry.number, 0, outcome.base_offset, time_ms, log_start, (), None, None))
 
-    def _refused(self, entry: Entry, error: Error, text: str | None) -> ProduceRow:
+    def _refuse(self, entry: Entry, error: Error, text: str | None) -> ProduceRow:
         leader: tuple[int, int] | None = None
         record_errors: Sequence[tuple[int, str]] = ()
         if error is Error.NOT_LEADER_OR_FOLLOWER and entry.topic is not None:
@@ -172,7 +172,7 @@ def produce(
     parts: list[Part] = []
     for entry in entries:
         if entry.refusal is not None:
-            parts.append(_refused_part(entry))
+            parts.append(_refuse_part(entry))
             continue
         if entry.topic is None:
             return _produce_later(pending)
@@ -191,7 +191,7 @@ async def _produce_later(pending: KafkaProduce) -> ProduceAnswer | KafkaProduce 
         entry = given
         if entry.refusal is None and entry.topic is None:
             entry = entries[index] = await _found(entry, pending)
-        parts.append(_refused_part(entry) if entry.refusal is not None else await _part(entry, pending))
+        parts.append(_refuse_part(entry) if entry.refusal is not None else await _part(entry, pending))
     pending.entries = entries
     return pending.begin(parts)
 
@@ -253,7 +253,7 @@ def _refusal_of_batch(request: KafkaRequest, records: memoryview | None) -> Refu
     return None
 
 
-def _refused_part(entry: Entry) -> Part:
+def _refuse_part(entry: Entry) -> Part:
     """Returns the part of a batch that is not appended."""
     return Part(entry.topic_name, entry.number, 0, None, problem=Problem("invalid_batch", "see its refusal"))
 
@@ -290,7 +290,7 @@ async def _part(entry: Entry, pending: KafkaProduce) -> Part:
         try:
             part = await stored_batch(entry.batch, _destination(entry, pending), context)
         except InvalidBatch:
-            repaired = await _repaired(entry, pending)
+            repaired = await _repair(entry, pending)
             if repaired is entry:
                 raise
             part = await stored_batch(repaired.batch, _destination(repaired, pending), context)
@@ -301,7 +301,7 @@ async def _part(entry: Entry, pending: KafkaProduce) -> Part:
     return part
 
 
-async def _repaired(entry: Entry, pending: KafkaProduce) -> Entry:
+async def _repair(entry: Entry, pending: KafkaProduce) -> Entry:
     """Returns the entry with the latest time of its records in the header of its batch, as Kafka sets it.
 
     The same entry if that is not what is wrong with it.

@@ -77,13 +77,13 @@ def list_partition_reassignments(request: KafkaRequest, context: KafkaContext) -
     if (refused := _refusal(request, Operation.DESCRIBE)) is not Error.NONE:
         return Listed(error_code=request.note(refused))
     named = request.message.topics
-    wanted = None if named is None else {one.name: set(one.partition_indexes) for one in named}
+    requested = None if named is None else {one.name: set(one.partition_indexes) for one in named}
     topics = []
     for topic in visible_topics(request, context):
         name, rows = topic.record.name, []
         for number in range(topic.record.partitions):
             versioned = context.peers.cluster.states.get((topic.record.topic_id, number))
-            if versioned is None or (wanted is not None and number not in wanted.get(name, ())):
+            if versioned is None or (requested is not None and number not in requested.get(name, ())):
                 continue
             state = versioned.state
             if state.adding or state.removing:

@@ -119,11 +119,11 @@ async def _describe(request: KafkaRequest, context: KafkaContext, name: str) -> 
         group_epoch=view.epoch,
         assignment_epoch=view.epoch,
         assignor_name=ASSIGNOR,
-        members=[_described_member(request, member) for member in view.members],
+        members=[_describe_member(request, member) for member in view.members],
     )
 
 
-def _described_member(request: KafkaRequest, member: ShareMemberView) -> Message:
+def _describe_member(request: KafkaRequest, member: ShareMemberView) -> Message:
     return DescribedMember(
         member_id=member.member_id,
         rack_id=member.rack or None,

@@ -84,7 +84,7 @@ async def read_stored(context: ReadContext, entries: Sequence[StoredEntry], max_
         if isinstance(source, Source):
             parts[index] = _by_epoch(context, entry, source.partition)
     asked = [index for index, part in enumerate(parts) if part is None]
-    checked = await _checked(context, [found[index] for index in asked])
+    checked = await _check_sources(context, [found[index] for index in asked])
     sources = dict(zip(asked, checked, strict=True))
     readable = {index: source for index, source in sources.items() if isinstance(source, Source)}
     async with budget_of(context, list(readable.values())).hold(max_bytes) as granted_bytes:
@@ -177,7 +177,7 @@ def _find_source(context: ReadContext, entry: StoredEntry) -> Source | EngineErr
         return error
 
 
-async def _checked(context: ReadContext, sources: Sequence[Source | EngineError]) -> list[Source | EngineError]:
+async def _check_sources(context: ReadContext, sources: Sequence[Source | EngineError]) -> list[Source | EngineError]:
     """Returns the sources that are readable; in place of others, their errors.
 
     A position between the high watermark and the end of the log has no records yet, and is not out of range. A follower

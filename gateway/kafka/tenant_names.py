@@ -55,11 +55,11 @@ def stored_request(space: Names, api: str, message: Message) -> Message:
         return space.prefix + name if name else name  # an empty group has its own error
 
     if isinstance(message, FetchRequest):
-        forgotten = _renamed_keys(rename, message.forgotten)
-        return message._replace(topics=_renamed_keys(rename, message.topics), forgotten=forgotten)
+        forgotten = _rename_keys(rename, message.forgotten)
+        return message._replace(topics=_rename_keys(rename, message.topics), forgotten=forgotten)
     if isinstance(message, ProduceRequest):
-        return message._replace(topics=_renamed_keys(rename, message.topics))
-    return _renamed(_steps(api, is_request=True), rename, message)
+        return message._replace(topics=_rename_keys(rename, message.topics))
+    return _rename(_steps(api, is_request=True), rename, message)
 
 
 def visible_response(space: Names, api: str, message: Message) -> Message:
@@ -73,16 +73,16 @@ def visible_response(space: Names, api: str, message: Message) -> Message:
 
     if isinstance(message, FetchAnswer):
         fetched = copy(message)
-        fetched.topics = _renamed_keys(rename, message.topics)
+        fetched.topics = _rename_keys(rename, message.topics)
         return fetched
     if isinstance(message, ProduceAnswer):
-        produced, topics = copy(message), _renamed_keys(rename, message.topics)
+        produced, topics = copy(message), _rename_keys(rename, message.topics)
         produced.topics = [(key, [_with_shown_texts(space, row) for row in rows]) for key, rows in topics]
         return produced
-    return _renamed(_steps(api, is_request=False), rename, message)
+    return _rename(_steps(api, is_request=False), rename, message)
 
 
-def _renamed_keys(rename: Rename, topics: Sequence[tuple[Key, T]]) -> list[tuple[Key, T]]:
+def _rename_keys(rename: Rename, topics: Sequence[tuple[Key, T]]) -> list[tuple[Key, T]]:
     """Returns topics of a message that is read by hand. Ids stay as they are."""
     return [(rename(TOPIC, key) if isinstance(key, str) else key, rows) for key, rows in topics]
 
@@ -128,7 +128,7 @@ def _step(api: str, field: Field) -> Step | None:
     return Step(name, entity, ()) if entity else None
 
 
-def _renamed(steps: tuple[Step, ...], rename: Rename, message: Message) -> Message:
+def _rename(steps: tuple[Step, ...], rename: Rename, message: Message) -> Message:
     changes: dict[str, Any] = {}
     for name, entity, inner, by_type in steps:
         value = getattr(message, name)
@@ -139,7 +139,7 @@ def _renamed(steps: tuple[Step, ...], rename: Rename, message: Message) -> Messa
             if not entity:
                 continue
         if isinstance(value, list | tuple):
-            changes[name] = [_renamed(inner, rename, one) if inner else rename(entity, one) for one in value]
+            changes[name] = [_rename(inner, rename, one) if inner else rename(entity, one) for one in value]
         else:
-            changes[name] = _renamed(inner, rename, value) if inner else rename(entity, value)
+            changes[name] = _rename(inner, rename, value) if inner else rename(entity, value)
     return structs.replace(message, **changes) if changes else message

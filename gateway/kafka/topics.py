@@ -121,10 +121,10 @@ def _check_assignments(context: KafkaContext, given: Mapping[int, Sequence[int]]
 async def delete_topics(request: KafkaRequest, context: KafkaContext) -> Message:
     """Deletes topics, by name or by id."""
     message = request.message
-    wanted: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in message.topic_names]
+    requested: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in message.topic_names]
     if request.version >= 6:
-        wanted = [(one.name, one.topic_id) for one in message.topics]
-    return Deleted(responses=[await _delete(request, context, name, topic_id) for name, topic_id in wanted])
+        requested = [(one.name, one.topic_id) for one in message.topics]
+    return Deleted(responses=[await _delete(request, context, name, topic_id) for name, topic_id in requested])
 
 
 async def _delete(request: KafkaRequest, context: KafkaContext, name: str | None, topic_id: bytes) -> Message:

@@ -15,14 +15,14 @@ LOW = 0.2  # the share of its burst below which a bucket is low: clients learn o
 class Bucket:
     """The balance of one owner in one dimension. `low_at` is the time at which a fifth of the burst is there.
 
-    `wanted` are the units that were debited or refused since a lender was last asked.
+    `asked` are the units that were debited or refused since a lender was last asked.
     """
 
-    __slots__ = ("_low_s", "above_low_s", "burst_s", "low_at", "per_unit_s", "rate", "wanted")
+    __slots__ = ("_low_s", "above_low_s", "asked", "burst_s", "low_at", "per_unit_s", "rate")
 
     def __init__(self, rate: float, burst_s: float = 1.0) -> None:
         self.low_at = float("-inf")  # full, whatever the clock says
-        self.wanted = 0.0
+        self.asked = 0.0
         self.burst_s = burst_s
         self._low_s = LOW * burst_s
         self.above_low_s = burst_s - self._low_s
@@ -34,7 +34,7 @@ class Bucket:
 
     def debit(self, units: float, now: float) -> None:
         """Takes units, whether they are there or not."""
-        self.wanted += units
+        self.asked += units
         full = now - self.above_low_s
         self.low_at = (max(full, self.low_at)) + units * self.per_unit_s
 

@@ -22,7 +22,7 @@ CONTROL_FACTOR = 10  # heartbeats and commits have a bucket of their own, with t
 class OwnerUse:
     """The use that one owner makes of its quota in this process. `open` are its connections and long polls."""
 
-    __slots__ = ("_borrowers", "buckets", "control", "counts", "name", "open", "owner", "parked", "quota", "wanted")
+    __slots__ = ("_borrowers", "asked", "buckets", "control", "counts", "name", "open", "owner", "parked", "quota")
 
     def __init__(self, quota: Quota, owner: Owner, name: str, part: float = 1.0) -> None:
         """`part`: the share of the limits that this process has, until a lender grants another one."""
@@ -41,7 +41,7 @@ class OwnerUse:
         self.buckets: dict[Dimension, Bucket] = {}
         self.counts: dict[Dimension, float] = {}  # the limits of what is open
         self._borrowers: dict[Dimension, Borrower] = {}
-        self.wanted = dict.fromkeys(COUNTS, 0)  # refused openings since the last report to a lender
+        self.asked = dict.fromkeys(COUNTS, 0)  # refused openings since the last report to a lender
         for dimension in RATES:
             if (limit := quota.limit(dimension)) is not None:
                 self.buckets[dimension] = Bucket(limit * part, quota.burst_s)
@@ -53,9 +53,9 @@ class OwnerUse:
 
     def may_report(self) -> bool:
         """Returns whether there may be a demand to report."""
-        if any(bucket.wanted for bucket in self.buckets.values()):
+        if any(bucket.asked for bucket in self.buckets.values()):
             return True
-        is_counted = any(self.open[dimension] or self.wanted[dimension] for dimension in self.counts)
+        is_counted = any(self.open[dimension] or self.asked[dimension] for dimension in self.counts)
         return is_counted or any(borrower.has_demand for borrower in self._borrowers.values())
 
     def demands(self, interval_s: float, now: float) -> Iterator[tuple[Dimension, float]]:
@@ -65,15 +65,15 @@ class OwnerUse:
             if borrower is None:
                 borrower = self._borrowers[dimension] = Borrower(interval_s)
             bucket = self.buckets.get(dimension)
-            wanted = self.open[dimension] + self.wanted[dimension] if bucket is None else bucket.wanted
-            demand = borrower.demand(wanted, now)
+            asked = self.open[dimension] + self.asked[dimension] if bucket is None else bucket.asked
+            demand = borrower.demand(asked, now)
             if demand is None:
                 continue
             if bucket is None:
-                self.wanted[dimension] = 0
-                yield dimension, wanted
+                self.asked[dimension] = 0
+                yield dimension, asked
             else:
-                bucket.wanted = 0.0
+                bucket.asked = 0.0
                 yield dimension, demand
 
     def follow_share(self, dimension: Dimension, share: float | None, parts: int, asked_at: float, now: float) -> None:
@@ -157,13 +157,13 @@ class Charges:
             if at < full:
                 at = full
             bucket.low_at = at + bucket.per_unit_s
-            bucket.wanted += 1
+            bucket.asked += 1
         for bucket in self._bytes_in:
             at, full = bucket.low_at, now - bucket.above_low_s
             if at < full:
                 at = full
             bucket.low_at = at + size_bytes * bucket.per_unit_s
-            bucket.wanted += size_bytes
+            bucket.asked += size_bytes
         return True
 
     def enter(self, now: float, size_bytes: int, longest_wait_s: float) -> Verdict | None:
@@ -205,7 +205,7 @@ class Charges:
             if at < full:
                 at = full
             bucket.low_at = at + size_bytes * bucket.per_unit_s
-            bucket.wanted += size_bytes
+            bucket.asked += size_bytes
 
     def take_loop(self, now: float, seconds: float) -> None:
         for bucket in self.loop:
@@ -227,7 +227,7 @@ class Charges:
             if dimension in use.counts and use.open[dimension] >= max(round(use.counts[dimension]), 1)
         ]
         for use in self.uses:
-            use.wanted[dimension] += 1
+            use.asked[dimension] += 1
         if full:
             violated = tuple(
                 Policy(dimension, use.owner, use.name, limit, 0, limit - use.open[dimension], 1.0)
@@ -257,9 +257,9 @@ class Charges:
         is_crowded = wait_s > 0 and any(use.parked >= PARKED_MAX for use in self.uses)
         if wait_s > longest_wait_s or is_crowded:
             for bucket in self._requests:
-                bucket.wanted += 1
+                bucket.asked += 1
             for bucket in self._bytes_in:
-                bucket.wanted += size_bytes
+                bucket.asked += size_bytes
             return Verdict(wait_s, True, self._low(now), self.violated(now), is_crowded)
         for bucket in self._requests:
             bucket.debit(1, now)

@@ -92,9 +92,9 @@ class Borrower:
     def __repr__(self) -> str:
         return f"Borrower(granted_at={self._granted_at})"
 
-    def demand(self, wanted: float, now: float) -> float | None:
+    def demand(self, asked: float, now: float) -> float | None:
         """Returns the demand to report now, in units a second; None: it is not time, or there is nothing to say."""
-        if not wanted:
+        if not asked:
             if not self.has_demand or now - self._reported_at < self._interval_s:
                 return None
             self.has_demand = False
@@ -105,7 +105,7 @@ class Borrower:
             return None
         self.has_demand = True
         self._reported_at = now
-        return wanted / min(max(since_s, 1e-3), self._interval_s)
+        return asked / min(max(since_s, 1e-3), self._interval_s)
 
     def is_alone(self, now: float) -> bool:
         """Returns whether its share has ended, so that it has the even split."""

@@ -200,16 +200,21 @@ async def _wait(queued: _Queued) -> list[_Result]:
     return _results(queued.parts, await queued.pending, queued.partitions)
 
 
-async def rest_produce_batch(request: Request, context: RestProxyContext) -> Response:
-    """POST …/records:batch. Raises Refusal, Problem, EngineError."""
-    check_cluster(request, context)
+async def _open_topic(request: Request, context: RestProxyContext) -> Topic:
+    """Checks a request before its body is read, and returns its topic, which it may create. Raises Problem."""
     _check_type(request)
     context.lifecycle.check_accepting()
     if request.space is not None:
         context.produce.holdings.check_stored(request.space.tenant)
     name = request.names["topic"]
     check_not_internal(name)
-    topic = await context.topics.get_or_create(name, request.caller)
+    return await context.topics.get_or_create(name, request.caller)
+
+
+async def rest_produce_batch(request: Request, context: RestProxyContext) -> Response:
+    """POST …/records:batch. Raises Refusal, Problem, EngineError."""
+    check_cluster(request, context)
+    topic = await _open_topic(request, context)
     http = request.http
     body = await http.bodies.read(request, http.request_body_bytes_max)
     check_utf8(body)
@@ -261,13 +266,7 @@ def _id_of(raw: bytes) -> str:
 
 async def _stream(request: Request, context: RestProxyContext) -> Response:
     """Stores records as they come. The answer begins with the first receipt. Raises Problem, UnknownTopic."""
-    _check_type(request)
-    context.lifecycle.check_accepting()
-    if request.space is not None:
-        context.produce.holdings.check_stored(request.space.tenant)
-    name = request.names["topic"]
-    check_not_internal(name)
-    topic = await context.topics.get_or_create(name, request.caller)
+    topic = await _open_topic(request, context)
     assert request.content is not None
     request.content.allow_pauses()
     answer = request.begin_stream({"Content-Type": JSON} | request.answer_headers)

@@ -10,7 +10,7 @@ from gateway.access.names import TenantNames
 from gateway.kafka.codec.messages import direction
 from gateway.kafka.codec.schema import GROUP, TOPIC
 from gateway.kafka.codec.tables import TABLES
-from gateway.kafka.tenant_names import _renamed, _steps, _stored_expression, stored_request, visible_response
+from gateway.kafka.tenant_names import _rename, _steps, _stored_expression, stored_request, visible_response
 from tests.gateway.kafka.served import request
 from tests.gateway.kafka.test_oracle import messages
 
@@ -32,7 +32,7 @@ def test_what_comes_in_is_below_the_prefix_and_goes_out_as_it_came(api: str) -> 
 
         stored = stored_request(ACME, api, message)
         assert repr(message) == before, "it may be shared"
-        assert _renamed(_steps(api, is_request=True), note, stored) == stored
+        assert _rename(_steps(api, is_request=True), note, stored) == stored
         for entity, name in entered:
             assert entity not in (TOPIC, GROUP) or name.startswith("acme.") or name == "", "no name at all is none"
 

@@ -175,4 +175,4 @@ def test_bytes_of_answers_are_debited_as_a_bucket_debits_them():
         for twin in twins:
             twin.debit(size_bytes, now)
         assert [bucket.low_at for bucket in found.bytes_out] == [twin.low_at for twin in twins]
-        assert [bucket.wanted for bucket in found.bytes_out] == [twin.wanted for twin in twins]
+        assert [bucket.asked for bucket in found.bytes_out] == [twin.asked for twin in twins]
