@@ -27,7 +27,7 @@ from tests.distributions.environments import ROOT, serving
 from tests.docs.test_readme import URL, blocks, run
 
 PROJECTS = {"penstock": "penstock", "penstock_codec": "penstock_codec", "penstock_server": "."}
-PLATFORM = "manylinux_2_17_x86_64"  # what the codec needs of glibc is 2.14; auditwheel says so below
+PLATFORM = "manylinux_2_17_x86_64"  # what the codec needs of glibc is 2.14; judge_platform asks auditwheel
 DEPLOYED = ("deploy", "compose.yaml", "LICENSE")
 
 
@@ -156,7 +156,7 @@ def install(directory: Path) -> Path:
 
 
 def run_quick_start(environment: Path, directory: Path) -> None:
-    """Run the README's quick start, in a directory that is no clone."""
+    """Run the README's quick start, in a directory outside of the clone."""
     code = subprocess.run([environment / "bin" / "python", "-m", "penstock_codec"], capture_output=True, text=True)
     if code.stdout.strip() != "codec: compiled":
         raise NotReleasable(f"the installed codec is not the compiled one: {code.stdout}{code.stderr}")
