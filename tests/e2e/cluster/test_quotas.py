@@ -65,7 +65,7 @@ async def rate_of(loads: list[Load]) -> float:
     return (sum(load.taken for load in loads) - before) / (asyncio.get_running_loop().time() - began)
 
 
-@pytest.mark.parametrize("per", [pytest.param("cluster", marks=pytest.mark.long), "node"])
+@pytest.mark.parametrize("per", ["cluster", "node"])
 async def test_the_shards_of_a_node_together_take_what_the_quota_allows(tmp_path: Path, per: str) -> None:
     with running_process(tmp_path, shards=3) as process:
         async with AsyncExitStack() as stack:
@@ -81,7 +81,6 @@ async def test_the_shards_of_a_node_together_take_what_the_quota_allows(tmp_path
             others.use(0)
 
 
-@pytest.mark.long
 async def test_three_nodes_together_take_what_the_quota_allows(tmp_path: Path) -> None:
     with zookeeper_process(tmp_path / "zookeeper") as zookeeper:
         cluster = Cluster(tmp_path, f"127.0.0.1:{zookeeper.port}", 3, shards=2)

@@ -106,7 +106,6 @@ class Road:
             node.settings["zookeeper-acl"] = True
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "modes",
     [
