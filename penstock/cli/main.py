@@ -68,6 +68,7 @@ COMMANDS = {
         SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."
     ),
     "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
+    "schema": LazyCommand(SERVER, "Try JSON Schemas before a topic requires them."),
     "audit": LazyCommand(SERVER, "Print who changed what, and who was denied, from the audit files of a node."),
     "segment": LazyCommand(SERVER, "Print segment files."),
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
