@@ -25,9 +25,10 @@ A node with a value out of bounds does not start and prints the bounds. The API 
 
 ## Of a node
 
-A node uses the flag, else the environment variable, else the TOML file given with `--config`, else the default: `--tier-check-ms 1000`,
-`PENSTOCK_TIER_CHECK_MS=1000` and `tier_check_ms = 1000` are the same. In the environment a switch is `true` or `false`.
-The flag of `data_dirs` is `--data-dir`, repeated. Durations and sizes may have a unit, in all three and in the configuration of a topic by the command: `90s`, `12h`,
+A node uses the flag, else the environment variable, else the TOML file given with `--config`, else the default:
+`--tier-check-ms 1000`, `PENSTOCK_TIER_CHECK_MS=1000` and `tier_check_ms = 1000` are the same. The flag of `data_dirs`
+is `--data-dir`, repeated. In the environment a switch is `true` or `false`.
+Durations and sizes may have a unit, in all three and in the configuration of a topic by the command: `90s`, `12h`,
 `7d`, `512KiB`, `64MiB`. With a unit the name may omit its own: `tier_check = "30s"`. The other commands read
 `PENSTOCK_URL`, `PENSTOCK_TOKEN`, `PENSTOCK_CACERT` and `PENSTOCK_CONTEXT`; a node ignores them. `PENSTOCK_CODEC` is
 `auto`, `compiled` (a node without the compiled codec does not start) or `python`. A node accepts the old name of a
