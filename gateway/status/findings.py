@@ -1,4 +1,4 @@
-"""The rules that judge a process and the view of a cluster: each finding has a cause and a remedy. Values in, values out.
+"""The rules that judge a process and the view of a cluster: findings with a cause and a remedy. Values in, values out.
 
 `penstock doctor`, the console and `GET /v1/overview` print these texts. The code of a finding is the name of an alert,
 so that docs/operate/runbook.md has a section for it. fail: records, acknowledgements or requests
