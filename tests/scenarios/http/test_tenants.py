@@ -349,7 +349,8 @@ def use_subscriptions(ask: Caller, other: str, hook: Hook, version: str) -> None
 
 
 def use_rest(ask: Caller, own: str, other: str) -> None:
-    for path in ("/healthz", "/readyz", "/", "/v1", "/openapi.json", "/docs", "/metrics", "/v1/cluster/reassignments"):
+    open_paths = ("/healthz", "/readyz", "/", "/assets/x/app.js", "/v1", "/openapi.json", "/docs")
+    for path in (*open_paths, "/metrics", "/v1/cluster/reassignments"):
         ask("GET", path)
     cluster = ask("GET", "/v1/cluster").json()
     assert [*cluster] == ["nodes"]
