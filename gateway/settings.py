@@ -8,7 +8,7 @@ docs/reference/settings.md is made from these files and engine/settings.py (`mak
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.format.paths import AUDIT
 from engine.settings import Rule, rules
@@ -22,7 +22,12 @@ EMBEDDED = "embedded"
 
 @dataclass(frozen=True)
 class NodeSettings(ClientLimits, ClusterSettings, AccessSettings, ServerSettings):
-    """The settings of one node, and values derived from them."""
+    """The settings of one node, and values derived from them.
+
+    `sources`: flag, environment or file, of the settings that were given.
+    """
+
+    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def directories(self) -> list[str]:

@@ -79,6 +79,9 @@ from gateway.routing.router import Router
 from gateway.routing.topic_finder import Finder
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
+from gateway.status.calls import status_handlers
+from gateway.status.context import StatusContext
+from gateway.status.observer import VERSION, Observed, Observer
 from gateway.subscriptions.calls import push_calls
 from gateway.subscriptions.context import PushContext
 from gateway.subscriptions.core.targets import parse_targets
@@ -208,6 +211,7 @@ class Node:
         self.router = Router(self.partitions, peers, budgets, calls)
         self.quota_lending = QuotaLending(self.access.quotas, peers)
         self.groups.measure_lags(GroupLags(self.topics, self.router))
+        self.observer = self._observe()
         fetch, produce = self._fetch(budgets), self._produce(producer_ids, budgets)
         groups = self._groups(fetch, budgets, random)
         self._sender = _sender(settings)
@@ -215,13 +219,15 @@ class Node:
         if self._sender is not None:
             letters = DeadLetters(produce, clock)
             self._push_means = Means(self.router, self.offload, self._sender, letters, random, self.access.shown_to)
+        admin = self._admin(operate, siblings)
         self.server = ServerContext(
             settings,
             peers.index,
             self._http(),
             produce,
             fetch,
-            self._admin(operate, siblings),
+            admin,
+            StatusContext(admin, self.observer, VERSION),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
@@ -264,6 +270,7 @@ class Node:
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
             **access_handlers(self.access),
+            **status_handlers(self.observer),
             **usage_handlers(self.usage),
             **self.holdings.handlers(),
             **self.quota_lending.handlers(),
@@ -290,6 +297,23 @@ class Node:
         self.lifecycle.drain()
         for partition in self.shard.partitions():
             partition.wake_all()
+
+    def _observe(self) -> Observer:
+        parts = Observed(
+            self.settings,
+            self.shard,
+            self.peers,
+            self.replicas,
+            self.metrics,
+            self.stages,
+            self.loop_watch,
+            self.groups,
+            self.push,
+            self.tier.statistics,
+            self.clock,
+            self.executor,
+        )
+        return Observer(parts)
 
     def _trail(self, sink: AuditSink, proxies: Proxies) -> Trail:
         node_id, cluster_id = self.settings.node_id, self.shard.directory.identity.cluster_id
@@ -430,6 +454,7 @@ class Node:
         yield from self.groups.families()
         yield from self.push.families()
         yield from audit_families(self.audit)
+        yield from self.observer.families()
         if self.peers.index == 0:
             yield directory_family(self.shard)
         yield from cluster_families(self.shard, self.peers, self.replicas)

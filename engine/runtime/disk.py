@@ -81,6 +81,7 @@ class Disk(Protocol):
         """Sets the modification time, for a copy to keep that of its original."""
 
     def free_bytes(self, path: str) -> int: ...
+    def capacity_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> int:
         """Create and lock a file for this process. Raises BlockingIOError if another process holds it."""
 
@@ -246,6 +247,10 @@ class RealDisk:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def capacity_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def lock(self, path: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

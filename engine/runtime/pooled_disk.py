@@ -219,6 +219,9 @@ class PooledDisk:
     def free_bytes(self, path: str) -> int:
         return self._disk.free_bytes(path)
 
+    def capacity_bytes(self, path: str) -> int:
+        return self._disk.capacity_bytes(path)
+
     def _pin(self, handle: int) -> tuple[_File, int]:
         """Returns the file of a handle, open until `_release`."""
         with self._lock:

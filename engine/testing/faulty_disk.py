@@ -187,6 +187,10 @@ class FaultyDisk:
         self._meet("free_bytes", path)
         return self.disk.free_bytes(path)
 
+    def capacity_bytes(self, path: str) -> int:
+        self._meet("capacity_bytes", path)
+        return self.disk.capacity_bytes(path)
+
     def lock(self, path: str) -> int:
         self._meet("lock", path)
         handle = self.disk.lock(path)

@@ -224,6 +224,10 @@ class RecordingDisk:
         return CAPACITY_BYTES - sum(len(file.visible) for _, file in self._tree.files())
 
     @_guarded
+    def capacity_bytes(self, path: str) -> int:
+        return CAPACITY_BYTES
+
+    @_guarded
     def lock(self, path: str) -> int:
         """Locks a file, created if absent. Raises OSError (BlockingIOError if it is locked)."""
         file = self._file_at(path, create=True)

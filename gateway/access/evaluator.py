@@ -86,6 +86,11 @@ class Answers(NamedTuple):
                 return Decision(True, rule)
         return DENIED
 
+    def literals(self) -> tuple[str, ...]:
+        """Returns single names that are allowed, of those that no prefix gives."""
+        names = {name for names in self.allowed for name in names.literals}
+        return tuple(sorted(name for name in names if self.decide(name).is_allowed))
+
     def prefixes(self) -> tuple[str, ...]:
         """Returns prefixes whose names are all allowed; the empty one has all. Literal names are left out."""
         allowed = {prefix for names in self.allowed for prefix in names.whole_prefixes()}

@@ -133,6 +133,15 @@ class Identity:
             return (of_tenant,)
         return tuple(prefix for prefix in found if prefix.startswith(of_tenant))
 
+    def names(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...]:
+        """Returns single names that the caller has the right to, besides those of `prefixes`, as they are stored."""
+        if self.is_superuser:
+            return ()
+        names = self._answers(operation, resource).literals()
+        if self.space is not None and self.tenant is not None:
+            names = tuple(self.space.prefix + name for name in names)
+        return tuple(name for name in names if self.allows(operation, name, resource))
+
     def inside(self, space: TenantNames) -> Identity:
         """Returns the operator inside a tenant: with its own rights to the names of that tenant, and to no others."""
         return Identity(

@@ -30,6 +30,7 @@ from gateway.admin.operation_calls import (
     Reassign,
 )
 from gateway.admin.peer_calls import collect_sizes
+from gateway.admin.restart import restart_reasons
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, partition_number, path_partition, read_query
@@ -104,6 +105,15 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
     await request.intend(after={"decommissioned": True})
     moving = await context.operate(DecommissionNode(node_id, sizes))
     return json_response({"node_id": node_id, "moving": moving}, 202)
+
+
+async def may_restart(request: Request, context: AdminContext) -> Response:
+    """GET /v1/cluster/nodes/{node_id}/may-restart"""
+    read_query(request, NoQuery)
+    node_id, caller = _node_id(request), request.caller
+    reasons = restart_reasons(context.peers.cluster, node_id, is_silent=not context.replicas.has_contact)
+    shown = [row for row in reasons if row["topic"] is None or caller.allows(Operation.READ, row["topic"])]
+    return json_response({"node_id": node_id, "may_restart": not reasons, "reasons": shown})
 
 
 async def balance(request: Request, context: AdminContext) -> Response:

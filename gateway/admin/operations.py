@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from math import inf
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
 
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import collect_metrics
+from gateway.admin.restart import restart_reasons
 from gateway.assets.files import build_name
 from gateway.console.page import ISOLATION, KEPT_FOREVER, Packed, console_file, shell
 from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
-from gateway.http.query import NoQuery, read_query
+from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation
@@ -85,14 +88,22 @@ async def healthz(request: Request, context: AdminContext) -> Response:
     return json_response({"status": "ok"})
 
 
+class ReadyQuery(Struct, frozen=True):
+    for_: Annotated[str, Word(("traffic", "restart"))] = "traffic"
+
+
 async def readyz(request: Request, context: AdminContext) -> Response:
-    """GET /readyz: requests should be sent here. Raises Problem if not."""
-    read_query(request, NoQuery)
+    """GET /readyz: requests should be sent here, or the next node may be restarted. Raises Problem if not."""
+    is_for_restart = read_query(request, ReadyQuery).for_ == "restart"
     if context.lifecycle.is_draining:
         raise Problem("draining", "the node is stopping")
     if not context.lifecycle.is_ready:
         raise Problem("overloaded", "not all shards of the node are ready")
     replicas = context.replicas
+    if is_for_restart and restart_reasons(
+        context.peers.cluster, context.peers.node_id, is_silent=not replicas.has_contact
+    ):
+        raise Problem("overloaded", "a replica is not in sync: GET /v1/cluster/nodes/{node_id}/may-restart names it")
     if replicas.has_contact:
         return json_response({"status": "ready"})
     age_s = replicas.store_age_s

@@ -1,4 +1,4 @@
-"""Topics over HTTP: create, list, describe, alter, delete, roll, and the status of the store."""
+"""Topics over HTTP: create, describe, alter, delete, roll, and the status of the store."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import TopicSettings, check_applicable, rules, topic_settings
 from engine.shard.served_topics import Topic
-from gateway.access.access import limits_of
 from gateway.admin.altering import alter, shown_record
 from gateway.admin.context import AdminContext
 from gateway.admin.descriptions import describe_partitions
@@ -19,7 +17,6 @@ from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Operation
 from gateway.routing.leader_headers import may_be_led
 from gateway.routing.partitions import check_not_internal
 
@@ -57,23 +54,6 @@ async def create_topic(request: Request, context: AdminContext) -> Response:
     await request.intend(before=None if present is None else shown_record(present.record), after=made)
     topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, body.config)
     return await _describe(request, context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
-
-
-async def list_topics(request: Request, context: AdminContext) -> Response:
-    """GET /v1/topics"""
-    read_query(request, NoQuery)
-    caller, prefix = request.caller, "" if request.space is None else request.space.prefix
-    topics = [
-        {
-            "topic": name,
-            "topic_id": topic.record.topic_id,
-            "partitions": topic.record.partitions,
-            "replication_factor": topic.record.replication_factor,
-        }
-        for name, topic in sorted((topic.record.name, topic) for topic in context.topics.all())
-        if name.startswith(prefix) and caller.allows(Operation.READ, name) and name not in INTERNAL_TOPICS
-    ]
-    return json_response({"topics": topics} | limits_of(caller, Operation.READ))
 
 
 async def describe_topic(request: Request, context: AdminContext) -> Response:

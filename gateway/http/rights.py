@@ -94,6 +94,9 @@ class Caller(Protocol):
     def allows(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> bool: ...
     def decide(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> Decision: ...
     def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...] | None: ...
+    def names(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...]: ...
+    @property
+    def expires_ms(self) -> int: ...
 
 
 class Names(Protocol):
@@ -119,6 +122,7 @@ class _Anonymous:
     name = principal = owner_name = "anybody"
     is_superuser = False
     space = None
+    expires_ms = 0
     _decision = Decision(True, None)
 
     def allows(self, operation: Operation, name: str, resource: Resource = Resource.TOPIC) -> bool:
@@ -129,6 +133,9 @@ class _Anonymous:
 
     def prefixes(self, operation: Operation, resource: Resource = Resource.TOPIC) -> None:
         return None
+
+    def names(self, operation: Operation, resource: Resource = Resource.TOPIC) -> tuple[str, ...]:
+        return ()
 
 
 ANONYMOUS: Caller = _Anonymous()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import nan
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -109,7 +110,7 @@ class Metrics:
         self.quota_refused: Counter[str] = Counter()
         self._seconds: dict[str, Histogram] = {}
         self.answers = AnswerCounts(self._seconds)
-        ProcessCollector(registry=registry)
+        self._process = ProcessCollector(registry=registry)
         traffic = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.event_streams)
         counts = (*traffic, self.idle_connections, self.requests_in_flight, self.delayed_produces)
         registry.register(_FamilyCollector(lambda: [_family(count.numbers()) for count in counts]))
@@ -122,6 +123,18 @@ class Metrics:
         answers = self.answers[operation, status]
         answers.count += 1
         answers.observe(seconds)
+
+    def files_share(self) -> float:
+        """Returns the share of the files that the process may open that are open."""
+        numbers = self._process_numbers()
+        return numbers.get("process_open_fds", 0.0) / (numbers.get("process_max_fds") or 1.0)
+
+    def memory_bytes(self) -> float:
+        """Returns the resident memory of the process; NaN if the system does not tell."""
+        return self._process_numbers().get("process_resident_memory_bytes", nan)
+
+    def _process_numbers(self) -> dict[str, float]:
+        return {sample.name: sample.value for metric in self._process.collect() for sample in metric.samples}
 
     def histograms(self) -> Iterable[Histogram]:
         return self._seconds.values()

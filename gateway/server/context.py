@@ -19,6 +19,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
 from gateway.routing.partitions import Topics
 from gateway.settings import NodeSettings
+from gateway.status.context import StatusContext
 from gateway.subscriptions.context import PushContext
 
 
@@ -32,6 +33,7 @@ class ServerContext:
     produce: ProduceContext
     fetch: FetchContext
     admin: AdminContext
+    status: StatusContext
     groups: GroupContext
     push: PushContext
     access_changes: AccessContext

@@ -27,6 +27,7 @@ from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
+from gateway.status import history_route, me, overview, topic_list
 from gateway.subscriptions import routes as subscriptions
 from gateway.tables import key_route, table_route
 
@@ -75,7 +76,6 @@ _FETCH: Rows = [
     ("GET", "/v1/topics/{topic}/table/{key}", READ_TOPIC, key_route.read_table_key),
 ]
 _ADMIN: Rows = [
-    ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topics.list_topics),
     ("GET", "/v1/topics/{topic}", DESCRIBE, topics.describe_topic),
     ("PUT", "/v1/topics/{topic}", CREATE, topics.create_topic),
     ("PATCH", "/v1/topics/{topic}", ALTER, topics.alter_topic),
@@ -92,6 +92,7 @@ _ADMIN: Rows = [
     ("DELETE", "/v1/cluster/reassignments/{topic}/{partition}", OPERATE, cluster_operations.cancel_reassignment),
     ("POST", "/v1/cluster/nodes/{node_id}/drain", OPERATE, cluster_operations.drain_node),
     ("POST", "/v1/cluster/nodes/{node_id}/decommission", OPERATE, cluster_operations.decommission_node),
+    ("GET", "/v1/cluster/nodes/{node_id}/may-restart", SEE_CLUSTER, cluster_operations.may_restart),
     ("POST", "/v1/cluster/balance", OPERATE, cluster_operations.balance),
     ("GET", "/healthz", OPEN, operations.healthz),  # health reports nothing else
     ("GET", "/readyz", OPEN, operations.readyz),
@@ -101,6 +102,13 @@ _ADMIN: Rows = [
     ("GET", "/", OPEN, operations.root),
     ("GET", "/assets/{build}/{file}", OPEN, operations.console_asset),
     ("GET", "/v1", OPEN, operations.links),
+]
+_STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has the right to
+    ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topic_list.list_topics),
+    ("GET", "/v1/overview", AUTHENTICATED, overview.describe_overview),
+    ("GET", "/v1/history", AUTHENTICATED, history_route.read_history),
+    ("GET", "/v1/me", AUTHENTICATED, me.describe_me),
+    ("GET", "/v1/settings", OPERATE, me.describe_settings),
 ]
 _GROUPS: Rows = [
     ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),
@@ -167,7 +175,7 @@ _USAGE: Rows = [
     ("GET", TENANT + "/usage", Need(Operation.DESCRIBE, Resource.TENANT, Where.PATH), usage_routes.describe_usage)
 ]
 
-ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS, *_USAGE]
+ROUTES = [*_PRODUCE, *_FETCH, *_ADMIN, *_STATUS, *_GROUPS, *_PUSH, *_ACCESS, *_TENANTS, *_USAGE]
 
 
 def routes_of(context: ServerContext) -> list[Route]:
@@ -176,6 +184,7 @@ def routes_of(context: ServerContext) -> list[Route]:
         (context.produce, _PRODUCE),
         (context.fetch, _FETCH),
         (context.admin, _ADMIN),
+        (context.status, _STATUS),
         (context.groups, _GROUPS),
         (context.push, _PUSH),
         (context.access_changes, _ACCESS),

@@ -85,6 +85,12 @@ class PushHost:
         letters = sum(counts.dead_lettered for counts in now)
         yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
 
+    def failing(self) -> Iterator[tuple[str, str]]:
+        """Yields the subscriptions with requests that failed and wait for a retry, and the last error of each."""
+        for name, runner in self._runners.items():
+            if runner.waiting and runner.last_error:
+                yield _subscription_name(name), runner.last_error
+
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each subscription that this process delivers."""
         counts = {name: Counts() for name in (*self._ended, *self._runners)}

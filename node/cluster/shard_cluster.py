@@ -172,7 +172,7 @@ class ShardCluster:
             "topics": sync_handler(TopicChanges, self._apply_topics),
             "states": sync_handler(list[list[object]], self._apply_states),
             "registered": sync_handler(Member, self.host.on_registered),
-            "session_lost": sync_handler(NoneType, lambda _: self.host.on_session_lost()),
+            "session_lost": sync_handler(NoneType, self._on_session_lost),
             "contact": sync_handler(float, self.host.on_contact),
         }
 
@@ -185,6 +185,10 @@ class ShardCluster:
             if not committer.queued_bytes and all(replica.is_fully_committed for replica in self.host.replicas()):
                 return
             await asyncio.sleep(COMMIT_CHECK_S)
+
+    def _on_session_lost(self, _: None) -> None:
+        self.view.session_losses += 1
+        self.host.on_session_lost()
 
     def _apply_nodes(self, plain: NodesFields) -> None:
         self.view.put_plain_nodes(plain)

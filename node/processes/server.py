@@ -215,11 +215,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         usage.start()
         node.stored_bytes.start()
         node.holdings.start()
+        node.observer.start()
         try:
             yield node
         finally:
             await node.drain()
             access.stop()
+            node.observer.stop()
             node.holdings.stop()
             await node.stored_bytes.stop()
             await usage.stop()

@@ -59,6 +59,7 @@ class Listener:
         self._ports = ports
         self._specs = specs or [default_listener(settings)]
         self._doors: dict[str, Door] = {}
+        self._expiries_ms: dict[str, int] = {}
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
         adapter = Adapter(node.server, body_limits(settings), self._streams)
         self._server = HttpServer(
@@ -73,6 +74,7 @@ class Listener:
             None if socket_passing is None else socket_passing.moves_of,
         )
         node.access.waits.include(self._waits_without_task)
+        node.observer.follow(self._server.connections, self._expiries_ms)
         self._rest_proxy: RestProxyListener | None = None
         if settings.rest_proxy_listen:
             from node.setup.rest_proxy_listener import RestProxyListener
@@ -184,4 +186,7 @@ class Listener:
             self._node.responses.stalled += 1
 
     async def _generation(self, spec: ListenerSpec) -> Generation | None:
-        return await self._node.offload.in_thread(partial(read_generation, spec, self._node.clock.now_ms()))
+        generation = await self._node.offload.in_thread(partial(read_generation, spec, self._node.clock.now_ms()))
+        if generation is not None:
+            self._expiries_ms[spec.name] = generation.expires_ms
+        return generation

@@ -45,14 +45,21 @@ def load_settings(
     Raises StartRefused, which names the wrong value and its source.
     """
     given: dict[str, object] = {}
+    sources: dict[str, str] = {}
+
+    def take(source: str, kind: str, values: Mapping[str, object]) -> None:
+        checked_values = _checked_from(source, values, warn)
+        given.update(checked_values)
+        sources.update(dict.fromkeys(checked_values, kind))
+
     if config_file is not None:
-        given |= _checked_from(config_file, _read_toml(config_file), warn)
+        take(config_file, "file", _read_toml(config_file))
     words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in (*NODE_RULES, *RENAMED)}
     words = {name: word for name, word in words.items() if word and not _KUBERNETES_PORT.match(word)}
     values = {name: _from_word(RENAMED.get(name, name), word) for name, word in words.items()}
-    given |= _checked_from("the environment", values, warn)
-    given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None}, warn)
-    settings = NodeSettings(**given)  # type: ignore[arg-type]
+    take("the environment", "environment", values)
+    take("the flags", "flag", {name: value for name, value in flags.items() if value is not None})
+    settings = NodeSettings(**given, sources=sources)  # type: ignore[arg-type]
     settings = replace(settings, host=check_host(settings.host))
     _check_relations(settings)
     return settings

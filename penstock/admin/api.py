@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -24,8 +24,24 @@ def create_topic(
     return _with_json("PUT", topic_path(topic), {name: value for name, value in body.items() if value is not None})
 
 
-def list_topics() -> Request:
-    return Request("GET", "/v1/topics")
+def list_topics(**query: str | int | None) -> Request:
+    return _with_query("/v1/topics", query)
+
+
+def overview() -> Request:
+    return Request("GET", "/v1/overview")
+
+
+def history(**query: str | int | None) -> Request:
+    return _with_query("/v1/history", query)
+
+
+def me() -> Request:
+    return Request("GET", "/v1/me")
+
+
+def node_settings() -> Request:
+    return Request("GET", "/v1/settings")
 
 
 def describe_topic(topic: str) -> Request:
@@ -216,3 +232,9 @@ def _dump(document: Mapping[str, Any]) -> bytes:
         return orjson.dumps(document)
     except TypeError as error:
         raise ClientError(f"the request cannot be written as JSON: {error}") from None
+
+
+def _with_query(path: str, query: Mapping[str, str | int | None]) -> Request:
+    """Returns the request with the values that are given."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return Request("GET", f"{path}?{urlencode(given)}" if given else path)

@@ -23,7 +23,7 @@ from replication.cluster.values import (
     states_to_plain,
     topic_to_plain,
 )
-from replication.cores.partition_state import Member, Registrations, VersionedState
+from replication.cores.partition_state import Member, Registrations, VersionedState, node_ids
 from replication.errors import NodesAbsent, NotLeader
 
 StateChange = tuple[str, int, VersionedState]
@@ -98,6 +98,8 @@ class ClusterView:
         self.is_single_node = False  # no other node can join (embedded)
         self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
         self.elections = 0  # leader changes since this process started
+        self.shrinks = self.expands = 0  # of replicas in sync, since this process started
+        self.session_losses = 0
         self._by_id: dict[str, TopicEntry] = {}
 
     def __repr__(self) -> str:
@@ -140,7 +142,11 @@ class ClusterView:
         for topic_id, number, versioned in changed:
             old = self.states.get((topic_id, number))
             if old is None or old.partition_epoch < versioned.partition_epoch:
-                self.elections += old is not None and old.state.leader_epoch < versioned.state.leader_epoch
+                if old is not None:
+                    self.elections += old.state.leader_epoch < versioned.state.leader_epoch
+                    before, now = node_ids(old.state.in_sync), node_ids(versioned.state.in_sync)
+                    self.shrinks += len(before - now)
+                    self.expands += len(now - before)
                 self.states[topic_id, number] = versioned
                 newer.append((topic_id, number, versioned))
         return newer

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gateway.admin.access_routes import ForceQuery
+from gateway.admin.operations import ReadyQuery
 from gateway.fetch import fetch_many, tail
 from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
@@ -20,6 +21,8 @@ from gateway.http.rights import OPEN
 from gateway.produce.produce_many import ManyQuery
 from gateway.produce.request import PartitionQuery, TopicQuery
 from gateway.server.routes import ROUTES
+from gateway.status.history_route import HistoryQuery
+from gateway.status.topic_list import TopicsQuery
 from gateway.tables.table_route import TableQuery
 from openapi import load_contract, operations, resolve
 
@@ -34,6 +37,9 @@ QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "tail_topic": tail.TopicQuery,
     "group_events": EventsQuery,
     "read_table": TableQuery,
+    "list_topics": TopicsQuery,
+    "read_history": HistoryQuery,
+    "readyz": ReadyQuery,
     "add_rule": ForceQuery,
     "remove_rule": ForceQuery,
     "revoke_token": ForceQuery,

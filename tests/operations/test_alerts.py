@@ -80,6 +80,12 @@ CASES = {
     "BackgroundFails": gauge("penstock_background_failures_total", "0 1 1", "1 1 1", 2, ',task="t"'),
     "AuditFails": gauge("penstock_audit_failures_total", "0 1 1", "1 1 1", 2),
     "PlainCodec": gauge("penstock_codec_compiled", "0x70", "1x70", 61),
+    "CertificateExpires": gauge("penstock_tls_certificate_expiry_seconds", "1209599x20", "1209600x20", 16),
+    "VersionsDiffer": Case(
+        {f'penstock_build_info{{{one},version="{number}"}}': "1x1445" for number, one in enumerate((NODE, OTHER))},
+        {f'penstock_build_info{{{one},version="1"}}': "1x1445" for one in (NODE, OTHER)},
+        1441,
+    ),
     "LeaderlessPartitions": gauge("penstock_leaderless_partitions", "1x10", "0x10", 2),
     "UnderMinIsr": gauge("penstock_under_min_isr_partitions", "1x10", "0x10", 2),
     "UnderReplicated": gauge("penstock_under_replicated_partitions", "1x20", "1x9 0x9", 11),

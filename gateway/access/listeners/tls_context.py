@@ -16,6 +16,7 @@ from gateway.access.listeners.x509 import (
     CRL_BYTES_MAX,
     InvalidX509,
     certificates_of,
+    expires_ms_of,
     names_of,
     read_crls,
     serial_of,
@@ -39,10 +40,13 @@ class TlsFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The TLS of a listener from one reading of its files. `names` are those of its own certificate."""
+    """The TLS of a listener from one reading of its files. `names` are those of its own certificate, which ends at
+    `expires_ms`, or one of its chain does.
+    """
 
     context: ssl.SSLContext
     names: frozenset[str]
+    expires_ms: int
     authorities: frozenset[bytes] = frozenset()  # the certificates of the CAs of clients
     revoked: frozenset[int] = frozenset()  # serial numbers
 
@@ -62,12 +66,13 @@ def read_tls(files: TlsFiles, tls_min: str, *, requires_certificate: bool, now_m
     """Reads the files. A list that has ended, or that a CA has none of, is refused. Blocks. Raises StartRefused."""
     try:
         context = _context(files, tls_min, requires_certificate=requires_certificate)
-        names = names_of(_text(files.cert))
+        certificate = _text(files.cert)
+        names, expires_ms = names_of(certificate), expires_ms_of(certificate)
     except (OSError, InvalidX509) as error:  # includes SSLError
         what, where = f"{files.cert} and {files.key}", "the certificate is a PEM chain, its key has no password"
         raise StartRefused(f"{what} cannot be used for TLS: {_reason(error)}", hint=where) from None
     if not files.client_ca:
-        return Generation(context, names)
+        return Generation(context, names, expires_ms)
     try:
         context.load_verify_locations(files.client_ca)
         authorities = certificates_of(_text(files.client_ca))
@@ -76,7 +81,7 @@ def read_tls(files: TlsFiles, tls_min: str, *, requires_certificate: bool, now_m
         hint = "client_ca is a PEM file with the certificates of CAs"
         raise StartRefused(f"{files.client_ca} has no CA of clients: {_reason(error)}", hint=hint) from None
     revoked = _add_revoked(context, files, subjects, now_ms) if files.client_crl else frozenset[int]()
-    return Generation(context, names, frozenset(authorities), revoked)
+    return Generation(context, names, expires_ms, frozenset(authorities), revoked)
 
 
 def _context(files: TlsFiles, tls_min: str, *, requires_certificate: bool) -> ssl.SSLContext:

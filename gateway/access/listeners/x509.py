@@ -68,6 +68,18 @@ def serial_of(der: bytes) -> int:
     return _integer(der, _body(der)[0])
 
 
+def expires_ms_of(pem: str) -> int:
+    """Returns when the first certificate of a PEM file that ends does so. Raises InvalidX509."""
+
+    def end_of(der: bytes) -> int:
+        times = list(_elements(der, _body(der)[3]))
+        if len(times) != 2:
+            raise InvalidX509("it is not a certificate")
+        return _time_ms(der, times[1])
+
+    return min(map(end_of, _blocks(pem, _CERTIFICATE)))
+
+
 def names_of(pem: str) -> frozenset[str]:
     """Returns the host names and addresses of the first certificate in a PEM file. Raises InvalidX509."""
     der = _blocks(pem, _CERTIFICATE)[0]

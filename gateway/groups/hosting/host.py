@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
 from engine.errors import EngineError
@@ -25,7 +25,7 @@ from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.group_table import Ceilings
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
 from gateway.groups.hosting.hosted import Hosted
-from gateway.groups.hosting.lags import GroupLags, sum_by_name
+from gateway.groups.hosting.lags import GroupLags, TopicLag, sum_by_name
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import PUSH_PREFIX, CoordinatorLimits
 from gateway.groups.model.state import Group
@@ -112,7 +112,18 @@ class GroupHost:
         text = "Partitions of a consumer group that wait for a record that failed"
         yield Numbers("penstock_group_delayed_partitions", text, "group", delayed)
         if self._lags is not None:
-            yield self._lags.family()
+            yield from self._lags.families()
+
+    def lags(self) -> Iterator[tuple[str, int, int, float]]:
+        """Yields name, members, and the lag in records and in seconds of each group that this process coordinates."""
+        by_group = {} if self._lags is None else self._lags.by_group
+        for group in self._groups():
+            yield group.name, group.member_count, *by_group.get(group.name, (0, 0.0))
+
+    @property
+    def worst_lags(self) -> Mapping[str, TopicLag]:
+        """The lag of the group that is the furthest behind in each topic, as far as this process coordinates groups."""
+        return {} if self._lags is None else self._lags.worst
 
     def _groups(self) -> Iterator[Group]:
         for hosted in self._hosted.values():

@@ -1,13 +1,17 @@
-"""How many records the groups of this process are behind, for /metrics: measured now and then, not for each scrape.
+"""How far the groups of this process are behind, in records and seconds: measured now and then, not for each scrape.
 
 Bounded: groups beyond the first GROUPS_MAX are added up as "other". Partitions whose leader is silent are left out.
+The seconds are the age of the first record behind a position. With more than AGES_MAX partitions behind, only the one
+of each group that lacks the most records is asked for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from gateway.groups.group_lag import measure_lags
 from gateway.groups.model.state import Group
 from gateway.groups.share.window import State
 from gateway.groups.share_reads import SHARE_BOUNDS
@@ -17,20 +21,43 @@ from gateway.routing.router import Router
 
 GROUPS_MAX = 100  # series of one metric: as many as of topics
 BOUNDS_S = 5.0  # for a process to report its partitions
+AGES_MAX = 200  # partitions whose first record is read in one measurement, some 0.2 ms each
 OTHER = "other"
 
 Bounds = Mapping[tuple[str, int], tuple[int, int]]
 
 
+class Behind(NamedTuple):
+    """A partition that a group has not read to its end."""
+
+    group: str
+    topic: str
+    number: int
+    offset: int
+    records: int
+
+
+class TopicLag(NamedTuple):
+    """The lag of one group in one topic. `seconds` is the age of the oldest record that it lacks; 0: not known."""
+
+    group: str
+    records: int
+    seconds: float
+
+
 class GroupLags:
-    """The lag of each group when it was measured last."""
+    """The lag of each group when it was measured last.
+
+    `by_group` has the records and the seconds of each group, `worst` the group of each topic that lacks the most.
+    """
 
     def __init__(self, topics: Topics, router: Router) -> None:
         self._topics, self._router = topics, router
-        self._lags: dict[str, int] = {}
+        self.by_group: dict[str, tuple[int, float]] = {}
+        self.worst: dict[str, TopicLag] = {}
 
     def __repr__(self) -> str:
-        return f"GroupLags(groups={len(self._lags)})"
+        return f"GroupLags(groups={len(self.by_group)})"
 
     async def measure(self, groups: Iterable[Group]) -> None:
         """Asks the leaders of all topics of the groups for the bounds of their partitions."""
@@ -44,20 +71,58 @@ class GroupLags:
             for number, bound in by_number.items()
             if bound is not None
         }
-        self._lags = sum_by_name((group.name, lag_of(group, bounds)) for group in asked)
+        behind = [row for group in asked for row in behind_of(group, bounds)]
+        seconds = await self._measure_ages(behind)
+        self.by_group = {group.name: (0, 0.0) for group in asked}
+        topics: dict[tuple[str, str], TopicLag] = {}
+        for row in behind:
+            lacking, longest = self.by_group[row.group]
+            age = seconds.get(row, 0.0)
+            self.by_group[row.group] = lacking + row.records, max(longest, age)
+            before = topics.get((row.topic, row.group), TopicLag(row.group, 0, 0.0))
+            lag = TopicLag(row.group, before.records + row.records, max(before.seconds, age))
+            topics[row.topic, row.group] = lag
+        self.worst = {}
+        for (name, _), lag in topics.items():
+            if name not in self.worst or self.worst[name].records < lag.records:
+                self.worst[name] = lag
 
-    def family(self) -> Numbers:
+    async def _measure_ages(self, behind: list[Behind]) -> dict[Behind, float]:
+        """Returns the age of the first record that is lacked, in seconds, of the partitions that are asked."""
+        if len(behind) > AGES_MAX:
+            most: dict[str, Behind] = {}
+            for row in behind:
+                if row.group not in most or most[row.group].records < row.records:
+                    most[row.group] = row
+            behind = list(most.values())[:AGES_MAX]
+        try:
+            async with asyncio.timeout(BOUNDS_S):
+                lags = await measure_lags(self._router, [(row.topic, row.number, row.offset) for row in behind])
+        except TimeoutError:
+            return {}
+        return {row: lag.age_ms / 1000 for row, lag in zip(behind, lags, strict=True) if lag is not None}
+
+    def families(self) -> Iterator[Numbers]:
+        """Yields the metrics of the groups' lags."""
         text = "Records that a group has not committed or acknowledged, measured every few seconds by its coordinator"
-        return Numbers("penstock_group_lag_records", text, "group", self._lags)
+        lags = sum_by_name((name, records) for name, (records, _) in self.by_group.items())
+        yield Numbers("penstock_group_lag_records", text, "group", lags)
+        text = "Age of the oldest record that a group has not committed or acknowledged, as far as it is measured"
+        rows = list(self.by_group.items())
+        ages = {name: seconds for name, (_, seconds) in rows[:GROUPS_MAX]}
+        if len(rows) > GROUPS_MAX:
+            ages[OTHER] = max(seconds for _, (_, seconds) in rows[GROUPS_MAX:])
+        yield Numbers("penstock_group_lag_seconds", text, "group", ages)
 
 
-def lag_of(group: Group, bounds: Bounds) -> int:
-    """Returns the records between the positions of a group and the high watermarks, without those that are done."""
-    return sum(
-        max(0, bounds[slot][1] - max(offset, bounds[slot][0])) - done
-        for slot, offset, done in _positions(group)
-        if slot in bounds
-    )
+def behind_of(group: Group, bounds: Bounds) -> Iterator[Behind]:
+    """Yields the partitions with records between the position of a group and the high watermark that are not done."""
+    for slot, offset, done in _positions(group):
+        if slot in bounds:
+            first = max(offset, bounds[slot][0])
+            records = max(0, bounds[slot][1] - first) - done
+            if records > 0:
+                yield Behind(group.name, *slot, first, records)
 
 
 def _positions(group: Group) -> Iterator[tuple[tuple[str, int], int, int]]:

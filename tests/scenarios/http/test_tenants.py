@@ -352,6 +352,16 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     open_paths = ("/healthz", "/readyz", "/", "/assets/x/app.js", "/v1", "/openapi.json", "/docs")
     for path in (*open_paths, "/metrics", "/v1/cluster/reassignments"):
         ask("GET", path)
+    assert {row["topic"] for row in ask("GET", "/v1/topics", include="summary", sort="log_bytes").json()["topics"]}
+    first = ask("GET", "/v1/topics", limit=1).json()
+    assert ask("GET", "/v1/topics", limit=1, after=first["next"]).json()["topics"] != first["topics"]
+    overview = ask("GET", "/v1/overview").json()
+    assert overview.keys() & {"totals", "nodes", "disks", "cluster_id"} == set()
+    assert ask("GET", "/v1/history", topic=first["topics"][0]["topic"]).status_code == 200
+    for path in ("/v1/history", "/v1/settings", "/v1/cluster/nodes/1/may-restart"):
+        assert ask("GET", path).status_code == 403
+    me = ask("GET", "/v1/me").json()
+    assert {"resource": "topic", "operation": "read", "prefixes": [""], "names": []} in me["rights"]
     cluster = ask("GET", "/v1/cluster").json()
     assert [*cluster] == ["nodes"]
     assert all([*row] == ["url"] for row in cluster["nodes"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import doctor
-from penstock.cli.doctor import node_checks
 from penstock.cli.doctor.machine import Machine, Mount, read_machine
 from penstock.cli.doctor.machine_checks import check_machine
 from penstock_codec import report
@@ -123,39 +122,10 @@ def test_the_command_reports_each_point_and_ends_with_1_if_one_failed(run: Run, 
 def test_a_running_node_is_asked_too(run: Run, node_url: str, tmp_path: Path) -> None:
     ran = run("doctor", "--data-dir", tmp_path, "--url", node_url, "--json")
     findings = {finding["name"]: finding for finding in ran.json()["findings"]}  # type: ignore[index]
-    for name in ("node", "version", "partitions", "tiering", "files of the node"):
+    for name in ("node", "version"):
         assert findings[name]["level"] == "ok", findings[name]
     assert run("doctor", "--url", "http://127.0.0.1:9", "--data-dir", tmp_path).code == 3
     assert run("doctor", "--url", "ftp://x").code == 2
-
-
-def test_what_a_node_says_of_damage_is_a_failure() -> None:
-    text = 'penstock_offline_replicas{shard="0"} 0.0\npenstock_offline_replicas{shard="1"} 2.0\n'
-    found = {finding.name: finding for finding in node_checks._metrics(text + "penstock_tier_lag_seconds 7000.0\n")}
-    assert (found["partitions"].level, found["partitions"].found) == ("fail", "2 offline")
-    assert found["tiering"].level == "warn"
-    (topics,) = (one for one in node_checks._metrics("penstock_topics_without_metadata 1.0\n") if one.name == "topics")
-    assert (topics.level, topics.found) == ("fail", "1 set aside")
-    text = "penstock_quarantined_segments 1.0\nprocess_open_fds 90.0\nprocess_max_fds 100.0\n"
-    found = {finding.name: finding for finding in node_checks._metrics(text)}
-    assert (found["partitions"].level, found["files of the node"].level) == ("fail", "warn")
-
-
-@pytest.mark.parametrize(("values", "levels"), [("1", ["ok"]), ("10", ["warn"]), ("", [])])
-def test_a_node_without_the_compiled_codec_is_named(values: str, levels: list[str]) -> None:
-    text = "".join(f'penstock_codec_compiled{{shard="{n}"}} {value}.0\n' for n, value in enumerate(values))
-    assert [one.level for one in node_checks._metrics(text) if one.name == "codec of the node"] == levels
-
-
-def test_a_partition_that_is_not_uploaded_is_a_failure() -> None:
-    def status(topic: str, *errors: str | None) -> dict[str, object]:
-        return {"topic": topic, "partitions": [{"partition": at, "last_error": one} for at, one in enumerate(errors)]}
-
-    assert list(node_checks._uploads([status("a", None, None)])) == []
-    (one,) = node_checks._uploads([status("a", None), status("b", None, "the store ends at 12, the log at 6")])
-    assert (one.level, one.found) == ("fail", "b/1 is not uploaded")
-    (two,) = node_checks._uploads([status("a", "x", "y"), status("b", "z")])
-    assert two.found == "a/0 and 2 more are not uploaded"
 
 
 def test_a_directory_that_cannot_be_written_to_is_a_failure(tmp_path: Path, monkeypatch) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the status of a node and its cluster."""
