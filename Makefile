@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -296,3 +296,9 @@ $(VENV)/.all: requirements/all.lock $(VENV)/.serve
 	@echo "installing the locked requirements, Spark among them: a few minutes the first time"
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements/all.lock
 	@touch $@
+
+console-tests: $(VENV)/.all ## Stories of the console in Chromium against a real node, with axe-core (Debian's chromium; ARGS="--docs" writes the pictures of the documentation)
+	@$(PYTHON) -m venv .venv-console
+	@.venv-console/bin/pip install -q playwright==1.65.2
+	@test -f .venv-console/axe.min.js || (cd .venv-console && npm pack -s axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js)
+	@.venv-console/bin/python -m tests.console --python $(BIN)/python --axe .venv-console/axe.min.js $(ARGS)
