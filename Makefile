@@ -249,7 +249,7 @@ codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its pla
 minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Java, compiler and jq (debootstrap, as root; some 20 minutes)
 	$(BIN)/python -m tests.minimal_debian $(ARGS)
 
-deploy-check: $(VENV)/.all ## Render the Helm chart, ask Kubernetes' schemas and systemd about deploy/ (minutes the first time: Go builds helm)
+deploy-check: $(VENV)/.all ## Render the Helm chart; the schemas of Kubernetes and Compose and systemd judge deploy/ (minutes the first time: Go builds helm)
 	@$(BIN)/python -m tests.operations.deploy_check $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
