@@ -204,7 +204,7 @@ workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share 
 full-disk: $(VENV)/.all ## Nodes on file systems of 24 MB, ext4 and tmpfs, filled to the last byte under every kind of operation; as root
 	$(BIN)/pytest -m "" tests/full_disk tests/engine/format/test_spare_files.py --timeout 600 $(ARGS)
 
-upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged
+upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag, or the commit of this version's changelog) under load, replaced one by one by these, and back; judged
 	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
@@ -249,7 +249,7 @@ codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its pla
 minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Java, compiler and jq (debootstrap, as root; some 20 minutes)
 	$(BIN)/python -m tests.minimal_debian $(ARGS)
 
-deploy-check: $(VENV)/.all ## Render the Helm chart, ask Kubernetes' schemas and systemd about deploy/ (minutes the first time: Go builds helm)
+deploy-check: $(VENV)/.all ## Render the Helm chart; the schemas of Kubernetes and Compose and systemd judge deploy/ (minutes the first time: Go builds helm)
 	@$(BIN)/python -m tests.operations.deploy_check $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
