@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -249,6 +249,9 @@ codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its pla
 minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Java, compiler and jq (debootstrap, as root; some 20 minutes)
 	$(BIN)/python -m tests.minimal_debian $(ARGS)
 
+deploy-check: $(VENV)/.all ## Render the Helm chart, ask Kubernetes' schemas and systemd about deploy/ (minutes the first time: Go builds helm)
+	@$(BIN)/python -m tests.operations.deploy_check $(ARGS)
+
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh
 
@@ -257,6 +260,13 @@ dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./penstock_codec ./penstock .
 	@rm -rf build penstock/build penstock_codec/build
 	@ls dist
+
+release: $(VENV)/.all build/auditwheel/bin/auditwheel ## Wheels, SBOM, checksums and notes of HEAD into release/, twice with the same bytes, installed and tried (minutes; PLATFORM=linux_x86_64 without auditwheel's word)
+	@$(BIN)/python -m tests.distributions.release --auditwheel build/auditwheel/bin/auditwheel $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
+
+build/auditwheel/bin/auditwheel:
+	@$(PYTHON) -m venv build/auditwheel
+	build/auditwheel/bin/pip install -q --disable-pip-version-check auditwheel==6.8.2
 
 sbom: $(VENV)/.all ## CycloneDX list of the packages installed in ENVIRONMENT (.venv): build/sbom.json
 	@mkdir -p build

@@ -1,4 +1,4 @@
-"""The page about exactly once: its sessions and its program, in order against one node."""
+"""The page about guarantees: its sessions and its program, in order against one node."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from penstock.sync import Client
 from tests.docs.console import blocks, environment_of, printed_by, run_sessions
 from tests.e2e.node_process import running_process
 
-PAGE = "exactly-once.md"
+PAGE = "guarantees.md"
 
 
 @pytest.mark.e2e
