@@ -46,6 +46,12 @@ class Rule(NamedTuple):
         if self.choices:
             return self._expect(value in self.choices, value, " or ".join(self.choices))
         if isinstance(self.default, str) or self.minimum is None:
+            if (
+                self.maximum is not None
+                and isinstance(value, str)
+                and len(value.encode(errors="replace")) > self.maximum
+            ):
+                raise InvalidConfig(f"{self.name} has more than {self.maximum} bytes", setting=self.name)
             return self._expect(isinstance(value, str), value, "a text")
         is_number = isinstance(value, int) and not isinstance(value, bool)
         bounds = f"a whole number from {self.minimum} to {self.maximum}" + (" or null" if self.optional else "")
@@ -313,6 +319,19 @@ class TopicSettings:
         maximum=365 * DAY_MS,
         why="With `retention_waits_for_jobs`: expired records stay for jobs for this time at most, and a job that did "
         "not run for this time holds nothing. A week outlives a long weekend, and bounds the store.",
+    )
+    value_schema: str = setting(
+        "",
+        maximum=32 * KIB,
+        why="A JSON Schema that each value must follow, as text; empty: any bytes are a value. All nodes have it, and "
+        "each description of the topic carries it.",
+    )
+    value_schema_version: int = setting(
+        1,
+        minimum=1,
+        maximum=2**31 - 1,
+        why="Counts the changes of `value_schema`, by the node. A change that earlier values may not follow is refused "
+        "unless it names the next version.",
     )
 
     @property

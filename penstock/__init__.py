@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.producer.batch import Delivery, RecordPosition
     from penstock.producer.preparation import Interceptor, OutgoingRecord, Serializer, load_serializer
     from penstock.producer.producer import Producer
-    from penstock.producer.statistics import ProducerStatistics
+    from penstock.producer.statistics import AcceptedCount, ProducerStatistics
     from penstock.records import Record
 
     __version__: str
@@ -63,6 +63,7 @@ _HOMES = {
     "ClientStatistics": "penstock.aio",
     "Interceptor": "penstock.producer.preparation",
     "OutgoingRecord": "penstock.producer.preparation",
+    "AcceptedCount": "penstock.producer.statistics",
     "ProducerStatistics": "penstock.producer.statistics",
     "Serializer": "penstock.producer.preparation",
     "load_serializer": "penstock.producer.preparation",
@@ -79,6 +80,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AcceptedCount",
     "BufferFull",
     "ChecksumMismatch",
     "Client",

@@ -1,7 +1,7 @@
 """The processor: reads topics as a member of a group, and stores the outputs of each record once.
 
 A request has the outputs of a range of input positions for one output partition, and names the range. The partition
-stores what is above the position that it remembers; the processor drops the rest (docs/exactly-once.md). A delivery is
+stores what is above the position that it remembers; the processor drops the rest (docs/guarantees.md). A delivery is
 committed only after all of its outputs are stored, by asking for the next one.
 Invariants: (1) the requests of a source to a partition are sent one after another, in the order of positions; (2) the
 outputs of one input for one partition are in one request; (3) the partition of an output follows from its input.

@@ -19,6 +19,7 @@ from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.format import paths
 from engine.format.spare_files import write_without_room
 from engine.runtime.disk import Disk
+from engine.schemas.changes import check_schema, merged_settings
 from engine.settings import TopicSettings, topic_settings
 
 FORMAT_VERSION = 3  # of a topic with some partitions on other nodes
@@ -79,6 +80,7 @@ def check_new_topic(
     """Checks whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
+    check_schema(overrides.get("value_schema"))
     check_partitions(partitions)
     if not 1 <= replication_factor <= replication_factor_max:
         bounds = f"give a whole number from 1 to {replication_factor_max}"
@@ -88,8 +90,8 @@ def check_new_topic(
 
 def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
     """Returns a topic with the given settings and partition count. Raises InvalidConfig."""
-    merged = {**topic.overrides, **overrides}
-    topic_settings(merged)
+    topic_settings({**topic.overrides, **overrides})
+    merged = merged_settings(topic.overrides, overrides)
     grown = grown_partitions(topic.name, topic.partitions, partitions)
     return dataclasses.replace(topic, overrides=merged, partitions=grown)
 

@@ -4,7 +4,7 @@ Pure: entries in, verdicts out. Does not know other reasons for a rejection (eng
 where its state is saved (engine/producers/snapshots.py). A source is an input whose positions a client counts: a
 partition that it reads, or a file. A batch has the outputs of a range of these positions, and is accepted if all of
 them are above the last one that is stored. So the effect of each input on the partition is stored once, however many
-clients send it, and in any batches (docs/exactly-once.md).
+clients send it, and in any batches (docs/guarantees.md).
 
 A known source is found by the last `KEPT` batches. One whose range is that of the batch in question is the same
 request. Else the latest one has the position. For an unknown or expired source any batch is accepted.

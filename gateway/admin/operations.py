@@ -12,7 +12,11 @@ from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import collect_metrics
 from gateway.admin.restart import restart_reasons
+from gateway.assets.files import build_name
+from gateway.console.page import ISOLATION, KEPT_FOREVER, Packed, console_file, shell
 from gateway.docs.page import content_security_policy, docs_page
+from gateway.http.caching import NO_STORE, is_not_modified
+from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
@@ -22,6 +26,7 @@ from gateway.metrics.metrics import merge_pages
 from openapi import contract_json
 
 LINKS = {
+    "console": "/",
     "topics": "/v1/topics",
     "produce": "/v1/topics/{topic}/records",
     "fetch": "/v1/topics/{topic}/partitions/{partition}/records",
@@ -125,13 +130,43 @@ async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
-    return Response(body=docs_page(_client_url(request, context), version("penstock-server")), headers=headers)
+    page = docs_page(_client_url(request, context), version("penstock-server"))
+    return Response(body=page, headers=headers | ISOLATION)
 
 
 async def root(request: Request, context: AdminContext) -> Response:
-    """GET /: redirects to the page."""
+    """GET /: the console for a browser, which names HTML first; for every other client what /v1 says."""
     read_query(request, NoQuery)
-    return Response(status=302, headers={"Location": "/docs"})
+    if "text/html" not in request.headers.get("Accept", ""):
+        response = json_response(LINKS)
+        response.headers["Vary"] = "Accept"
+        return response
+    page = shell(version("penstock-server"))
+    if is_not_modified(request.headers.get("If-None-Match"), page.headers["ETag"]):
+        return Response(status=304, headers=dict(page.headers))
+    return _send(request, page, {})
+
+
+async def console_asset(request: Request, context: AdminContext) -> Response:
+    """GET /assets/{build}/{file}: a file of the console. Raises Problem not_found.
+
+    While the nodes of a cluster are upgraded, a shell of one may ask another: that has the file of its own build,
+    which is right for most, and which no cache may keep.
+    """
+    read_query(request, NoQuery)
+    name = request.names["file"]
+    try:
+        file = console_file(name)
+    except KeyError:
+        raise Problem("not_found", f"the console has no file {name:.100}; load its page again") from None
+    is_this_build = request.names["build"] == build_name()
+    return _send(request, file, {"Cache-Control": KEPT_FOREVER} if is_this_build else NO_STORE)
+
+
+def _send(request: Request, file: Packed, headers: dict[str, str]) -> Response:
+    encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
+    encoded = {} if encoding is None else {"Content-Encoding": encoding}
+    return Response(file.bodies[encoding], {**file.headers, **headers, **encoded})
 
 
 async def links(request: Request, context: AdminContext) -> Response:

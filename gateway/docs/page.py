@@ -1,19 +1,17 @@
 """The page at /docs: the contract, made readable, as one document that needs no network.
 
 Not a general renderer of OpenAPI: it shows what openapi/gateway.yaml uses. Markup comes from gateway/docs/markup.py,
-which escapes; styles from assets/docs.css; search and copying, which need a script, from assets/docs.js. Invariants:
-every operation has the anchor `#<operation id>` and every problem code `#problem-<code>`; everything can be read
-without the script; the page contains nothing that its content security policy forbids.
+which escapes; styles from assets/tokens.css and docs.css; search and copying, which need a script, from
+assets/docs.js. Invariants: every operation has the anchor `#<operation id>` and every problem code
+`#problem-<code>`; everything can be read without the script; the page contains nothing that its policy forbids.
 """
 
-import base64
-import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
 from html import escape
-from importlib import resources
 
+from gateway.assets.files import asset_text, hash_source
 from gateway.docs.guide import Contract, Guide, Part, guide_to, tag_anchor
 from gateway.docs.markup import Html, element, joined, prose
 from gateway.docs.operation import method_label, operation_article
@@ -51,12 +49,13 @@ def render_docs(contract: Contract, examples: Sequence[Example] | None = None, *
 @cache
 def content_security_policy() -> str:
     """Return the page's permissions: its own style sheet and script, nothing else."""
-    rules = ["default-src 'none'", f"style-src '{_hash('docs.css')}'", f"script-src '{_hash('docs.js')}'"]
+    style, script = hash_source(_style()), hash_source(asset_text("docs.js"))
+    rules = ["default-src 'none'", f"style-src {style}", f"script-src {script}"]
     return "; ".join([*rules, "img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"])
 
 
-def _hash(asset: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(_asset(asset).encode()).digest()).decode()
+def _style() -> str:
+    return asset_text("tokens.css") + asset_text("docs.css")
 
 
 def _head(guide: Guide) -> Html:
@@ -68,7 +67,7 @@ def _head(guide: Guide) -> Html:
         element("meta", name="color-scheme", content="light dark"),
         element("title", f"{info['title']}: HTTP contract"),
         element("link", rel="icon", href="data:,"),  # without it, the browser asks for /favicon.ico
-        element("style", Html(_asset("docs.css"))),
+        element("style", Html(_style())),
     )
 
 
@@ -83,7 +82,9 @@ def _body(guide: Guide, version: str) -> Html:
     # On a narrow screen the contents are at the end of the page, and the bar leads there; on a wide one at the side.
     contents = element("a", "Contents", href="#contents", class_="to-contents")
     bar = element("header", _brand(guide), _search(), contents, class_="bar")
-    return element("body", skip, bar, main, _navigation(guide), element("script", Html(_asset("docs.js"))), id="top")
+    return element(
+        "body", skip, bar, main, _navigation(guide), element("script", Html(asset_text("docs.js"))), id="top"
+    )
 
 
 def _search() -> Html:
@@ -96,7 +97,7 @@ def _search() -> Html:
 
 def _brand(guide: Guide) -> Html:
     name = element("span", guide.contract["info"]["title"])
-    return element("a", Html(_asset("mark.svg")), name, href="#top", class_="brand")
+    return element("a", Html(asset_text("mark.svg")), name, href="#top", class_="brand")
 
 
 def _navigation(guide: Guide) -> Html:
@@ -127,7 +128,7 @@ def _introduction(guide: Guide, version: str) -> Html:
         element("p", product, class_="version"),
         element("h1", info["title"]),
         element("p", info["summary"], " The contract for programs is ", raw, ".", class_="summary"),
-        element("figure", Html(_asset("positions.svg")), Html(_asset("positions-narrow.svg"))),
+        element("figure", Html(asset_text("positions.svg")), Html(asset_text("positions-narrow.svg"))),
         element("div", prose(guide.lead(), guide.links), class_="about"),
         *[_part(guide, part) for part in guide.parts()],
         element("h4", "Headers of every request"),
@@ -145,8 +146,3 @@ def _group(guide: Guide, tag: Contract) -> Html:
     head = element("header", element("h2", tag["name"]), prose(tag["description"], guide.links), class_="group-head")
     articles = [operation_article(guide, operation) for operation in guide.tagged(tag["name"])]
     return element("section", head, *articles, id=tag_anchor(tag["name"]).removeprefix("#"), class_="group")
-
-
-@cache
-def _asset(name: str) -> str:
-    return resources.files("gateway").joinpath("assets", name).read_text(encoding="utf-8")

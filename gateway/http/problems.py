@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "unknown_field": Kind(400, "The body has a field that is not known"),
     "no_records": Kind(400, "There is no record in the body"),
     "key_required": Kind(400, "A record of a compacted topic has no key"),
+    "schema_mismatch": Kind(400, "A value does not follow the schema of its topic"),
     "unknown_query": Kind(400, "The query has a name that is not known"),
     "invalid_query": Kind(400, "A query value is not allowed"),
     "invalid_header": Kind(400, "A header value is not allowed"),

@@ -124,6 +124,7 @@ _BY_CODE: dict[str, Error] = {
     "corrupt_batch": Error.CORRUPT_MESSAGE,
     "records_damaged": Error.CORRUPT_MESSAGE,
     "invalid_batch": Error.INVALID_RECORD,
+    "schema_mismatch": Error.INVALID_RECORD,
     "key_required": Error.INVALID_RECORD,
     "no_records": Error.INVALID_RECORD,
     "invalid_body": Error.INVALID_TIMESTAMP,  # of a batch: the only one is a time too far ahead

@@ -23,6 +23,7 @@ from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
+from gateway.produce.value_checks import check_values, do_lines_follow
 
 _ANY_TIME = 2**63 - 1
 CODECS = {codec.name.lower(): codec for codec in Codec}
@@ -53,6 +54,7 @@ class IncomingSpans(NamedTuple):
     spans: bytes
     record_count: int
     longest: int
+    are_lines: bool = False  # each line of the body is a value
 
     def rows(self, timestamp_ms: int, key: bytes | None) -> list[RowFields]:
         """Returns the rows of the records, with this timestamp and key."""
@@ -153,8 +155,10 @@ ProblemsByPartition = dict[int, Problem]
 def to_batches(incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0) -> list[Part]:
     """Returns a part for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
 
-    Raises Problem no_records, body_too_large, and the problem of the first record that has one.
+    Raises Problem no_records, body_too_large, schema_mismatch, and the problem of the first record that has one.
     """
+    if to.topic.settings.value_schema:
+        _check_schema(incoming, to.topic.settings)
     if type(incoming) is IncomingSpans:
         return [_spans(incoming, to, records_max, share_bytes_max)]
     check_count(count_of(incoming), records_max)
@@ -191,6 +195,16 @@ def _common_partition(to: Destination) -> int:
     if to.partition is not None:
         return to.partition
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
+
+
+def _check_schema(incoming: Incoming, settings: TopicSettings) -> None:
+    """Raises Problem schema_mismatch, InvalidConfig."""
+    if isinstance(incoming, IncomingSpans):
+        if not incoming.are_lines or not do_lines_follow(incoming.body, incoming.record_count, settings):
+            check_values([value for _, _, value, _ in incoming.rows(0, None)], settings)
+    else:
+        rows = incoming.plainly() if isinstance(incoming, IncomingObjects) else incoming
+        check_values([row.value for row in rows], settings)
 
 
 def grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:

@@ -40,7 +40,9 @@ def decode_values(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
     """
     native = penstock_codec.native
     found = None if native is None else native.find_lines(body, limits.depth_max, limits.digits_max)
-    return decode_values_plainly(body, limits) if not found or not found[1] else _new(IncomingSpans, (body, *found))
+    return (
+        decode_values_plainly(body, limits) if not found or not found[1] else _new(IncomingSpans, (body, *found, True))
+    )
 
 
 def decode_values_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:

@@ -26,7 +26,16 @@ from gateway.http.request import Request, TopicMeter
 from gateway.http.response import Response
 from gateway.http.rights import Caller, Names, Operation
 from gateway.produce.answer import answer
-from gateway.produce.batching import Destination, IncomingRow, Part, check_count, count_of, encode, group_by_partition
+from gateway.produce.batching import (
+    Destination,
+    IncomingRow,
+    Part,
+    check_count,
+    count_of,
+    encode,
+    group_by_partition,
+    partition_of,
+)
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import HeldKey, KeyedRequest, window_header
@@ -41,6 +50,7 @@ from gateway.produce.queue import (
     stored_records,
 )
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
+from gateway.produce.value_checks import find_mismatches
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from gateway.wire.messages import Header
@@ -285,6 +295,8 @@ def _parts(target: _Target) -> list[Part]:
     to, rows = target
     name, parts = to.topic.record.name, []
     grouped, problems = group_by_partition(rows.rows, to, rows.positions)
+    if to.settings.value_schema:
+        problems |= _schema_mismatches(target)
     for partition, records in grouped.items():
         problem = problems.get(partition)
         if problem is None:
@@ -297,6 +309,16 @@ def _parts(target: _Target) -> list[Part]:
                 problem = from_engine(error)
         parts.append(Part(name, partition, count_of(records), to.topic, problem=problem))
     return parts
+
+
+def _schema_mismatches(target: _Target) -> dict[int, Problem]:
+    """Returns the problem of each partition with a value that does not follow the topic's schema."""
+    to, rows = target
+    row_at = dict(zip(rows.positions, rows.rows, strict=True))
+    mismatches: dict[int, Problem] = {}
+    for position, problem in find_mismatches(((at, row.value) for at, row in row_at.items()), to.settings):
+        mismatches.setdefault(partition_of(row_at[position], to), problem)
+    return mismatches
 
 
 def _too_many_partitions(count: int, context: ProduceContext) -> Problem:

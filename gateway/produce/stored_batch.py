@@ -10,14 +10,21 @@ from engine.format import batch as record_batch
 from engine.settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
 from gateway.http.problems import Problem
-from gateway.produce.batching import Destination, Part, ProducerSequence, check_count, check_timestamp
+from gateway.produce.batching import (
+    Destination,
+    Part,
+    ProducerSequence,
+    check_count,
+    check_timestamp,
+)
 from gateway.produce.context import ProduceContext
+from gateway.produce.value_checks import check_values
 
 
 async def stored_batch(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part:
     """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
     header = _check_head(body, to, context)
-    if to.settings.verify == "full" and not _check_records_now(body, header, to.settings):
+    if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
         await context.offload.in_thread(lambda: _check_records(body, to.settings, to.settings.batch_decoded_bytes_max))
     await _check_sequence(header, to, context)
     return _part(body, header, to)
@@ -28,9 +35,14 @@ def stored_batch_now(body: bytes | bytearray, to: Destination, context: ProduceC
     header = _check_head(body, to, context)
     if header.producer_id >= 0 and (to.sequenced is not None or not context.producer_ids.is_known(header.producer_id)):
         return None
-    if to.settings.verify == "full" and not _check_records_now(body, header, to.settings):
+    if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
         return None
     return _part(body, header, to)
+
+
+def _must_check_records(settings: TopicSettings) -> bool:
+    """Returns whether the records of stored batches are looked at: without a schema, a topic may trust producers."""
+    return settings.verify == "full" or bool(settings.value_schema)
 
 
 def _check_head(body: bytes | bytearray, to: Destination, context: ProduceContext) -> record_batch.Header:
@@ -86,7 +98,10 @@ def _check_records_now(body: bytes | bytearray, header: record_batch.Header, set
 
 
 def _check_records(body: bytes | bytearray, settings: TopicSettings, decoded_bytes_max: int) -> None:
+    """Raises InvalidBatch, DecodedTooLarge, RecordTooLarge, Problem schema_mismatch."""
     record_batch.check_records(body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max)
+    if settings.value_schema:
+        check_values([record.value for record in record_batch.decode_one(body, decoded_bytes_max)], settings)
 
 
 async def check_producer_id(context: ProduceContext, producer_id: int) -> None:

@@ -37,6 +37,7 @@ CODES: dict[str, int] = {
     **dict.fromkeys(_RETRIABLE, RETRIABLE),
     **dict.fromkeys(("group_not_empty", "wrong_group_kind", "member_fenced", "too_many_members"), ILLEGAL_STATE),
     "key_required": INVALID_PAYLOAD,
+    "schema_mismatch": INVALID_PAYLOAD,
     "unauthorized": 40101,
     "forbidden": 40301,
     "quota_exhausted": 40301,

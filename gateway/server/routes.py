@@ -100,6 +100,7 @@ _ADMIN: Rows = [
     ("GET", "/openapi.json", OPEN, operations.openapi_json),  # the contract and its page are the same on every node
     ("GET", "/docs", OPEN, operations.docs),
     ("GET", "/", OPEN, operations.root),
+    ("GET", "/assets/{build}/{file}", OPEN, operations.console_asset),
     ("GET", "/v1", OPEN, operations.links),
 ]
 _STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has the right to

@@ -24,7 +24,7 @@ from loadtests.ingest_bench.rows import bodies, flights, hostile_names, huge_rec
 from loadtests.ingest_bench.tiered import Topic, fill
 
 HOURS = (2, 500)
-PAGE = Path(__file__).parents[2] / "docs" / "ingest-benchmarks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 WIDE_PARTITIONS = 400
 
 

@@ -47,16 +47,17 @@ class Report:
 
 
 def to_markdown(report: Report) -> str:
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(_lines(report, tables(report))) + "\n"
 
 
 def into_page(page: str, report: Report) -> str:
-    """Returns the page with the report between its two marks. Raises ValueError for a page without them."""
+    """Returns the page with the comparison between its two marks. Raises ValueError for a page without them."""
     before, begin, rest = page.partition(PAGE_BEGIN)
     _, end, after = rest.partition(PAGE_END)
     if not end:
         raise ValueError(f"the page needs the lines {PAGE_BEGIN} and {PAGE_END}")
-    return f"{before}{begin}\n\n{to_markdown(report)}\n{end}{after}"
+    comparison = "\n".join(_lines(report, tables(report)[:1]))
+    return f"{before}{begin}\n\n{comparison}\n\n{end}{after}"
 
 
 def to_json(report: Report) -> str:
@@ -183,7 +184,10 @@ def _title_of(key: str) -> str:
     return f"{title}: {' '.join((TITLES[server], *form))}"
 
 
-def tables(report: Report) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+Table = tuple[str, Sequence[str], list[list[str]]]
+
+
+def tables(report: Report) -> list[Table]:
     """Returns the three tables: title, columns, lines."""
     return [
         ("Server CPU, µs a record", ("work", *(TITLES[name] for name in COLUMNS)), summary(report)),
@@ -192,9 +196,9 @@ def tables(report: Report) -> list[tuple[str, Sequence[str], list[list[str]]]]:
     ]
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: Report, shown: Sequence[Table]) -> Iterator[str]:
     yield from (f"- {fact}" for fact in head(report))
-    for title, columns, lines in tables(report):
+    for title, columns, lines in shown:
         yield from ("", f"### {title}", "")
         yield from _table(columns, lines)
     yield ""

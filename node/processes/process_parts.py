@@ -24,6 +24,7 @@ from engine.compaction.compactor import CompactedPartition, Compactor
 from engine.directory.data_directory import FORMAT_SHARED_KEYS, DataDirectory, Identity, require_format
 from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import paths
+from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import start_task
@@ -37,6 +38,7 @@ from gateway.links.addresses import url_of_listener
 from gateway.settings import NodeSettings
 from gateway.usage.counting import UsageCounting
 from gateway.usage.keeper import UsageKeeper
+from node.processes.service_manager import READY, notify_manager
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
 STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
@@ -97,6 +99,8 @@ def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None 
     )
     if not settings.coordination:
         require_format(directories.first, FORMAT_SHARED_KEYS)
+    ended = {directory.last_shutdown for directory in directories} - {LastShutdown.CLEAN}
+    notify_manager(f"STATUS={'recovering' if ended else 'opening'} partitions")
     return directories
 
 
@@ -220,3 +224,4 @@ def print_ready(url: str, settings: NodeSettings, store: str, further: Sequence[
     data = ", ".join(settings.data_dirs or (settings.data_dir,))
     others = "".join(f", {spec.name}: {url_of_listener(spec)}" for spec in further)
     print(f"penstock is ready on {url} (data: {data}, store: {store}{others})", flush=True)  # noqa: T201
+    notify_manager(READY)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from engine.settings import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, TOPIC_RULES, Rule
 from gateway.settings import NODE_RULES
-from node.setup.setting_sources import ENVIRONMENT_PREFIX
 
 _SIZES = ((1024**5, "PiB"), (1024**4, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _DURATIONS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
@@ -26,8 +25,9 @@ A node with a value out of bounds does not start and prints the bounds. The API 
 
 ## Of a node
 
-A node uses the flag, else the environment variable, else the TOML file given with `--config`, else the default. The
-file uses the names of the settings: `port = 9000`. In the environment a switch is `true` or `false`.
+A node uses the flag, else the environment variable, else the TOML file given with `--config`, else the default:
+`--tier-check-ms 1000`, `PENSTOCK_TIER_CHECK_MS=1000` and `tier_check_ms = 1000` are the same. The flag of `data_dirs`
+is `--data-dir`, repeated. In the environment a switch is `true` or `false`.
 Durations and sizes may have a unit, in all three and in the configuration of a topic by the command: `90s`, `12h`,
 `7d`, `512KiB`, `64MiB`. With a unit the name may omit its own: `tier_check = "30s"`. The other commands read
 `PENSTOCK_URL`, `PENSTOCK_TOKEN`, `PENSTOCK_CACERT` and `PENSTOCK_CONTEXT`; a node ignores them. `PENSTOCK_CODEC` is
@@ -46,25 +46,10 @@ defaults.
 
 def settings_page() -> str:
     """Returns the whole page."""
-    return "\n".join([_HEAD, *_node_rows(NODE_RULES.values()), "", _TOPICS, *_topic_rows(TOPIC_RULES.values()), ""])
+    return "\n".join([_HEAD, *_rows(NODE_RULES.values()), "", _TOPICS, *_rows(TOPIC_RULES.values()), ""])
 
 
-def flag_of(rule: Rule) -> str:
-    return "--data-dir" if rule.name == "data_dirs" else f"--{rule.name.replace('_', '-')}"
-
-
-def environment_variable_of(rule: Rule) -> str:
-    return ENVIRONMENT_PREFIX + rule.name.upper()
-
-
-def _node_rows(rules: Iterable[Rule]) -> Iterator[str]:
-    yield from ("| setting | flag | environment | default | bounds | why |", "|---|---|---|---|---|---|")
-    for rule in rules:
-        given = f"`{flag_of(rule)}` | `{environment_variable_of(rule)}`"
-        yield f"| `{rule.name}` | {given} | {_format(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"
-
-
-def _topic_rows(rules: Iterable[Rule]) -> Iterator[str]:
+def _rows(rules: Iterable[Rule]) -> Iterator[str]:
     yield from ("| setting | default | bounds | why |", "|---|---|---|---|")
     for rule in rules:
         yield f"| `{rule.name}` | {_format(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"

@@ -47,6 +47,8 @@ TOPIC_SETTINGS = (
     "deletion_protection",
     "retention_waits_for_jobs",
     "retention_wait_max_ms",
+    "value_schema",
+    "value_schema_version",
 )
 
 

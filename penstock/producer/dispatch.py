@@ -112,7 +112,8 @@ class Dispatch:
             self.tally.records_failed += count
             self._failed.append((batch, count))
         else:
-            self.tally.on_acknowledged(count, asyncio.get_running_loop().time() - batch.created_at)
+            took_s = asyncio.get_running_loop().time() - batch.created_at
+            self.tally.on_acknowledged(count, took_s, batch.topic, outcome.timestamp)
         self._incomplete.discard(batch)
         if not self._incomplete and not self._failed:
             _unconfirmed.discard(self)

@@ -28,7 +28,7 @@ from penstock.producer.plain_lane import PlainLane
 from penstock.producer.preparation import OutgoingRecord, Preparation, with_keys
 from penstock.producer.producer_ids import ProducerIds
 from penstock.producer.sequenced_lane import SequencedLane
-from penstock.producer.statistics import ProducerStatistics
+from penstock.producer.statistics import AcceptedCount, ProducerStatistics
 from penstock.records import Timestamp
 from penstock.transport.attempts import Attempts
 
@@ -150,6 +150,10 @@ class Producer:
         for batch in self._dispatch.incomplete():
             error = ClientClosed("the producer was stopped before this record was sent")
             self._dispatch.complete(self._lane(batch.topic, batch.partition).queue, batch, error)
+
+    def take_accepted_counts(self) -> list[AcceptedCount]:
+        """Returns the records acknowledged since the last call, for `penstock ingest audit`."""
+        return self._dispatch.tally.take_accepted()
 
     def statistics(self) -> ProducerStatistics:
         return self._dispatch.tally.snapshot(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)

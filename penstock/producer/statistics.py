@@ -11,6 +11,8 @@ from math import log2
 
 _BUCKETS_PER_OCTAVE = 4
 _SMALLEST_MS = 0.01
+PERIOD_MS = 600_000  # ten minutes, as nodes and ingestion count
+ACCEPTED_MAX = 10_000  # topics and periods that are counted until they are taken; further ones are not
 _BUCKETS = 120  # 30 octaves: from 10 us to three hours
 
 
@@ -58,6 +60,15 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class AcceptedCount:
+    """Records of a topic that were acknowledged in ten minutes from `from_ms` on, by the clock of the node."""
+
+    topic: str
+    from_ms: int
+    records: int
+
+
+@dataclass(frozen=True)
 class ProducerStatistics:
     """Counts since the producer was made. Bytes are those of bodies; retries do not count again."""
 
@@ -84,6 +95,7 @@ class Tally:
         self.compressed_bytes = 0
         self.duplicates = 0
         self.epochs_raised = 0
+        self._accepted: dict[tuple[str, int], int] = {}
         self._queue_time = Timings()
         self._delivery_time = Timings()
 
@@ -94,9 +106,19 @@ class Tally:
         self.compressed_bytes += compressed_bytes
         self._queue_time.add(waited_s * 1000)
 
-    def on_acknowledged(self, records: int, took_s: float) -> None:
+    def on_acknowledged(self, records: int, took_s: float, topic: str, timestamp_ms: int | None) -> None:
+        """Counts a batch. `timestamp_ms` is when the node took it; None if it did not say."""
         self.records_acknowledged += records
         self._delivery_time.add(took_s * 1000)
+        if timestamp_ms is not None:
+            key = topic, timestamp_ms // PERIOD_MS * PERIOD_MS
+            if key in self._accepted or len(self._accepted) < ACCEPTED_MAX:
+                self._accepted[key] = self._accepted.get(key, 0) + records
+
+    def take_accepted(self) -> list[AcceptedCount]:
+        """Returns the counts since the last call."""
+        taken, self._accepted = self._accepted, {}
+        return [AcceptedCount(topic, from_ms, records) for (topic, from_ms), records in sorted(taken.items())]
 
     def snapshot(self, requests: int, retries: int, buffered_bytes: int) -> ProducerStatistics:
         return ProducerStatistics(

@@ -22,7 +22,7 @@ from penstock.producer.batch import RecordPosition
 from penstock.producer.dispatch import warn_of_lost_records
 from penstock.producer.lines import Headers
 from penstock.producer.preparation import Prepared, with_keys
-from penstock.producer.statistics import ProducerStatistics
+from penstock.producer.statistics import AcceptedCount, ProducerStatistics
 from penstock.records import Timestamp
 
 
@@ -162,6 +162,10 @@ class Producer:
             self._run(self._producer.flush(), _EXIT_FLUSH_S)
         if count := len(self._submitted) + sum(delivery._delivery is None for delivery, _ in self._taken):
             warn_of_lost_records(count)
+
+    def take_accepted_counts(self) -> list[AcceptedCount]:
+        """Returns the records acknowledged since the last call, for `penstock ingest audit`."""
+        return self._producer.take_accepted_counts()
 
     def statistics(self) -> ProducerStatistics:
         return self._producer.statistics()

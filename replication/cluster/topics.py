@@ -14,7 +14,9 @@ from engine.directory.ceilings import Ceiling, Count
 from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name, grown_partitions
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
+from engine.schemas.changes import check_schema, merged_settings
 from engine.settings import check_deletable, topic_settings
+from replication.cluster.feature_level import check_level_of_topic
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
 from replication.cluster.topic_counts import TopicCounts
@@ -70,7 +72,10 @@ class ClusterTopics:
         check_topic_name(name)
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
+        check_schema(config.get("value_schema"))
         while (existing := await self.find(name)) is None:
+            if not self._view.is_single_node:
+                await check_level_of_topic(self._session, name)
             found = await self._create(name, partitions, replication_factor, config, ceiling)
             if found is not None:
                 return found
@@ -112,8 +117,8 @@ class ClusterTopics:
         while True:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
-            merged = {**topic.config, **overrides}
-            _check_settings(name, merged, topic.replication_factor)
+            _check_settings(name, {**topic.config, **overrides}, topic.replication_factor)
+            merged = merged_settings(topic.config, overrides)
             partition_count = grown_partitions(name, topic.partitions, partitions)
             changed = replace(topic, config=merged, partitions=partition_count)
             if changed == topic:

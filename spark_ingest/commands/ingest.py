@@ -16,6 +16,7 @@ from engine.errors import EngineError
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import print_json, print_note
 from spark_ingest.commands.again import backfill, replay
+from spark_ingest.commands.audit import audit
 from spark_ingest.commands.clean import clean, retain
 from spark_ingest.commands.clock import now_ms
 from spark_ingest.commands.compact import compact
@@ -44,7 +45,7 @@ _LATE = {
     "resume": ("spark_ingest.commands.plan", "resume_command", "Finish the plan of a run that was killed."),
 }
 _COMMANDS = (
-    *(backfill, check, clean, compact, ddl, erase, finalize, jobs, lag, offsets),
+    *(audit, backfill, check, clean, compact, ddl, erase, finalize, jobs, lag, offsets),
     *(print_records, publish, replay, report, retain, schedule, status, unregister, verify),
 )
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone

@@ -2,7 +2,7 @@
 
 Executors send the rows of their tasks to the gateway while the tasks run. A request has the positions of its rows, by
 which the partition recognises what another attempt of the task, or a replay of the batch, has stored before
-(docs/exactly-once.md). There is nothing to commit, and nothing to undo: rows of a failed write stay.
+(docs/guarantees.md). There is nothing to commit, and nothing to undo: rows of a failed write stay.
 """
 
 from __future__ import annotations

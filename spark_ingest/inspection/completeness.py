@@ -107,7 +107,7 @@ def completeness(
     if not commits:
         return {}
     head = commits[-1]
-    hours, unreadable = _load_accepted(source, head.cluster)
+    hours, unreadable = load_accepted(source, head.cluster)
     ids: dict[str, set[str]] = {topic: head.progress.ids_of(topic) for topic in {*head.positions, *head.ended}}
     stored = topics_of(source, head.cluster, is_wanted)
     for topic in [*stored, *names_below(source, store_deleted_prefix(head.cluster))]:
@@ -126,18 +126,18 @@ def completeness(
         for topic_id in sorted(ids[topic]):
             is_read = bool(head.progress.ends_of(topic, topic_id)) or (topic, topic_id) in lost
             is_gone = topic_id in markers[topic]
-            mine = [commit for commit in commits if _has(commit, topic, topic_id)]
-            accepted = _accepted_of(hours, CountedTopic(topic, topic_id), _since_ms(topic, mine))
+            mine = [commit for commit in commits if has_topic(commit, topic, topic_id)]
+            accepted = accepted_of(hours, CountedTopic(topic, topic_id), counted_since_ms(topic, mine))
             if is_gone and not is_read and (topic_id in head.ended.get(topic, ()) or not head.progress.knows(topic)):
                 done.accepted += accepted.total()
                 done.not_of_job += accepted.total()
             else:
                 until_ms = ALL_SETTLED_MS if is_gone else 0 if topic in head.held else settled_ms
-                done.add(accepted, _count_ingested(topic, mine), until_ms)
+                done.add(accepted, count_ingested(topic, mine), until_ms)
     return by_topic
 
 
-def _accepted_of(hours: Iterable[HourCounts], counted: CountedTopic, since_ms: int | None) -> Counter[int]:
+def accepted_of(hours: Iterable[HourCounts], counted: CountedTopic, since_ms: int | None) -> Counter[int]:
     accepted: Counter[int] = Counter()
     for hour, counts in hours:
         if since_ms is None or hour * HOUR_MS > since_ms:
@@ -145,11 +145,11 @@ def _accepted_of(hours: Iterable[HourCounts], counted: CountedTopic, since_ms: i
     return accepted
 
 
-def _has(commit: Commit, topic: str, topic_id: str) -> bool:
+def has_topic(commit: Commit, topic: str, topic_id: str) -> bool:
     return topic in commit.positions and commit.positions[topic].topic_id == topic_id
 
 
-def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
+def counted_since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     """Returns the time up to which accepted records may not be in the counts of commits; None if all are: the job did
     not start at the first offset, or an earlier release did not count batches.
     """
@@ -167,7 +167,7 @@ def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     return since_ms
 
 
-def _count_ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
+def count_ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     total: Counter[int] = Counter()
     for commit in commits:
         counted = commit.audit.get(topic)
@@ -176,7 +176,7 @@ def _count_ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     return total
 
 
-def _load_accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
+def load_accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
     """Returns the hour and the counts of each object, and how many objects cannot be read: those count nothing."""
     prefix = store_accepted_prefix(cluster)
     keys = [

@@ -129,6 +129,7 @@ PLANTED = {
         ("spark_ingest.protocol.status", "penstock.cli.output"),
     ],
     "One door to S3": [("engine.tiering.store.store", "boto3")],
+    "One door to JSON Schema": [("gateway.produce.value_checks", "jsonschema_rs")],
     "One door to Iceberg": [("spark_ingest.tables.publish", "pyiceberg.catalog")],
     "One door to Delta Lake": [("spark_ingest.tables.publish", "deltalake")],
     "One door to Avro": [("spark_ingest.payload.text", "fastavro")],

@@ -33,7 +33,7 @@ FILE_DOORS = {
     "node.setup.public_listeners": "the listeners file",
     "replication.coordination.zookeeper_security": "the file with the login to ZooKeeper",
     "node.setup.watched_files": "whether the tokens file and the certificate have changed",
-    "gateway.docs.page": "its own style sheet and pictures, from the package",
+    "gateway.assets.files": "what browsers load, from the package",
     "openapi.contract": "the contract, from the package",
     "penstock.encryption.key_ring": "the file of a key ring",
     "spark_ingest.toml_file": "the operator's files: of a job, of column types, of a catalog and its tables",

@@ -126,7 +126,8 @@ def test_topic_config_is_that_of_the_engine() -> None:
         schema = declared[rule.name]
         assert schema["default"] == rule.default, rule.name
         assert tuple(schema.get("enum", ())) == rule.choices, rule.name
-        assert (schema.get("minimum"), schema.get("maximum")) == (rule.minimum, rule.maximum), rule.name
+        most = schema.get("maximum", schema.get("maxLength"))
+        assert (schema.get("minimum"), most) == (rule.minimum, rule.maximum), rule.name
         assert ("null" in schema["type"]) == rule.optional, rule.name
 
 

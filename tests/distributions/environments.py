@@ -7,10 +7,14 @@ libraries. An undeclared library is absent. So the tests also check that the dec
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
@@ -86,3 +90,24 @@ def run(bin_directory: Path, *arguments: object, **options: object) -> subproces
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         command, env=environment, capture_output=True, text=True, timeout=300, check=False, **options
     )
+
+
+@contextmanager
+def serving(commands: Path, directory: Path, *flags: str) -> Iterator[str]:
+    """Run `penstock serve` in this directory; return its URL."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
+    command = [str(commands / "penstock"), "serve", "--port", "0", *flags]
+    with (directory / "out").open("wb") as out:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 60
+            while not (ready := re.search(r"penstock is ready on (\S+)", (directory / "out").read_text())):
+                assert process.poll() is None, (directory / "out").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield ready[1]
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()

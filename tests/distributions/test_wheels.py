@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.distributions.environments import BUILT, build_wheels, fresh_environment, run
+from tests.distributions.environments import BUILT, build_wheels, fresh_environment, run, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -46,27 +41,6 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def client_alone(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fresh_environment(tmp_path_factory.mktemp("client") / "venv", wheels["penstock"])
-
-
-@contextmanager
-def serving(commands: Path, directory: Path, *flags: str) -> Iterator[str]:
-    """Run `penstock serve` in this directory; return its URL."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
-    command = [str(commands / "penstock"), "serve", "--port", "0", *flags]
-    with (directory / "out").open("wb") as out:
-        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            deadline = time.monotonic() + 60
-            while not (ready := re.search(r"penstock is ready on (\S+)", (directory / "out").read_text())):
-                assert process.poll() is None, (directory / "out").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            yield ready[1]
-            process.terminate()
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-            process.wait()
 
 
 def test_a_wheel_has_its_packages_the_license_and_what_they_read_and_no_tests(wheels: dict[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""The secure defaults of docs/operate/hardening.md are those of the settings, and no switch is left out."""
+"""The secure defaults of docs/secure.md are those of the settings, and no switch is left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.settings import TOPIC_RULES
 from gateway.settings import NODE_RULES
 from tests.docs.pages import ROOT
 
-PAGE = (ROOT / "docs" / "operate" / "hardening.md").read_text().partition("## Secure defaults")[2]
+PAGE = (ROOT / "docs" / "secure.md").read_text().partition("### Secure defaults")[2]
 ROWS = dict(re.findall(r"^\| (`\w+`(?: of a topic)?) \| (\S+) \|", PAGE, re.MULTILINE))
 NO_DOOR = {"retention_waits_for_jobs", "deletion_protection"}  # switches of topics that close more when they are on
 
@@ -41,7 +41,7 @@ def test_every_switch_is_off_and_on_the_page() -> None:
 
 def test_the_pages_that_say_what_is_trusted_lead_to_each_other() -> None:
     security = (ROOT / "SECURITY.md").read_text()
-    for page in ("operate/hardening.md", "protection.md", "refused.md", "encrypt.md"):
+    for page in ("secure.md#hardening", "secure.md#what-each-encryption-protects", "encrypt.md"):
         assert f"](docs/{page}" in security
     for part in ("What Penstock trusts", "What Penstock does not trust", "What is not a vulnerability"):
         assert f"### {part}\n" in security

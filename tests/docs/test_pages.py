@@ -12,7 +12,7 @@ import pytest
 from engine.settings import TOPIC_RULES
 from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
-from node.setup.settings_page import environment_variable_of, flag_of, settings_page
+from node.setup.settings_page import settings_page
 from openapi import load_contract, operations
 from spark_ingest.config.page import ingest_settings_page
 from tests.architecture.test_libraries import GROUPS, distribution
@@ -99,12 +99,9 @@ def test_the_page_of_ingestion_is_what_its_declarations_say():
 
 def test_the_settings_page_documents_every_setting():
     page = settings_page()
-    for rule in NODE_RULES.values():
-        row = f"| `{rule.name}` | `{flag_of(rule)}` | `{environment_variable_of(rule)}` |"
-        assert row in page, rule.name
     for rule in [*NODE_RULES.values(), *TOPIC_RULES.values()]:
         assert len(rule.why.split()) > 3, f"{rule.name} does not say why"
-        assert f" {rule.why} |" in page
+        assert re.search(rf"^\| `{rule.name}` \| .* \| {re.escape(rule.why)} \|$", page, re.MULTILINE)
 
 
 def test_the_docs_page_of_a_node_has_every_operation():

@@ -45,7 +45,7 @@ def run(block: Block, directory: Path, environment: dict[str, str]) -> None:
     if block.language == "sh":
         command = ["bash", "-e", "-o", "pipefail", "-c", block.code]
     else:
-        command = [sys.executable, "-c", block.code]
+        command = [str(directory / ".venv" / "bin" / "python"), "-c", block.code]
     ended = subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=STEP_S_MAX, check=False
     )

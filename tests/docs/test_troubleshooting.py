@@ -15,11 +15,11 @@ PROBLEMS = load_contract()["x-penstock-problems"]
 
 
 def table() -> str:
-    rows = ["| code | cause | retry | stored | do |", "|---|---|---|---|---|"]
+    rows = ["| code | do |", "|---|---|"]
     for code, problem in sorted(PROBLEMS.items(), key=lambda item: (item[1]["status"], item[0])):
-        retry, stored = ("yes" if problem["retryable"] else "no"), ("no" if problem["no_side_effects"] else "maybe")
+        marks = "↻" * problem["retryable"] + "?" * (not problem["no_side_effects"])
         do = " ".join(problem["what_to_do"].split())
-        rows.append(f"| {problem['status']} `{code}` | {problem['title']} | {retry} | {stored} | {do} |")
+        rows.append(f"| {problem['status']} `{code}`{marks and ' ' + marks} | {do} |")
     return "\n".join(rows)
 
 

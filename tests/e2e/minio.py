@@ -21,7 +21,7 @@ from tests.engine.tiering import servers
 from tests.waiting import wait_until
 
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"  # the last commit of its repository
-# MinIO lists an unfinished upload only by its whole key: after a restart an upload begins again (docs/tiering.md).
+# MinIO lists an unfinished upload only by its whole key: after a restart an upload begins again (docs/retention.md).
 SELECTED = "not moto and not continues_under_its_key"
 SUITES = (
     "tests/engine/tiering/test_store_contract.py",

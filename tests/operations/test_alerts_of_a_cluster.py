@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
 
 from tests.e2e.cluster.test_cluster import Cluster, running_cluster, until
 from tests.e2e.lifecycle.test_shards import call
+from tests.operations.dashboard import queries
 from tests.operations.test_alerts import RULES
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
@@ -27,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is missing"),
 ]
 
+WITHOUT_FAULTS = {"Requests that failed", "Background work that failed"}  # panels that need a fault
 SHORTER = {"d": "1440s", "h": "60s", "m": "1s"}
 
 
@@ -49,6 +52,11 @@ class Prometheus:
             for alert in found
             if alert["state"] == "firing" and severity in (None, alert["labels"]["severity"])
         }
+
+    def has_series(self, query: str) -> bool:
+        """Returns whether a query of the dashboard gives anything for all clusters and nodes."""
+        query = query.replace("$cluster", ".*").replace("$instance", ".*").replace("$__rate_interval", "30s")
+        return bool(call(f"{self.url}/api/v1/query?query={quote(query)}")["data"]["result"])
 
     def wait_for(self, *names: str) -> None:
         until(lambda: set(names) <= self.alerts())
@@ -110,6 +118,8 @@ def test_alerts_fire_for_their_faults_and_for_no_other(cluster, tmp_path):
         url = f"{cluster.nodes[1].url}/v1/groups/idle/offsets"
         call(url, "PUT", {"offsets": [{"topic": "t", "partition": 0, "offset": 0}]})
         prometheus.wait_for("GroupStuck")
+        no_data = {title for title, query in queries() if not prometheus.has_series(query)}
+        assert no_data <= WITHOUT_FAULTS, "each other panel shows something"
         assert prometheus.alerts() == {"GroupStuck"}
         call(f"{cluster.nodes[1].url}/v1/groups/idle", "DELETE")
         prometheus.wait_quiet()

@@ -51,7 +51,7 @@ _NONCE = "penstock-put"
 _FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
 _CLOCK_HINT = "set the clock of this machine: the store refuses requests whose time differs by more than 15 minutes"
 _PUT_HINT = (
-    "the store must accept the headers If-None-Match and x-amz-checksum-crc32 in a PUT; use one of docs/tiering.md"
+    "the store must accept the headers If-None-Match and x-amz-checksum-crc32 in a PUT; use one of docs/retention.md"
 )
 
 

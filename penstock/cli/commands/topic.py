@@ -9,6 +9,7 @@ import click
 from penstock.admin import api
 from penstock.cli.commands.record_deletion import delete_records, erase
 from penstock.cli.commands.topic_copy import copy
+from penstock.cli.commands.topic_schema import schema
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.explaining import explain_findings
@@ -56,6 +57,7 @@ def topic(**_: object) -> None:
 topic.add_command(delete_records)
 topic.add_command(erase)
 topic.add_command(copy)
+topic.add_command(schema)
 
 
 @topic.command()

@@ -79,7 +79,7 @@ def _mend_fetch(case: Any) -> None:
 def _mend_topic(case: Any) -> None:
     """A batch holds at least one record, a segment at least one batch, and a standalone node has one replica of each.
 
-    A setting that has no effect is refused.
+    A setting that has no effect is refused, and so is a text that is not a JSON Schema.
     """
     if not isinstance(case.body, dict):
         return
@@ -92,6 +92,7 @@ def _mend_topic(case: Any) -> None:
         config["record_bytes_max"] = min(config.get("record_bytes_max", 2**20), 2**26)
     policy = config.get("cleanup_policy", "delete")
     unused = () if "," in policy else OF_COMPACTION if policy == "delete" else OF_RETENTION
+    unused = (*unused, "value_schema", "value_schema_version")
     for name in (*unused, *(() if config.get("retention_waits_for_jobs") else ("retention_wait_max_ms",))):
         config.pop(name, None)
 

@@ -343,3 +343,21 @@ async def test_an_answer_that_cannot_be_written_ends_the_connection(
     monkeypatch.setattr(service, "finish_response", fail)
     client.send("Metadata", 12, request("Metadata", topics=None))
     assert await client.is_closed()
+
+
+@pytest.mark.parametrize("codec", [record_batch.Codec.NONE, record_batch.Codec.LZ4])
+async def test_a_value_that_does_not_follow_the_schema_is_named(
+    client: Connection, node: Node, codec: record_batch.Codec
+) -> None:
+    schema = '{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"]}'
+    await node.shard.create_topic("rides", 2, 1, {"value_schema": schema})
+    values = [b'{"id":1}', b'{"id":2}', b'{"id":"x"}']
+    wrong, right = (
+        record_batch.encode([(1, None, value, []) for value in some], codec) for some in (values, values[:2])
+    )
+    client.send("Produce", 9, produce("rides", {0: bytes(wrong), 1: bytes(right)}))
+    refused, stored = (await client.receive()).responses[0].partition_responses
+    assert (refused.error_code, refused.base_offset) == (Error.INVALID_RECORD, -1)
+    assert [one.batch_index for one in refused.record_errors] == [2]
+    assert '/id: the value is not of type "integer"' in refused.error_message
+    assert (stored.error_code, stored.base_offset) == (0, 0)

@@ -237,3 +237,17 @@ async def test_a_client_that_leaves_its_stream_holds_nothing(tmp_path: Path) -> 
         while node.metrics.requests_in_flight.value:
             await asyncio.sleep(0.01)
         assert not node.bodies.held_bytes
+
+
+async def test_a_value_that_does_not_follow_the_schema_is_refused_everywhere(tmp_path: Path) -> None:
+    async with proxy_node(tmp_path) as (node, client):
+        await node.topics.create("t", 1, 1, {"value_schema": '{"required":["id"]}'})
+        good, bad = {"value": {"type": "JSON", "data": {"id": 1}}}, {"value": {"type": "JSON", "data": {"no": 1}}}
+        answer = await client.post(cluster_of(node) + "/topics/t/records", bad, media_type=JSON)
+        assert (answer.status, "record 0 does not follow" in answer.body["message"]) == (422, True)
+        batch = {"entries": [{"id": "1", **good}, {"id": "2", **bad}]}
+        answer = await client.post(cluster_of(node) + "/topics/t/records:batch", batch, media_type=JSON)
+        assert [row["id"] for row in answer.body["successes"]] == ["1"]
+        assert [row["id"] for row in answer.body["failures"]] == ["2"]
+        answer = await client.produce("t", {"value": {"id": 1}}, {"value": {"no": 1}})
+        assert (answer.status, "record 1 does not follow" in answer.body["message"]) == (422, True)

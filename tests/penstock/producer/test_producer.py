@@ -329,3 +329,16 @@ async def test_a_refusal_after_a_lost_answer_proves_nothing(client: Client, fake
         await client.post_records("t", b"1", partition=0, expected_end=0)
     assert caught.value.members["log_end"] == 1
     assert not caught.value.no_side_effects
+
+
+async def test_acknowledged_records_are_counted_by_the_time_at_which_the_node_took_them(
+    client: Client, fake: FakeNode
+) -> None:
+    fake.add_topic("t")
+    async with client.producer() as producer:
+        for number in range(5):
+            await producer.send("t", number, partition=0)
+        await producer.flush()
+        [count] = producer.take_accepted_counts()
+        assert (count.topic, count.from_ms, count.records) == ("t", NOW_MS - NOW_MS % 600_000, 5)
+        assert producer.take_accepted_counts() == []

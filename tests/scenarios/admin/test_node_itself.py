@@ -27,10 +27,11 @@ async def test_the_contract_is_served_as_it_is_written(gateway):
     assert (await gateway.send("GET", "/openapi.json")).json == orjson.loads(orjson.dumps(load_contract()))
 
 
-async def test_the_address_alone_leads_to_the_page_and_v1_to_the_paths(gateway):
-    answer = await gateway.send("GET", "/")
-    assert (answer.status, answer.headers["Location"]) == (302, "/docs")
+async def test_the_address_alone_has_the_console_for_a_browser_and_the_paths_for_others(gateway):
+    shell = await gateway.send("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert shell.headers["Content-Type"].startswith("text/html")
     links = (await gateway.send("GET", "/v1")).json
+    assert (await gateway.send("GET", "/", headers={"Accept": "*/*"})).json == links
     for name, path in links.items():
         if "{" not in path:
             assert (await gateway.send("GET", path)).status == 200, name

@@ -349,7 +349,8 @@ def use_subscriptions(ask: Caller, other: str, hook: Hook, version: str) -> None
 
 
 def use_rest(ask: Caller, own: str, other: str) -> None:
-    for path in ("/healthz", "/readyz", "/", "/v1", "/openapi.json", "/docs", "/metrics", "/v1/cluster/reassignments"):
+    open_paths = ("/healthz", "/readyz", "/", "/assets/x/app.js", "/v1", "/openapi.json", "/docs")
+    for path in (*open_paths, "/metrics", "/v1/cluster/reassignments"):
         ask("GET", path)
     assert {row["topic"] for row in ask("GET", "/v1/topics", include="summary", sort="log_bytes").json()["topics"]}
     first = ask("GET", "/v1/topics", limit=1).json()

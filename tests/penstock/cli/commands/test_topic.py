@@ -123,3 +123,25 @@ def test_cluster_status_shows_the_node(on_node: Run, node_url: str) -> None:
 def test_json_is_one_document(on_node: Run, arguments: list[str]) -> None:
     on_node("topic", "create", "j")
     assert isinstance(on_node(*arguments, "--json").json(), dict)
+
+
+def test_a_schema_is_set_changed_by_force_and_removed(on_node: Run, tmp_path: Path) -> None:
+    wide, narrow = tmp_path / "wide.json", tmp_path / "narrow.json"
+    wide.write_text('{"type":"object"}\n')
+    narrow.write_text('{"type":"object","required":["id"]}\n')
+    on_node("topic", "create", "ruled")
+    assert "has no schema" in on_node("topic", "schema", "ruled").err
+    said = on_node("topic", "schema", "ruled", "--set", wide, "--force").out
+    assert said == "Values of topic ruled must follow version 1 of its schema.\n"
+    refused = on_node("topic", "schema", "ruled", "--set", narrow)
+    assert (refused.code, "at /id, it is required now" in refused.err) == (4, True)
+    assert "version 2" in on_node("topic", "schema", "ruled", "--set", narrow, "--force").out
+    assert on_node("topic", "schema", "ruled").out == narrow.read_text()
+    assert on_node("topic", "schema", "ruled", "--unset", "--json").json() == {
+        "topic": "ruled",
+        "value_schema": "",
+        "value_schema_version": 3,
+    }
+    narrow.write_text(" \n")
+    assert on_node("topic", "schema", "ruled", "--set", narrow).code == 1
+    assert on_node("topic", "schema", "ruled", "--force").code == 2

@@ -1,0 +1,171 @@
+"""Which values follow a schema, and which schemas are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import msgspec
+import orjson
+import pytest
+from hypothesis import given, settings
+
+from engine.errors import InvalidConfig
+from engine.schemas.schema_text import SUBSCHEMAS_MAX
+from engine.schemas.value_schema import ValueSchema
+from engine.schemas.value_type import NoType, type_of
+from tests.engine.schemas.schemas import schemas, values
+
+RIDE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 0},
+        "rider": {"anyOf": [{"type": "object", "properties": {"name": {"type": "string"}}}, {"type": "null"}]},
+        "a/b~c": {"type": "array", "items": {"enum": ["x", "y"]}},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+def compiled(schema: Any) -> ValueSchema:
+    return ValueSchema(orjson.dumps(schema).decode())
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer", "text"),
+    [
+        (b'{"id":-1}', "/id", "less than the minimum of 0"),
+        (b"{}", "", '"id" is a required property'),
+        (b'{"id":1,"other":2}', "", "'other' was unexpected"),
+        (b'{"id":1,"rider":{"name":7}}', "/rider/name", 'not of type "string"'),
+        (b'{"id":1,"a/b~c":["x","z"]}', "/a~1b~0c/1", 'not one of "x" or "y"'),
+        (b'{"id":1', "", "not JSON"),
+        (b'{"id":1}{"id":1}', "", "not JSON"),
+        (b"\xff", "", "not JSON"),
+        (b"", "", "not JSON"),
+        (b"[" * 100_000, "", "not JSON"),
+        (None, "", 'not of type "object"'),
+    ],
+)
+def test_the_first_violation_has_its_place_and_its_reason(value: bytes | None, pointer: str, text: str) -> None:
+    violation = compiled(RIDE).find_violation([b'{"id":1,"rider":null}', value], is_null_allowed=False)
+    assert violation is not None
+    assert (violation.record, violation.pointer) == (1, pointer)
+    assert text in violation.text
+
+
+def test_the_text_of_a_violation_has_nothing_of_the_value_and_an_end() -> None:
+    schema = compiled({"properties": {"a": {"enum": [f"name{n}" for n in range(1000)]}, "b": {"type": "integer"}}})
+    for value in (b'{"a":"secret"}', b'{"b":"secret"}', b'{"a":{"b":"secret"}}'):
+        violation = schema.find_violation([value], is_null_allowed=False)
+        assert violation is not None
+        assert "secret" not in violation.text
+        assert len(violation.text) <= 500
+
+
+def test_a_tombstone_is_taken_where_null_is_allowed() -> None:
+    assert compiled(RIDE).find_violation([None], is_null_allowed=True) is None
+
+
+@pytest.mark.parametrize("more", [{}, {"minProperties": 1}], ids=["typed", "untyped"])
+def test_lines_follow_chunk_by_chunk(more: dict[str, Any]) -> None:
+    schema, lines = compiled({**RIDE, **more}), [b'{"id":%d}' % number for number in range(20_000)]
+    assert schema.do_lines_follow(b"\n".join(lines), len(lines))
+    assert schema.do_lines_follow(b"\n".join(lines) + b"\n\n", len(lines))
+    assert schema.is_typed is (not more)
+    assert not schema.do_lines_follow(b"\n".join(lines), len(lines) - 1)
+    for at in (0, 7_000, 19_999):
+        wrong = [*lines[:at], b'{"id":-1}', *lines[at + 1 :]]
+        assert not schema.do_lines_follow(b"\n".join(wrong), len(lines))
+
+
+@settings(max_examples=300, deadline=None)
+@given(schemas, values)
+def test_a_value_follows_as_another_validator_says(schema: Any, value: Any) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    parsed = orjson.loads(encoded := msgspec.json.encode(value))  # as a reader with doubles has it
+    violation = compiled(schema).find_violation([encoded], is_null_allowed=False)
+    assert (violation is None) == validator.is_valid(value) or validator.is_valid(value) != validator.is_valid(parsed)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schemas, values)
+def test_a_value_that_decodes_as_the_type_follows_the_schema(schema: Any, value: Any) -> None:
+    try:
+        decoder = msgspec.json.Decoder(type_of(schema))
+    except (NoType, TypeError, ValueError):
+        return
+    try:
+        decoder.decode(msgspec.json.encode(value))
+    except msgspec.MsgspecError:
+        return
+    assert jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+def test_the_schemas_of_everyday_use_have_a_type() -> None:
+    assert compiled(RIDE).is_typed
+
+
+def deep(levels: int) -> Any:
+    return {"items": deep(levels - 1)} if levels else {}
+
+
+def doubled(levels: int) -> Any:
+    """Returns a schema that has 2^levels subschemas once its references are followed."""
+    defs: dict[str, Any] = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
+    return {"$defs": {**defs, f"d{levels}": {"type": "string"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (5, "neither an object"),
+        ({"type": "text"}, "/type"),
+        ({"properties": {"a": {"minLength": -1}}}, "/properties/a/minLength"),
+        ({"$ref": "https://example.org/schema"}, "not a JSON pointer within"),
+        ({"$ref": "file:///etc/passwd"}, "not a JSON pointer within"),
+        ({"items": {"$id": "https://example.org/", "$ref": "#/a"}}, "$id"),
+        ({"$dynamicRef": "#a"}, "$dynamicRef"),
+        ({"$ref": "#/absent"}, "names nothing"),
+        ({"$ref": "#"}, "leads to itself"),
+        ({"anyOf": [{"items": {"$ref": "#"}}]}, "leads to itself"),
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"not": {"$ref": "#/$defs/%61"}}}, "$ref": "#/$defs/a"}, "itself"),
+        (doubled(60), f"more than {SUBSCHEMAS_MAX} subschemas"),
+        ({"anyOf": [{}] * (SUBSCHEMAS_MAX + 1)}, f"more than {SUBSCHEMAS_MAX} subschemas"),
+        (deep(33), "deeper than"),
+        ({"pattern": "(?=a)"}, "/pattern"),
+        ({"pattern": r"(a)\1"}, "/pattern"),
+        ({"pattern": "(a{1000}){1000}"}, "/pattern"),
+        ({"patternProperties": {"(": {}}}, "patternProperties"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema"),
+    ],
+)
+def test_schemas_that_could_harm_a_node_are_refused(schema: Any, reason: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        compiled(schema)
+    assert reason in refused.value.detail
+    assert len(refused.value.detail) < 700
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}{}", "nul", '{"a":\ud800}', "[" * 100_000])
+def test_a_text_that_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig):
+        ValueSchema(text)
+
+
+def test_a_regular_expression_that_would_backtrack_takes_linear_time() -> None:
+    """A backtracking engine would need 2^100,000 steps."""
+    schema = compiled({"type": "string", "pattern": "^(a+)+$"})
+    assert schema.find_violation([b'"%sb"' % (b"a" * 100_000)], is_null_allowed=False) is not None
+
+
+def test_earlier_drafts_keep_their_meaning() -> None:
+    tuples = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "items": [{"type": "string"}],
+        "additionalItems": False,
+    }
+    schema = compiled(tuples)
+    assert schema.find_violation([b'["a"]'], is_null_allowed=False) is None
+    assert schema.find_violation([b'["a",1]'], is_null_allowed=False) is not None
