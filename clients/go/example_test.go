@@ -74,14 +74,15 @@ func ExampleConsumer_Records() {
 func ExampleProblem() {
 	client := newClient()
 	defer client.Close()
-	_, err := client.Append(context.Background(), "no-such-topic", "", penstock.NewRecord{Value: []byte("1"), Partition: new(int)})
+	err := client.Call(context.Background(), penstock.OpDescribeTopic, penstock.Path{"topic": "nothing"}, nil, nil, nil)
 	var problem *penstock.Problem
-	fmt.Println(errors.Is(err, penstock.ErrForbidden), errors.As(err, &problem))
-	_, err = client.Producer(penstock.ProducerOptions{InFlight: 17})
-	fmt.Println(err)
+	if errors.As(err, &problem) {
+		fmt.Println(problem.Status, problem.Code, problem.Retryable, problem.MaybeDone)
+	}
+	fmt.Println(errors.Is(err, penstock.ErrUnknownTopic))
 	// Output:
-	// false false
-	// penstock: InFlight is 1 to 16, not 17
+	// 404 unknown_topic false false
+	// true
 }
 
 func ExampleGroupConsumer_Records() {

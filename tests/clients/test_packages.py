@@ -64,7 +64,7 @@ def test_the_examples_of_the_go_client_print_what_they_say(url: str) -> None:
     run(["go", "test", "-race", "-run", "Example", "./..."], ROOT / "clients" / "go", PENSTOCK_URL=url)
 
 
-@pytest.mark.parametrize("language", ["typescript", "go", "python"])
+@pytest.mark.parametrize("language", ["typescript", "go-fast", "python"])
 async def test_the_rate_of_a_producer_in_batches(language: str, tmp_path: Path) -> None:
     """Prints the rate; this machine's figure is in the message of the commit. The log has every record."""
     with running_process(tmp_path) as node, Client(node.url) as client:

@@ -70,7 +70,21 @@ export type AlterTopic = { "config"?: TopicConfig; "partitions"?: number; "repli
 
 export type LimitedTo = { "right": "read" | "group"; "prefixes": (string)[]; };
 
-export type TopicList = { "limited_to"?: LimitedTo; "topics": ({ "topic": string; "topic_id": string; "partitions": number; "replication_factor": number; })[]; };
+export type TopicList = { "limited_to"?: LimitedTo; "topics": ({ "topic": string; "topic_id": string; "partitions": number; "replication_factor": number; "in_sync_partitions"?: number; "led_partitions"?: number; "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "oldest_ms"?: (number) | (null); "tier_lag_s"?: number; "lag_group"?: (string) | (null); "lag_records"?: number; "lag_s"?: number; })[]; "total"?: number; "next"?: (string) | (null); "totals"?: { "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "lag_records"?: number; }; "nodes_missing"?: NodesMissing; };
+
+export type NodesMissing = (number)[];
+
+export type Overview = { "level": "ok" | "warn" | "fail"; "limited_to"?: LimitedTo; "findings": (StatusFinding)[]; "more_findings": number; "topics": number; "partitions": number; "version": string; "cluster_id"?: string; "node_id"?: number; "nodes"?: number; "nodes_missing"?: NodesMissing; "totals"?: Record<string, (number) | (null)>; "disks"?: ({ "node_id": number; "path": string; "free_bytes": (number) | (null); "size_bytes": (number) | (null); "offline": (string) | (null); })[]; };
+
+export type StatusFinding = { "code": string; "level": "warn" | "fail"; "subject": string; "found": string; "remedy": string; "runbook": string; "topic": (string) | (null); "group": (string) | (null); "subscription": (string) | (null); "age_s": number; };
+
+export type History = { "step_ms": number; "end_ms": number; "since_ms": number; "topic": (string) | (null); "group": (string) | (null); "nodes_missing": NodesMissing; "series": ({ "name": string; "unit": string; "text": string; "values": ((number) | (null))[]; })[]; };
+
+export type Me = { "principal": string; "superuser": boolean; "anonymous": boolean; "expires_ms": (number) | (null); "tenant": (string) | (null); "rights": ({ "resource": "topic" | "group" | "subscription" | "tenant" | "cluster"; "operation": string; "prefixes": (string)[]; "names": (string)[]; })[]; };
+
+export type NodeSettings = { "node_id": number; "version": string; "settings": ({ "name": string; "value": unknown; "source": "flag" | "environment" | "file" | "default" | "adjusted"; "default": unknown; "minimum": (number) | (null); "maximum": (number) | (null); "choices": (string)[]; "why": string; })[]; };
+
+export type MayRestart = { "node_id": number; "may_restart": boolean; "reasons": ({ "code": "not_in_sync" | "needed" | "coordination_silent" | "unknown_node"; "detail": string; "topic": (string) | (null); "partitions": (number)[]; })[]; };
 
 export type Topic = { "topic": string; "topic_id": string; "replication_factor": number; "config": Record<string, unknown>; "partitions": (PartitionState)[]; };
 
@@ -120,7 +134,7 @@ export type BalancePlan = { "applied": boolean; "moves": ({ "topic": string; "pa
 
 export type PartitionsByTopic = ({ "topic": string; "partitions": (number)[]; })[];
 
-export type Links = { "topics": string; "produce": string; "fetch": string; "cluster": string; "metrics": string; "health": string; "readiness": string; "contract": string; "documentation": string; };
+export type Links = { "console": string; "topics": string; "produce": string; "fetch": string; "cluster": string; "metrics": string; "health": string; "readiness": string; "contract": string; "documentation": string; };
 
 export type Health = { "status": "ok" | "ready" | "degraded"; "detail"?: string; };
 
@@ -291,6 +305,11 @@ export interface Operations {
   list_url_keys: { path: {}; body: undefined; answer: UrlKeys };
   add_url_key: { path: {}; body: undefined; answer: UrlKeyAdded };
   remove_url_key: { path: { key: string | number }; body: undefined; answer: AccessChanged };
+  describe_overview: { path: {}; body: undefined; answer: Overview };
+  read_history: { path: {}; body: undefined; answer: History };
+  describe_me: { path: {}; body: undefined; answer: Me };
+  describe_settings: { path: {}; body: undefined; answer: NodeSettings };
+  may_restart: { path: { node_id: string | number }; body: undefined; answer: MayRestart };
   list_tenants: { path: {}; body: undefined; answer: TenantList };
   describe_tenant: { path: { tenant: string | number }; body: undefined; answer: Tenant };
   create_tenant: { path: { tenant: string | number }; body: CreateTenant; answer: TenantCreated };

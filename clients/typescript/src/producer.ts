@@ -77,12 +77,12 @@ export class Producer {
   send(topic: string, record: OutgoingRecord): Promise<Position> {
     const promise = new Promise<Position>((resolve, reject) => {
       if (this.#isClosed) throw new PenstockError({ code: "client_closed", detail: "the producer is closed" });
-      const waiting = { topic, record, delivery: { line: lineOf(record), resolve, reject } };
+      const delivery = { line: lineOf(record), resolve, reject };
       this.#unanswered++;
-      this.#waiting.push(waiting);
-      if (this.#waiting.length === 1) this.#placeWaiting();
+      if (this.#waiting.length === 0 && this.#isPlaced(topic, record, delivery)) return;
+      this.#waiting.push({ topic, record, delivery });
     });
-    promise.catch(() => {});
+    promise.catch(ignore);
     return promise;
   }
 
@@ -107,17 +107,23 @@ export class Producer {
   #placeWaiting(): void {
     let count = 0;
     for (const { topic, record, delivery } of this.#waiting) {
-      const known = this.#topics.get(topic);
-      if (!known || now() - known.askedAt > LEARN_PARTITIONS_MS) void this.#learn(topic);
-      if (!known || (this.#bytes > 0 && this.#bytes + delivery.line.length > this.#options.bufferBytes)) break;
+      if (!this.#isPlaced(topic, record, delivery)) break;
       count++;
-      this.#place(topic, known, record, delivery);
     }
     if (count === this.#waiting.length) this.#waiting.length = 0;
     else this.#waiting.splice(0, count);
     if (this.#waiting.length === 0) this.#room.splice(0).forEach((resolve) => resolve());
     if (this.#unanswered === 0) this.#idle.splice(0).forEach((resolve) => resolve());
     else if (this.#idle.length > 0) this.#closeBatches();
+  }
+
+  /** Puts a record into its batch. Returns false if there is no room, or if the partitions of its topic are not known. */
+  #isPlaced(topic: string, record: OutgoingRecord, delivery: Waiting["delivery"]): boolean {
+    const known = this.#topics.get(topic);
+    if (!known || now() - known.askedAt > LEARN_PARTITIONS_MS) void this.#learn(topic);
+    if (!known || (this.#bytes > 0 && this.#bytes + delivery.line.length > this.#options.bufferBytes)) return false;
+    this.#place(topic, known, record, delivery);
+    return true;
   }
 
   #place(topic: string, known: Topic, record: OutgoingRecord, delivery: Waiting["delivery"]): void {
@@ -181,3 +187,5 @@ export class Producer {
     return (this.#identity = ask());
   }
 }
+
+function ignore(): void {}
