@@ -74,6 +74,8 @@ COMMANDS = {
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
     "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),
     "doctor": LazyCommand("penstock.cli.commands.doctor", "Check this machine, and a running node."),
+    "top": LazyCommand("penstock.cli.commands.top", "Show what is wrong, and the busiest topics."),
+    "metrics": LazyCommand("penstock.cli.commands.top", "Show numbers of the last hour, from the memory of the nodes."),
     "version": LazyCommand("penstock.cli.commands.version", "Print the versions of the command and of the server."),
     "cluster": LazyCommand(
         "penstock.cli.commands.cluster", "Show the nodes of the cluster, and move partitions between them."

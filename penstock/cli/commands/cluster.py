@@ -8,6 +8,7 @@ import click
 
 from penstock.cli.completing import topics
 from penstock.cli.confirming import confirm, yes_option
+from penstock.cli.explaining import explain_findings
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -28,6 +29,13 @@ from penstock.transport.exchange import Json
 @shared_options
 def cluster(**_: object) -> None:
     """Show the nodes of the cluster, and move partitions between them."""
+
+
+@cluster.command()
+@node_options
+def explain(node: Node, as_json: bool) -> None:
+    """Say what is wrong with nodes and topics, why, and what to do."""
+    explain_findings(node, None, as_json=as_json)
 
 
 @cluster.command()

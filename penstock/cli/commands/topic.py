@@ -12,6 +12,7 @@ from penstock.cli.commands.topic_copy import copy
 from penstock.cli.commands.topic_schema import schema
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
+from penstock.cli.explaining import explain_findings
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -95,10 +96,12 @@ def create(
 
 
 @topic.command("list")
+@click.option("--prefix", help="Only topics whose names begin with it.")
+@click.option("--limit", type=click.IntRange(1, 1000), help="How many topics.  [default: all]")
 @node_options
-def list_topics(node: Node, as_json: bool) -> None:
-    """List all topics."""
-    document = node.once().list_topics()
+def list_topics(prefix: str | None, limit: int | None, node: Node, as_json: bool) -> None:
+    """List topics."""
+    document = node.once().send(api.list_topics(prefix=prefix, limit=limit)).json()
     if as_json:
         print_json(document)
     elif not print_limits(document) and not document["topics"]:
@@ -106,6 +109,17 @@ def list_topics(node: Node, as_json: bool) -> None:
     else:
         rows = [(topic["topic"], topic["partitions"], topic["replication_factor"]) for topic in document["topics"]]
         print_table([Column("topic", is_text=True), Column("partitions"), Column("replication factor")], rows)
+        if document.get("next") is not None:
+            print_note(f"There are {document['total']} topics; these are the first {len(rows)}.")
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
+@node_options
+def explain(name: str, node: Node, as_json: bool) -> None:
+    """Say what is wrong with a topic, why, and what to do."""
+    node.once().describe_topic(name)
+    explain_findings(node, name, as_json=as_json)
 
 
 @topic.command()

@@ -1,0 +1,39 @@
+"""`penstock top`, `metrics`, and what explains a topic and a cluster, against a real node."""
+
+import pytest
+
+from tests.penstock.cli.conftest import Run
+
+pytestmark = pytest.mark.e2e
+
+
+def test_top_prints_topics_once_and_as_json(on_node: Run) -> None:
+    assert on_node("topic", "create", "busy").code == 0
+    ran = on_node("top", "--once", "--sort", "name", "--limit", 1000)
+    assert (ran.code, "busy" in ran.out) == (0, True)
+    document = on_node("top", "--json").json()
+    assert {"overview", "topics"} == document.keys()  # type: ignore[union-attr]
+
+
+def test_metrics_lists_series_and_names_one_that_is_not_there(on_node: Run) -> None:
+    assert "records_in_per_s" in on_node("metrics").out
+    assert on_node("metrics", "nothing").code != 0
+
+
+def test_a_healthy_topic_and_a_missing_one_are_told_apart(on_node: Run) -> None:
+    assert on_node("topic", "create", "well").code == 0
+    assert on_node("topic", "explain", "well").out == "Nothing is wrong with well.\n"
+    assert on_node("topic", "explain", "absent").code != 0
+    assert on_node("cluster", "explain", "--json").code == 0
+
+
+def test_topics_are_listed_by_prefix_in_pages(on_node: Run) -> None:
+    for name in ("page-1", "page-2", "page-3"):
+        assert on_node("topic", "create", name).code == 0
+    ran = on_node("topic", "list", "--prefix", "page-", "--limit", 2)
+    assert ("page-2" in ran.out, "page-3" in ran.out) == (True, False)
+    assert [row["topic"] for row in on_node("topic", "list", "--prefix", "page-", "--json").json()["topics"]] == [  # type: ignore[index]
+        "page-1",
+        "page-2",
+        "page-3",
+    ]
