@@ -76,7 +76,7 @@ def run_open(browser: Any, node: Node, options: argparse.Namespace) -> int:
     for width in ("wide", "narrow"):
         for scheme in ("light", "dark"):
             for address, heading in PAGES:
-                name = f"{re.sub(r'[^a-z0-9]+', '-', address).strip('-') or 'overview'}-{width}-{scheme}"
+                name = re.sub(r"[^a-z0-9]+", "-", f"{address or heading.lower()}-{width}-{scheme}").strip("-")
                 if re.search(options.only, name):
                     with open_tab(browser, node.url, width, scheme) as tab:
                         step = partial(look, tab, address, heading, options.shots / f"{name}.png", options.axe)
