@@ -42,7 +42,7 @@ class Origins:
         origin = request.headers.get("Origin")
         if origin is None or self._is_own(origin.lower(), request):
             return vary
-        if request.route.operation == "console_asset":  # a browser sends Origin for modules, and a proxy may change Host
+        if request.route.operation == "console_asset":  # modules come with Origin; a proxy may change Host
             return vary
         if "*" in self._allowed:
             return {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": EXPOSED}
