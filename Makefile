@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers clients-tests bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -198,13 +198,19 @@ airflow-tests: $(VENV)/.all ## The DAGs of docs/ingest-operate.md run in Airflow
 golden: $(VENV)/.all ## Compare what nodes answer with tests/golden/exchanges, byte for byte (ARGS=--write records it)
 	@$(BIN)/python -m tests.golden $(ARGS)
 
+clients-tests: $(VENV)/.all ## The clients in TypeScript and Go: built, packed, judged by the same stories as the Python client, measured (Node, npm, Go)
+	npm --prefix clients/typescript ci --no-audit --no-fund
+	npm --prefix clients/typescript run build
+	cd clients/go && go vet ./... && go test -race -timeout 120s -run Test ./... && go test -run '^$$' -fuzz FuzzRecord -fuzztime 10s .
+	$(BIN)/pytest -m "" tests/clients -s $(ARGS)
+
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
 	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)
 
 full-disk: $(VENV)/.all ## Nodes on file systems of 24 MB, ext4 and tmpfs, filled to the last byte under every kind of operation; as root
 	$(BIN)/pytest -m "" tests/full_disk tests/engine/format/test_spare_files.py --timeout 600 $(ARGS)
 
-upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged
+upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag, or the commit of this version's changelog) under load, replaced one by one by these, and back; judged
 	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
@@ -249,7 +255,7 @@ codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its pla
 minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Java, compiler and jq (debootstrap, as root; some 20 minutes)
 	$(BIN)/python -m tests.minimal_debian $(ARGS)
 
-deploy-check: $(VENV)/.all ## Render the Helm chart, ask Kubernetes' schemas and systemd about deploy/ (minutes the first time: Go builds helm)
+deploy-check: $(VENV)/.all ## Render the Helm chart; the schemas of Kubernetes and Compose and systemd judge deploy/ (minutes the first time: Go builds helm)
 	@$(BIN)/python -m tests.operations.deploy_check $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)

@@ -130,7 +130,7 @@ class Metrics:
         return numbers.get("process_open_fds", 0.0) / (numbers.get("process_max_fds") or 1.0)
 
     def memory_bytes(self) -> float:
-        """Returns the resident memory of the process; NaN if the system does not report it."""
+        """Returns the resident memory of the process; NaN where the system has no such number."""
         return self._process_numbers().get("process_resident_memory_bytes", nan)
 
     def _process_numbers(self) -> dict[str, float]:

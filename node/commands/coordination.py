@@ -1,4 +1,4 @@
-"""`penstock coordination`: rebuilds a lost coordination store, and secures the keys of one.
+"""`penstock coordination`: rebuilds a lost coordination store, secures the keys of one, raises the feature level.
 
 The rebuild has two steps, since the directories are on several machines: `inventory` on each one writes what its
 directories hold, and `rebuild` on any of them writes the store. Decides nothing: replication/rebuild/plan.py does.
@@ -30,8 +30,9 @@ from node.commands.tier.restored_cluster import (
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_facts, print_json, print_note, print_table
+from replication.cluster.feature_level import LEVELS, raise_level, read_level
 from replication.cluster.keys import CLUSTER
-from replication.cluster.values import identity_from_bytes, identity_to_bytes
+from replication.cluster.values import ClusterIdentity, NodeInfo, identity_from_bytes, identity_to_bytes
 from replication.coordination.interface import Put
 from replication.rebuild.directories import node_of, read_inventory
 from replication.rebuild.inventory import NodeInventory, decode_inventory, encode_inventory
@@ -178,6 +179,37 @@ async def _rotate(sessions: OpenZookeeper, pause_s: float) -> None:
                 return
             print_note(f"Nodes {'accept' if rotated.next_secret else 'send'} the new secret from now on.")
             await asyncio.sleep(pause_s)
+
+
+@coordination.command(cls=StoreCommand)
+@click.option("--coordination", "address", required=True, metavar="URL", help="The place of the cluster in ZooKeeper.")
+@click.option("--raise-to", type=int, metavar="LEVEL", help="Raise it to this level, permanently.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+def feature_level(address: str, raise_to: int | None, as_json: bool) -> None:
+    """Show the feature level of a cluster, or raise it.
+
+    Nodes write what older versions cannot read only from a level on. Raise it after an upgrade of all nodes, when the
+    older version is not needed any more: a level is never lowered. PENSTOCK_ZOOKEEPER_… count as for a node.
+
+    \f
+    Raises Failure.
+    """
+    identity, nodes = asyncio.run(_feature_level(zookeeper_sessions(address, new_id), raise_to))
+    if as_json:
+        plain = [{"node_id": node.node_id, "version": node.version, "feature_level_max": node.level} for node in nodes]
+        print_json({"cluster_id": identity.cluster_id, "feature_level": identity.level, "nodes": plain})
+        return
+    print_facts([("cluster", identity.cluster_id), ("feature level", f"{identity.level}: {LEVELS[identity.level]}")])
+    click.echo()
+    columns = [Column("node"), Column("version", is_text=True), Column("serves levels to")]
+    print_table(columns, [(node.node_id, node.version, node.level) for node in nodes])
+
+
+async def _feature_level(sessions: OpenZookeeper, raise_to: int | None) -> tuple[ClusterIdentity, list[NodeInfo]]:
+    async with sessions() as session:
+        for node in await raise_level(session, raise_to) if raise_to is not None else []:
+            print_note(f"Node {node.node_id} started at this moment with an older version: upgrade it now.")
+        return await read_level(session)
 
 
 def _read_files(files: Sequence[str]) -> list[NodeInventory]:

@@ -38,7 +38,7 @@ from gateway.links.addresses import url_of_listener
 from gateway.settings import NodeSettings
 from gateway.usage.counting import UsageCounting
 from gateway.usage.keeper import UsageKeeper
-from node.processes.service_manager import READY, STOPPING, notify_manager
+from node.processes.service_manager import READY, notify_manager
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
 STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
@@ -185,13 +185,8 @@ def freeze_objects() -> None:
 def stop_event() -> asyncio.Event:
     """Returns an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
-
-    def on_signal() -> None:
-        notify_manager(STOPPING)
-        stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
 

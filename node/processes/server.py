@@ -61,6 +61,7 @@ from node.processes.process_parts import (
     store_url,
     wait_until_unlocked,
 )
+from node.processes.service_manager import STOPPING, notify_manager
 from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
 from node.setup.issuers import IssuerKeys, read_issuers_at_start, use_issuers
@@ -103,6 +104,7 @@ async def _serve(settings: NodeSettings, port: int, specs: Sequence[ListenerSpec
         reloader.start()
         print_ready(node.peers.url, settings, node.tier.store_url, specs[1:])
         await stop.wait()
+        notify_manager(STOPPING)
         reloader.stop()
         if keys is not None:
             keys.stop()

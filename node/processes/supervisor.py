@@ -61,6 +61,7 @@ from node.processes.process_parts import (
     store_url,
     wait_until_unlocked,
 )
+from node.processes.service_manager import STOPPING, notify_manager
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
 from node.setup.auditing import open_audit
 from node.setup.file_limit import within_file_limit
@@ -150,6 +151,7 @@ async def _serve(
         print_ready(supervisor.url, settings, supervisor.store_url, ports.listeners[1:])
         ends: list[asyncio.Future[Any]] = [start_task(stop.wait()), member.fenced]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        notify_manager(STOPPING)
         reloader.stop()
         is_clean = await supervisor.stop()
     except BaseException:

@@ -63,6 +63,10 @@ COMMANDS = {
     "quota": LazyCommand(
         "penstock.cli.commands.quota", "Set, list and remove quotas: how much of the cluster an owner may use."
     ),
+    "perf": LazyCommand(
+        "penstock.cli.commands.perf",
+        "Produce and consume with a simple load, and check that nothing is lost, doubled or out of order.",
+    ),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "coordination": LazyCommand(
         SERVER, "Rebuild a lost coordination store from data directories, and secure the keys of ZooKeeper."

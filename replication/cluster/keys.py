@@ -1,6 +1,6 @@
 """The keys of the coordination store, and the names of partitions in them. The values are in values.py.
 
-/cluster                     the cluster's id and secret; created by the first node
+/cluster                     the cluster's id, secret and feature level; created by the first node
 /nodes/<node id>             a live node's registration; `created` is its broker epoch
 /topics/<name>               a topic: its id, partitions, settings
 /states/<topic id>.<block>   the states of 100 partitions: one watch and one write for all of them

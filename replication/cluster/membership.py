@@ -31,6 +31,7 @@ from replication.cluster.start_counter import (
     starts_to_bytes,
 )
 from replication.cluster.values import (
+    LEVEL_MAX,
     ClusterIdentity,
     NodeInfo,
     identity_from_bytes,
@@ -318,6 +319,7 @@ class Membership:
                 intact_from,
                 own_node.tls,
                 own_node.kafka,
+                LEVEL_MAX,
             )
         )
 

@@ -16,6 +16,7 @@ from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
 from engine.schemas.changes import check_schema, merged_settings
 from engine.settings import check_deletable, topic_settings
+from replication.cluster.feature_level import check_level_of_topic
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
 from replication.cluster.topic_counts import TopicCounts
@@ -73,6 +74,8 @@ class ClusterTopics:
         _check_settings(name, config, replication_factor)
         check_schema(config.get("value_schema"))
         while (existing := await self.find(name)) is None:
+            if not self._view.is_single_node:
+                await check_level_of_topic(self._session, name)
             found = await self._create(name, partitions, replication_factor, config, ceiling)
             if found is not None:
                 return found

@@ -16,7 +16,7 @@ from engine.errors import Corrupt
 from engine.settings import TopicSettings, topic_settings
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 
-FORMAT = 1
+LEVEL_MAX = 2  # the feature level that this version serves (feature_level.py): the format of /cluster
 _RULES: dict[str, Any] = {
     name: getattr(TopicSettings(), name) for name in ("min_insync_replicas", "unclean_election", "durability")
 }
@@ -38,6 +38,7 @@ class ClusterIdentity:
     is_rebuilt: bool = False
     next_secret: str = field(default="", repr=False)
     previous_secret: str = field(default="", repr=False)
+    level: int = LEVEL_MAX
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -47,6 +48,9 @@ class ClusterIdentity:
     def has_secret_of(self, other: ClusterIdentity) -> bool:
         """True if a node that knows one of them accepts a node that knows the other."""
         return self.cluster_id == other.cluster_id and not set(self.secrets).isdisjoint(other.secrets)
+
+    def at_level(self, level: int) -> ClusterIdentity:
+        return replace(self, level=level)
 
     def rotated(self, new_secret: str) -> ClusterIdentity:
         """Return the next step of a rotation: all accept the new secret, all send it, the old one is forgotten.
@@ -87,6 +91,7 @@ class NodeInfo:
     intact_from: Mapping[str, int] = field(default_factory=dict)
     tls: bool = False  # its internal ports accept TLS
     kafka: str = ""  # host:port of its listener of Kafka's protocol, if it has one
+    level: int = 1  # the highest feature level that it serves
 
     @property
     def registration(self) -> Registration:
@@ -168,6 +173,7 @@ class RegistrationFields(TypedDict):
     intact_from: NotRequired[Mapping[str, int]]
     tls: NotRequired[bool]
     kafka: NotRequired[str]
+    level: NotRequired[int]
 
 
 class NodeFields(RegistrationFields):
@@ -273,6 +279,8 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
         plain["tls"] = True
     if node.kafka:
         plain["kafka"] = node.kafka
+    if node.level > 1:
+        plain["level"] = node.level
     return plain
 
 
@@ -329,7 +337,7 @@ def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
 
 def identity_to_bytes(identity: ClusterIdentity) -> bytes:
     marks = {"claimed": identity.is_claimed, "rebuilt": identity.is_rebuilt}
-    fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT}
+    fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": identity.level}
     rotating = {"next_secret": identity.next_secret, "previous_secret": identity.previous_secret}
     marked = {name: True for name, is_set in marks.items() if is_set}
     return orjson.dumps({**fields, **marked, **{name: one for name, one in rotating.items() if one}})
@@ -339,7 +347,9 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
     """Decodes the cluster's identity. Raises Corrupt if a newer version wrote it."""
 
     def decoded(plain: Any) -> ClusterIdentity:
-        check_format(key, plain["format"], FORMAT)
+        if (level := plain["format"]) > LEVEL_MAX:
+            text = f"the cluster has feature level {level}, and this version of penstock serves levels to {LEVEL_MAX}"
+            raise Corrupt(text, hint="install the version that this node had, or a newer one; a level is never lowered")
         return ClusterIdentity(
             plain["cluster_id"],
             plain["secret"],
@@ -347,6 +357,7 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
             plain.get("rebuilt", False) is True,
             plain.get("next_secret", ""),
             plain.get("previous_secret", ""),
+            level,
         )
 
     return decode_value(key, value, decoded)

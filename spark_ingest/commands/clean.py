@@ -1,4 +1,4 @@
-"""`penstock ingest clean` and `retain`: few plans and commits, and no files of old days (docs/ingest.md, history)."""
+"""`penstock ingest clean` and `retain`: few plans and commits, and no files of old days (docs/ingest-operate.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock ingest compact`: small files of tables become large ones (docs/ingest.md, small files)."""
+"""`penstock ingest compact`: small files of tables become large ones (docs/ingest-operate.md, small files)."""
 
 from __future__ import annotations
 

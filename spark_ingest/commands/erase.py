@@ -1,4 +1,4 @@
-"""`penstock ingest erase`: rows of a key are dropped from the tables of a job (docs/ingest.md, erasing a key)."""
+"""`penstock ingest erase`: rows of a key are dropped from the tables of a job (docs/ingest-operate.md)."""
 
 from __future__ import annotations
 

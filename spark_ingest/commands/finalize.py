@@ -1,4 +1,4 @@
-"""`penstock ingest finalize`: marks hours of tables as complete (docs/ingest.md, complete hours)."""
+"""`penstock ingest finalize`: marks hours of tables as complete (docs/ingest-operate.md, complete hours)."""
 
 from __future__ import annotations
 

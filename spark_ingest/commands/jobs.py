@@ -1,4 +1,4 @@
-"""`penstock ingest jobs` and `unregister`: which jobs the store keeps records for (docs/ingest.md, registrations)."""
+"""`penstock ingest jobs` and `unregister`: which jobs the store keeps records for (docs/ingest-operate.md)."""
 
 from __future__ import annotations
 

@@ -45,8 +45,9 @@ def main(into: Path, auditwheel: str, platform: str) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-release-") as made:
             first, second = Path(made) / "first", Path(made) / "the second"
-            version = build(first, platform)
-            build(second, platform)
+            commit = _git("rev-parse", "HEAD").decode().strip()  # once: a commit may be made meanwhile
+            version = build(first, platform, commit)
+            build(second, platform, commit)
             compare(first / "dist", second / "dist")
             judge_platform(first / "dist", auditwheel, platform)
             environment = install(first)
@@ -60,14 +61,14 @@ def main(into: Path, auditwheel: str, platform: str) -> None:
     click.echo((target / "SHA256SUMS").read_text(), nl=False)
 
 
-def build(directory: Path, platform: str) -> str:
-    """Build `dist` of a fresh tree of HEAD in this directory; return the version."""
+def build(directory: Path, platform: str, commit: str) -> str:
+    """Build `dist` of a fresh tree of the commit in this directory; return the version."""
     tree, dist = directory / "tree", directory / "dist"
     dist.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
         archive.extractall(tree, filter="data")
     version = version_of(tree)
-    seconds = int(_git("log", "-1", "--format=%ct"))
+    seconds = int(_git("log", "-1", "--format=%ct", commit))
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": str(seconds),
@@ -83,9 +84,9 @@ def build(directory: Path, platform: str) -> str:
     _run([sys.executable, "-c", make_source], tree / PROJECTS["penstock_codec"], environment)
     (source,) = directory.glob("*.tar.gz")
     (dist / source.name).write_bytes(repacked(source.read_bytes(), seconds))
-    deployed = _git("archive", f"--prefix=penstock-deploy-{version}/", "HEAD", *DEPLOYED)
+    deployed = _git("archive", f"--prefix=penstock-deploy-{version}/", commit, *DEPLOYED)
     (dist / f"penstock-deploy-{version}.tar.gz").write_bytes(gzip.compress(deployed, mtime=0))
-    (dist / "NOTES.md").write_text(notes((tree / "CHANGELOG.md").read_text(), version, _git("rev-parse", "HEAD")))
+    (dist / "NOTES.md").write_text(notes((tree / "CHANGELOG.md").read_text(), version, commit))
     _write_sbom(directory)
     (dist / "SHA256SUMS").write_text("".join(f"{_digest(file)}  {file.name}\n" for file in sorted(dist.iterdir())))
     return version
@@ -102,10 +103,10 @@ def version_of(tree: Path) -> str:
     return version
 
 
-def notes(changelog: str, version: str, commit: bytes) -> str:
+def notes(changelog: str, version: str, commit: str) -> str:
     """Return the changelog's section of a version. A commit that has unreleased changes is said to be no release."""
     sections = {part.split()[0]: part for part in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]}
-    head = f"# Penstock {version}\n\nBuilt from commit {commit.decode().strip()}.\n"
+    head = f"# Penstock {version}\n\nBuilt from commit {commit}.\n"
     unreleased = sections["Unreleased"].partition("\n")[2].strip()
     if unreleased:
         head += "It has changes that no release has, listed below. This is a build, and not a release.\n"

@@ -28,8 +28,8 @@ def test_several_versions_are_no_release(tmp_path: Path) -> None:
 
 def test_notes_of_a_commit_with_unreleased_changes_say_that_it_is_no_release() -> None:
     released = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - a date\n\n- Two.\n\n## 0.1.0\n\n- One.\n"
-    assert notes(released, "0.2.0", b"abc\n") == "# Penstock 0.2.0\n\nBuilt from commit abc.\n\n- Two.\n"
-    changed = notes(released.replace("Unreleased\n", "Unreleased\n\n- Three.\n"), "0.2.0", b"abc\n")
+    assert notes(released, "0.2.0", "abc") == "# Penstock 0.2.0\n\nBuilt from commit abc.\n\n- Two.\n"
+    changed = notes(released.replace("Unreleased\n", "Unreleased\n\n- Three.\n"), "0.2.0", "abc")
     assert "not a release" in changed
     assert "- Three." in changed
     assert "- Two." not in changed

@@ -22,8 +22,8 @@ def test_the_commands_of_the_pages_succeed(tmp_path):
     with running_process(tmp_path / "node", data_dir=data_dir, tier_check_ms=200) as node:
         environment = environment_of("ingest.md", node.url)
         with Client(node.url) as client:
-            client.create_topic("clicks", config={"cleanup_policy": "compact"})  # of ingest-upkeep.md
-        for page in ("ingest.md", "ingest-operate.md", "ingest-upkeep.md", "iceberg.md"):
+            client.create_topic("clicks", config={"cleanup_policy": "compact"})  # of ingest-operate.md
+        for page in ("ingest.md", "ingest-operate.md", "iceberg.md"):
             for block in blocks(page, "sh")[1:]:
                 if "…" not in block and "s3://" not in block:
                     run_step(Step(block, "…"), apart if page == "iceberg.md" else tmp_path, environment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,7 +64,7 @@ def story_of(seed: int, kinds: Sequence[str], *, size: int = 3, is_killed: bool 
     )
 
 
-async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
+async def play(story: Story, site: Site, topic: str, kinds: Mapping[str, Produce] = KINDS) -> Counter[Fault]:
     """Play a story and judge it: nothing lost, duplicated or inverted. Return the counts of its faults."""
     await site.create(topic, story.partitions)
     history = History()
@@ -72,7 +72,7 @@ async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
     jobs = [_job(story, link.url, topic, number) for number, link in enumerate(links)]
     async with asyncio.timeout(STORY_S), asyncio.TaskGroup() as tasks:
         for kind, job in zip(story.kinds, jobs, strict=True):
-            tasks.create_task(_note(KINDS[kind](job, history), story))
+            tasks.create_task(_note(kinds[kind](job, history), story))
         if story.kill_after_s is not None:
             await asyncio.sleep(story.kill_after_s)
             await site.kill_and_start()

@@ -1,18 +1,23 @@
-"""`make deploy-check`: the Helm chart rendered by helm, Kubernetes' own schemas, and systemd's judgement of the units.
+"""`make deploy-check`: the chart rendered by helm, the schemas of Kubernetes and Compose, systemd's rating of units.
 
-helm is built by Go and kubernetes-validate comes from PyPI, both into build/deploy-check, unless they are there.
-`--write` writes deploy/kubernetes/penstock.yaml, which is the chart with its defaults.
+helm is built by Go, which also has the schema of Compose. kubernetes-validate comes from PyPI. Both stay in
+build/deploy-check. `--write` writes deploy/kubernetes/penstock.yaml, which is the chart with its defaults.
 """
 
+import json
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-from tests.operations.test_deploy import CHART, MANIFESTS, ROOT, UNITS
+import jsonschema
+import yaml
+
+from tests.operations.test_deploy import CHART, COMPOSE_FILES, MANIFESTS, ROOT, UNITS
 
 TOOLS = ROOT / "build" / "deploy-check"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.9.0"
 VALIDATE = "kubernetes-validate==1.37.0"
 EXPOSURE_MAX = 20  # of 100, as `systemd-analyze security` counts; the unit of a page before this one had 92
 VALUES = {
@@ -40,7 +45,15 @@ def main() -> None:
     for unit in UNITS:
         file = ROOT / "deploy" / "systemd" / unit
         _run(["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", file])
-    print("chart, manifests and units are well")
+    check_compose_files()
+    print("chart, manifests, units and Compose files are well")
+
+
+def check_compose_files() -> None:
+    module = subprocess.run(["go", "mod", "download", "-json", COMPOSE_GO], cwd=TOOLS, capture_output=True, check=True)
+    schema = json.loads((Path(json.loads(module.stdout)["Dir"]) / "schema" / "compose-spec.json").read_text())
+    for name in COMPOSE_FILES:
+        jsonschema.validate(yaml.safe_load((ROOT / name).read_text()), schema)
 
 
 def render(helm: Path, values: list[str]) -> str:

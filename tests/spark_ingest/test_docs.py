@@ -18,7 +18,7 @@ from spark_ingest.spark.context import ROOT
 from spark_ingest.types.json_types import evolve, infer, merge_all
 from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 
-PAGES = ("ingest.md", "ingest-columns.md", "ingest-upkeep.md", "ingest-operate.md")
+PAGES = ("ingest.md", "reference/ingest.md", "ingest-operate.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 
 
@@ -43,11 +43,11 @@ def test_every_option_of_run_is_documented_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ingest.commands))
-def test_every_option_of_the_other_commands_is_documented(name: str) -> None:
-    [row] = [
-        line for line in section("The other commands").splitlines() if line.startswith(f"| `penstock ingest {name}`")
-    ]
-    assert set(re.findall(r"`(--[a-z-]+)`", row)) == options_of(ingest.commands[name])
+def test_every_other_command_is_documented_and_its_options_have_help(name: str) -> None:
+    rows = section("The other commands").splitlines()
+    assert name == "run" or len([row for row in rows if row.startswith(f"| `penstock ingest {name}`")]) == 1
+    options = [one for one in ingest.commands[name].params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
 
 
 def test_defaults_are_those_of_the_command() -> None:

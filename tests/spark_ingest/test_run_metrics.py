@@ -60,7 +60,7 @@ def test_the_text_has_every_metric_once_described() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    page = (ROOT / "docs" / "ingest-upkeep.md").read_text().split("\n## Metrics\n")[1].split("\n## ")[0]
+    page = (ROOT / "docs" / "ingest-operate.md").read_text().split("\n## Metrics\n")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     documented = [name for cell in cells for name in re.findall(r"`(.*?)`", cell)]
     assert sorted(documented) == sorted(PREFIX + name for name in METRICS)

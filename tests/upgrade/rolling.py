@@ -82,13 +82,18 @@ def running_nodes(
             reserved.close()
 
 
-async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: str, calm_s: float) -> Replacement:
-    """Replace each node by one of the code in `source`."""
+async def replace_in_turn(
+    nodes: dict[int, ClusterNode], sources: Sequence[Path], commit: str, calm_s: float
+) -> Replacement:
+    """Replace each node by one of the code in the first source, then each by one of the next."""
 
-    def replace(node: ClusterNode) -> None:
-        node.source = source
+    def replace_by(source: Path) -> Callable[[ClusterNode], None]:
+        def replace(node: ClusterNode) -> None:
+            node.source = source
 
-    return await restart_in_turn(nodes, [replace], commit, calm_s)
+        return replace
+
+    return await restart_in_turn(nodes, [replace_by(source) for source in sources], commit, calm_s)
 
 
 async def restart_in_turn(

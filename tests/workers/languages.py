@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.clients.runner import CLIENT_MODULE, command_of
 from tests.docs.console import blocks
 from tests.e2e.node_process import ROOT
 
@@ -52,6 +53,9 @@ def command(language: str, group: str, topic: str, member: str) -> tuple[list[st
             return [*_java(), *arguments], {}
         case "rust":
             return [*_rust(), *arguments], {}
+        case "clients-typescript" | "clients-go":  # not examples: those of clients/
+            start = command_of(language.removeprefix("clients-"))
+            return [*start, *arguments], {"PENSTOCK_CLIENT": CLIENT_MODULE}
     raise ValueError(language)
 
 

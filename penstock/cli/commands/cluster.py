@@ -34,7 +34,7 @@ def cluster(**_: object) -> None:
 @cluster.command()
 @node_options
 def explain(node: Node, as_json: bool) -> None:
-    """Say what is wrong with nodes and topics, why, and what to do."""
+    """Print what is wrong with nodes and topics, and the remedies."""
     explain_findings(node, None, as_json=as_json)
 
 

@@ -77,8 +77,8 @@ def _shown(name: str, value: float | None) -> str:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--topic", help="Of this topic.")
-@click.option("--group", help="Of this group.")
+@click.option("--topic", help="The series of this topic.")
+@click.option("--group", help="The series of this group.")
 @click.option("--watch", is_flag=True, help="Print a line each ten seconds until Ctrl-C.")
 @node_options
 def metrics(

@@ -117,7 +117,7 @@ def list_topics(prefix: str | None, limit: int | None, node: Node, as_json: bool
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
 def explain(name: str, node: Node, as_json: bool) -> None:
-    """Say what is wrong with a topic, why, and what to do."""
+    """Print what is wrong with a topic, and the remedies."""
     node.once().describe_topic(name)
     explain_findings(node, name, as_json=as_json)
 

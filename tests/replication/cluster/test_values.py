@@ -105,11 +105,6 @@ def test_what_nobody_writes_is_corrupt_and_never_guessed_at(value):
             block_from_bytes("/states/t.0", value)
 
 
-def test_a_cluster_of_a_newer_version_is_refused():
-    with pytest.raises(Corrupt, match="newer"):
-        identity_from_bytes("/cluster", b'{"cluster_id":"c","secret":"s","format":2}')
-
-
 def test_a_registration_without_a_past_is_trusted_from_then_on():
     fresh = NodeInfo(1, 42, "")
     assert (fresh.registration.survives_from, fresh.registration.disk_from) == (42, 42)

@@ -101,11 +101,8 @@ def test_a_topic_with_bad_records_fails_when_it_is_resumed(lake: Lake) -> None:
     assert penstock("ingest", "resume", *places(lake), "--engine", "local", *more).exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "command"), [("plan", plan_command), ("resume", resume_command)])
-def test_the_options_are_documented_and_mean_what_they_mean_for_run(name: str, command: Any) -> None:
-    page = (ROOT / "docs/ingest.md").read_text()
-    [line] = re.findall(rf"^\| `penstock ingest {name}` .*$", page, re.MULTILINE)
-    assert set(re.findall(r"`(--[a-z-]+)`", line)) == {one for param in command.params for one in param.opts}
+@pytest.mark.parametrize("command", [plan_command, resume_command])
+def test_the_options_mean_what_they_mean_for_run(command: Any) -> None:
     assert all(one in run_command.params for one in command.params)
 
 

@@ -1,0 +1,3 @@
+module github.com/penstock/penstock/clients/go
+
+go 1.24

@@ -1,0 +1,187 @@
+/**
+ * Sends requests with `fetch`: nodes in turn, the leader of a partition first, retries by the table of problems.
+ *
+ * A request that may have been carried out is sent again only if a repeat is harmless: `isRepeatable` says so.
+ */
+import { isPenstockError, PenstockError, problemError } from "./errors.js";
+
+export interface ClientOptions {
+  /** Addresses of nodes, such as `http://127.0.0.1:8080`. Any node takes any request. */
+  url: string | readonly string[];
+  /** A token, or a function that returns the present one. */
+  token?: string | (() => string | Promise<string>);
+  fetch?: typeof globalThis.fetch;
+  /** How long a call is retried. 60 s by default; long polls get their `wait_ms` on top. */
+  deadlineMs?: number;
+  /** How long an attempt may take. 40 s by default: more than a node waits for replicas. */
+  attemptMs?: number;
+  onRequest?: (request: { method: string; url: string }) => void;
+  onRetry?: (retry: { attempt: number; delayMs: number; error: PenstockError }) => void;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal;
+  deadlineMs?: number;
+  headers?: Record<string, string>;
+  idempotencyKey?: string;
+}
+
+export interface Message {
+  method: string;
+  /** With its query. */
+  path: string;
+  body?: string;
+  headers?: Record<string, string>;
+  isRepeatable: boolean;
+  waitMs?: number;
+}
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  json: unknown;
+}
+
+export const VERSION = "0.1.0";
+const BACKOFF_MS = 50;
+const BACKOFF_MS_MAX = 5000;
+const RETRY_AFTER_MS_MAX = 60_000; // a longer one is no load control but a mistake
+const LEADERS_MAX = 10_000;
+
+export class Transport {
+  readonly deadlineMs: number;
+  #urls: string[];
+  #current = 0;
+  #leaders = new Map<string, string>();
+  #options: ClientOptions;
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+    this.#urls = (typeof options.url === "string" ? [options.url] : [...options.url]).map((url) => new URL(url).href.replace(/\/+$/, ""));
+    if (this.#urls.length === 0) throw new TypeError("url is empty");
+    this.deadlineMs = options.deadlineMs ?? 60_000;
+  }
+
+  /** Returns the answer of a success, retrying until the deadline. Throws PenstockError, or the reason of `signal`. */
+  async send(message: Message, options: CallOptions = {}): Promise<Answer> {
+    const until = now() + (options.deadlineMs ?? this.deadlineMs) + (message.waitMs ?? 0);
+    let isMaybeDone = false;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.attempt(message, until, options.signal);
+      } catch (error) {
+        if (!isPenstockError(error)) throw error;
+        isMaybeDone ||= error.maybeDone;
+        const delayMs = retryDelayMs(error, attempt);
+        if (!mayRetry(error, message.isRepeatable) || now() + delayMs >= until) throw isMaybeDone ? error.asMaybeDone() : error;
+        this.#options.onRetry?.({ attempt, delayMs, error });
+        await sleep(delayMs, options.signal);
+      }
+    }
+  }
+
+  /** Sends once. Throws PenstockError for a problem and for a lost connection. */
+  async attempt(message: Message, until: number, signal?: AbortSignal): Promise<Answer> {
+    const place = message.path.includes("/partitions/") ? message.path.split("?")[0]! : "";
+    const base = this.#leaders.get(place) ?? this.#urls[this.#current % this.#urls.length]!;
+    const url = base + message.path;
+    const headers: Record<string, string> = { ...message.headers };
+    if (typeof document === "undefined") headers["User-Agent"] = `penstock-js/${VERSION}`; // a browser has its own
+    const token = typeof this.#options.token === "function" ? await this.#options.token() : this.#options.token;
+    if (token) headers["Authorization"] = `Bearer ${token}`;
+    const waitMs = (this.#options.attemptMs ?? 40_000) + (message.waitMs ?? 0);
+    const timeout = AbortSignal.timeout(Math.max(1, Math.ceil(Math.min(waitMs, until - now()))));
+    this.#options.onRequest?.({ method: message.method, url });
+    let response: Response;
+    let text: string;
+    try {
+      response = await (this.#options.fetch ?? fetch)(url, {
+        method: message.method,
+        headers,
+        redirect: "error",
+        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+        ...(message.body === undefined ? {} : { body: message.body }),
+      });
+      text = await response.text();
+    } catch (error) {
+      this.#leave(place);
+      signal?.throwIfAborted();
+      const detail = `${base}: ${timeout.aborted ? "no answer in time" : reasonOf(error)}`;
+      const failure = { code: "connection_failed", detail, retryable: true, noSideEffects: isRefused(error) };
+      throw new PenstockError(failure, { cause: error });
+    }
+    if (response.status >= 503) this.#leave(place);
+    else this.#note(place, response.headers.get("Penstock-Leader"));
+    const json = parse(text);
+    if (response.ok && (json !== undefined || text === "")) return { status: response.status, headers: response.headers, json };
+    if (response.ok) throw new PenstockError({ code: "not_a_node", detail: `${base} answers with something that is not JSON`, noSideEffects: false });
+    throw problemError(response.status, json, { url: base, ...retryAfter(response) });
+  }
+
+  #leave(place: string): void {
+    if (!this.#leaders.delete(place)) this.#current++;
+  }
+
+  /** Remembers a leader whose host is one of the given ones: the token goes to no other host. */
+  #note(place: string, leader: string | null): void {
+    if (!place || !leader || !URL.canParse(leader)) return;
+    const { protocol, hostname } = new URL(leader);
+    if (!this.#urls.some((url) => new URL(url).protocol === protocol && new URL(url).hostname === hostname)) return;
+    if (this.#leaders.size >= LEADERS_MAX) this.#leaders.clear();
+    this.#leaders.set(place, leader.replace(/\/+$/, ""));
+  }
+}
+
+export function mayRetry(error: PenstockError, isRepeatable: boolean): boolean {
+  return error.retryable && (isRepeatable || !error.maybeDone);
+}
+
+/** Full jitter; the node's Retry-After is a lower bound. */
+export function retryDelayMs(error: PenstockError, attempt: number): number {
+  const backoff = Math.random() * Math.min(BACKOFF_MS * 2 ** Math.min(attempt, 20), BACKOFF_MS_MAX);
+  return Math.min(error.retryAfterMs ?? 0, RETRY_AFTER_MS_MAX) + backoff;
+}
+
+export function now(): number {
+  return performance.now();
+}
+
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal!.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function retryAfter(response: Response): { retryAfterMs?: number } {
+  const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+  return seconds >= 0 ? { retryAfterMs: seconds * 1000 } : {};
+}
+
+/** True if the connection was never made, as far as the runtime says so. */
+function isRefused(error: unknown): boolean {
+  const cause = error instanceof Error ? (error.cause ?? error) : error;
+  const code = (cause as { code?: unknown } | null)?.code;
+  return code === "ECONNREFUSED" || code === "ENOTFOUND" || code === "UND_ERR_CONNECT_TIMEOUT" || code === "ConnectionRefused";
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
+}
