@@ -80,6 +80,7 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	@mv docs/reference/settings.md.tmp docs/reference/settings.md
 	$(BIN)/python -m spark_ingest.config.page >docs/reference/ingest-settings.md.tmp
 	@mv docs/reference/ingest-settings.md.tmp docs/reference/ingest-settings.md
+	$(BIN)/python -m tests.clients.generated
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_troubleshooting

@@ -30,7 +30,7 @@ class Tab:
         self.page, self.url = page, url
         self.asked: list[tuple[str, str]] = []
         self.errors: list[str] = []
-        page.on("console", lambda message: message.type == "error" and self._note(message.text))
+        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self._note(str(error)))
         page.on("request", self._on_request)
 

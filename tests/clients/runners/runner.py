@@ -35,7 +35,7 @@ def shown(record: Record) -> dict[str, Any]:
 async def produce(client: Client, topic: str, records: list[Any], options: Mapping[str, Any] | None = None) -> Any:
     async with client.producer() as producer:
         sent = [await producer.send(topic, **record) for record in records]
-        return [[position.partition, position.offset] for position in [await delivery for delivery in sent]]
+    return [[position.partition, position.offset] for position in [await delivery for delivery in sent]]
 
 
 async def append(client: Client, topic: str, records: list[Any], key: str | None = None) -> Any:

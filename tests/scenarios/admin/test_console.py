@@ -36,3 +36,10 @@ async def test_a_file_of_another_build_is_answered_and_not_kept(gateway):
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
     missing = await gateway.send("GET", "/assets/0123456789abcdef/..%2Fsecret")
     assert (missing.status, missing.json["code"]) == (404, "not_found")
+
+
+async def test_modules_are_answered_behind_a_proxy_that_changes_the_host_and_no_other_origin_may_read_them(gateway):
+    answer = await gateway.send("GET", "/assets/x/app.js", headers={"Origin": "https://proxy.example"})
+    assert answer.status == 200
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert (await gateway.send("GET", "/v1/topics", headers={"Origin": "https://proxy.example"})).status == 403

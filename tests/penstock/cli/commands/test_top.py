@@ -20,7 +20,7 @@ def test_metrics_lists_series_and_names_one_that_is_not_there(on_node: Run) -> N
     assert on_node("metrics", "nothing").code != 0
 
 
-def test_a_healthy_topic_and_a_missing_one_are_told_apart(on_node: Run) -> None:
+def test_a_healthy_topic_has_no_findings_and_a_missing_one_is_an_error(on_node: Run) -> None:
     assert on_node("topic", "create", "well").code == 0
     assert on_node("topic", "explain", "well").out == "Nothing is wrong with well.\n"
     assert on_node("topic", "explain", "absent").code != 0
