@@ -26,11 +26,13 @@ async def scraped(directory: Path) -> str:
 
 
 def table(text: str) -> str:
-    rows = ["| name | type | labels | |", "|---|---|---|---|"]
+    rows = ["| name | |", "|---|---|"]
     for family in sorted(text_string_to_metric_families(text), key=lambda family: family.name):
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = sorted({f"`{label}`" for sample in family.samples for label in sample.labels} - {"`le`"})
-        rows.append(f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation.rstrip('.')} |")
+        kind = ["histogram"] if family.type == "histogram" else []
+        notes = "; ".join([*kind, *([f"by {', '.join(labels)}"] if labels else [])])
+        rows.append(f"| `{name}` | {family.documentation.rstrip('.')}{notes and f' ({notes})'} |")
     return "\n".join(rows)
 
 
