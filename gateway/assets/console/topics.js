@@ -19,8 +19,12 @@ const COLUMNS = [
   { id: "in_sync", head: "In sync", priority: 2, cell: (row) => inSync(row) },
   { id: "tier_lag_s", head: "Tier lag", isNumber: true, sort: true, priority: 3, cell: (row) => (row.tier_lag_s ? duration(row.tier_lag_s * 1000) : DASH) },
   { id: "lag_records", head: "Worst group lag", isNumber: true, sort: true, priority: 2, cell: (row) => row.lag_group
-    ? html`${count(row.lag_records)} <a class="soft" href=${link("groups", row.lag_group)}>${row.lag_group}</a>` : DASH },
+    ? html`${count(row.lag_records)} <a class="soft" href=${linkOfReader(row.lag_group)}>${row.lag_group.replace(/^push:/, "")}</a>` : DASH },
 ];
+
+function linkOfReader(group) {
+  return group.startsWith("push:") ? link("push", group.slice("push:".length)) : link("groups", group);
+}
 
 function inSync(row) {
   if (row.led_partitions === undefined) return DASH;
