@@ -8,6 +8,8 @@ are at risk now; warn: it will be, or a part is slower than it has to be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
@@ -26,6 +28,7 @@ FREE_SHARE = 0.1
 CERTIFICATE_S = 14 * 86_400
 LAG_S = 300
 NAMED_MAX = 10  # partitions in a text
+R = TypeVar("R")
 
 
 class Finding(Struct, frozen=True, array_like=True):
@@ -203,7 +206,7 @@ def judge_cluster(view: ClusterView, *, is_silent: bool) -> list[Finding]:
 
 def _judge_states(view: ClusterView) -> list[Finding]:
     """Returns a finding for each topic with partitions in need, by the worst of these needs."""
-    needs: dict[str, list[tuple[str, int, str]]] = {
+    needs: dict[str, list[tuple[str, int, VersionedState]]] = {
         "leaderless_partitions": [],
         "under_min_isr": [],
         "under_replicated": [],
@@ -213,18 +216,17 @@ def _judge_states(view: ClusterView) -> list[Finding]:
             continue
         state = versioned.state
         if view.leader(topic_id, number) is None:
-            needs["leaderless_partitions"].append((topic.name, number, _lacking(view, versioned)))
+            needs["leaderless_partitions"].append((topic.name, number, versioned))
         elif len(state.in_sync) < len(state.replicas) - len(state.adding):
             is_under = len(state.in_sync) < topic.rules.min_in_sync(state.counted_replicas)
             code = "under_min_isr" if is_under else "under_replicated"
-            needs[code].append((topic.name, number, _lacking(view, versioned)))
+            needs[code].append((topic.name, number, versioned))
     found = []
     for code, rows in needs.items():
         level, text, remedy = _NEEDS[code]
-        for topic_name, numbers, reason in _by_topic(rows):
-            found.append(
-                Finding(code, level, topic_name, f"{topic_name}/{numbers} {text}: {reason}", remedy, topic_name)
-            )
+        for topic_name, numbers, versioned in _by_topic(rows):
+            sentence = f"{topic_name}/{numbers} {text}: {_lacking(view, versioned)}"
+            found.append(Finding(code, level, topic_name, sentence, remedy, topic_name))
     return found
 
 
@@ -245,13 +247,13 @@ def _lacking(view: ClusterView, versioned: VersionedState) -> str:
     return " and ".join(parts + ([f"node {', '.join(map(str, late))} lags"] if late else [])) or "it is being elected"
 
 
-def _by_topic(rows: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yields each topic with its partitions as text, and the text of the first of them."""
-    topics: dict[str, list[tuple[int, str]]] = {}
-    for topic, number, text in rows:
-        topics.setdefault(topic, []).append((number, text))
+def _by_topic(rows: Iterable[tuple[str, int, R]]) -> Iterator[tuple[str, str, R]]:
+    """Yields each topic with its partitions as text, and the reason of the first of them."""
+    topics: dict[str, list[tuple[int, R]]] = {}
+    for topic, number, reason in rows:
+        topics.setdefault(topic, []).append((number, reason))
     for topic, partitions in sorted(topics.items())[:ONE_CODE_MAX]:
-        partitions.sort()
+        partitions.sort(key=itemgetter(0))
         numbers = ",".join(str(number) for number, _ in partitions[:NAMED_MAX])
         more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
         yield topic, numbers + more, partitions[0][1]

@@ -20,6 +20,7 @@ from engine.errors import EngineError
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
+from engine.runtime.slices import in_slices
 from engine.runtime.tasks import keep_running
 from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
@@ -117,10 +118,11 @@ class Observer:
     async def sample(self) -> None:
         """Takes one sample of all series, and judges the process."""
         await self.rates.sample()
-        self.node_values = self._read_node()
+        self.node_values = self._read_node() | await self._sum_partitions()
         values: dict[Series, float] = {(NODE, "", name): value for name, value in self.node_values.items()}
         now_ms = self._observed.clock.steady_ms()
         for name in list(self._observed.shard.topics)[: self._observed.settings.metrics_topics_max]:
+            await asyncio.sleep(0)  # a topic may have thousands of partitions
             numbers = self.rates.numbers_of(name, now_ms)
             if numbers is not None:
                 for series in ("records_in_per_s", "bytes_in_per_s", "bytes_out_per_s", "log_bytes"):
@@ -168,8 +170,7 @@ class Observer:
         for partition in shard.partitions():
             if partition.offline is not None:
                 offline.append((partition.topic, partition.number, str(partition.offline)))
-            elif partition.log.segments[0].damage or any(segment.damage for segment in partition.log.segments):
-                number = sum(bool(segment.damage) for segment in partition.log.segments)
+            elif number := sum([bool(segment.damage) for segment in partition.log.segments]):
                 damaged.append((partition.topic, partition.number, f"{number} segments"))
             replica = observed.replicas.by_partition.get(partition)
             if replica is not None and replica.kept_from is not None:
@@ -267,8 +268,6 @@ class Observer:
         values = {name: max(0.0, count - before[name]) / passed_s for name, count in counts.items()}
         free = [row.free_bytes for row in self.directories() if row.free_bytes is not None]
         lags = list(observed.groups.lags())
-        partitions = [one for one in self.rates.led() if len(one.log.segments) > 1]
-        steady_ms = observed.clock.steady_ms()
         values |= {
             "ack_p99_s": self._p99("ack", observed.stages.ack),
             "flush_p99_s": self._p99("flush", observed.shard.committer.times.flush),
@@ -277,15 +276,24 @@ class Observer:
             "requests_in_flight": metrics.requests_in_flight.value,
             "event_streams": metrics.event_streams.value,
             "append_queue_bytes": observed.shard.committer.queued_bytes,
-            "log_bytes": sum(partition.log.size_bytes for partition in observed.shard.partitions()),
             "free_bytes": min(free) if free else nan,
             "memory_bytes": metrics.memory_bytes(),
-            "tier_lag_s": max((self.rates.tier_lag_s(one, steady_ms) for one in partitions), default=0.0),
-            "replica_lag_records": max(map(self._lag_of, self.rates.led()), default=0),
             "group_lag_records": sum(records for _, _, records, _ in lags),
             "group_lag_s": max((seconds for _, _, _, seconds in lags), default=0.0),
         }
         return values
+
+    async def _sum_partitions(self) -> dict[str, float]:
+        """Returns the numbers of the node that are sums over partitions, in slices of the loop."""
+        log_bytes, tier_lag_s, lag_records = 0, 0.0, 0
+        steady_ms, led = self._observed.clock.steady_ms(), self.rates.led()
+        async for partition in in_slices(list(self._observed.shard.partitions())):
+            log_bytes += partition.log.size_bytes
+            if partition in led:
+                lag_records = max(lag_records, self._lag_of(partition))
+                if len(partition.log.segments) > 1:
+                    tier_lag_s = max(tier_lag_s, self.rates.tier_lag_s(partition, steady_ms))
+        return {"log_bytes": log_bytes, "tier_lag_s": tier_lag_s, "replica_lag_records": lag_records}
 
     def _certificate_s(self) -> float | None:
         now_ms = self._observed.clock.now_ms()
