@@ -62,7 +62,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
         self._is_reading_paused = self._is_reading_on = False  # on: what is received and not parsed has its turn soon
         self._is_held_back = False  # the client does not read its answers
-        self.is_closed = self.is_http2 = False
+        self.is_closed = self.is_http2 = self._is_leaving = False
         self.client = self.server = ""
         self.known_caller: Any = None
         self.counted: Counted | None = None
@@ -221,6 +221,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
 
     def announce_leave(self) -> None:
         """Asks the client to use another connection. Requests that still arrive are answered."""
+        self._is_leaving = True
         if self.core is not None:
             self.core.announce_leave()
             self._flush_soon()
@@ -249,6 +250,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.core = self.delayed.core = core
         self.output = Output(self._loop, self.transport, core)
         self.is_http2 = type(core) is Http2
+        if self._is_leaving:
+            core.announce_leave()
         if self.is_http2:
             self._flush_soon()
 

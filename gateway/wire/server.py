@@ -32,6 +32,7 @@ ROUNDS = 8  # within the shortest time that a connection may be silent
 ROUND_S_MAX = 1.0  # the date of answers has seconds
 QUIET_S = 0.1  # a request of a client on the same continent arrives within this time
 LAST_RESPONSES_S = 0.5
+FIRST_REQUEST_S = 1.0  # a client that has just connected brings its request within this time, also on a busy machine
 RENEWAL_GRACE_S = 5.0
 LOOKS_AT_CHAINS = 100  # connections whose certificates are looked at: each takes some 20 µs
 
@@ -169,12 +170,16 @@ class HttpServer:
         self._doors = []
 
     async def leave(self, within_s: float) -> None:
-        """End every connection once its answers are sent. Connections that take longer stay open."""
+        """End every connection once its answers are sent. Connections that take longer stay open.
+
+        A client that has just connected may be about to send: its first request is waited for, and answered.
+        """
         self.announce_leave()
         deadline = self.loop.time() + within_s
-        while (self.connections or self._accepting) and self.loop.time() < deadline:
+        while (self.connections or self._accepting) and (now := self.loop.time()) < deadline:
             for connection in list(self.connections):
-                if not connection.has_requests and not connection.unsent_bytes:
+                is_new = not connection.has_asked and now < connection.opened_at + FIRST_REQUEST_S
+                if not (is_new or connection.has_requests or connection.unsent_bytes):
                     connection.leave()
             await asyncio.sleep(0.01)
 

@@ -10,7 +10,7 @@ import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.architecture.sources import CODE, ROOT
+from tests.architecture.sources import CODE, ROOT, nodes_of
 
 _LAYOUT = {
     tokenize.COMMENT,
@@ -38,7 +38,7 @@ def code_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT:
             seen.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             seen.difference_update(_lines_of(node))
         elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:

@@ -94,7 +94,7 @@ class Module:
     def _names(self) -> Names:
         tree = self.tree
         found = Names(set(), set(), set(), not tree.body or ast.get_docstring(tree) is not None)
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
                     found.identifiers.add(name)
@@ -112,7 +112,7 @@ class Module:
 
     @cached_property
     def _uses(self) -> Uses:
-        nodes = [*ast.walk(self.tree)]
+        nodes = nodes_of(self.tree)
         homes = _homes(nodes)
         calls = [node.func for node in nodes if isinstance(node, ast.Call)]
         return Uses(
@@ -120,6 +120,19 @@ class Module:
             called={name for function in calls if (name := _resolved(function, homes)) is not None},
             methods={function.attr for function in calls if isinstance(function, ast.Attribute)},
         )
+
+
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes. Reads fields directly: `ast.walk` takes twice as long."""
+    nodes = [tree]
+    for node in nodes:  # which grows
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                nodes += [one for one in value if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                nodes.append(value)
+    return nodes
 
 
 def modules_of(root: Path, packages: tuple[str, ...]) -> list[Module]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, nodes_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
@@ -22,7 +22,7 @@ CALLBACKS = re.compile(r"(when|on|hook|callback|handler)_|.*_(hook|callback|hand
 def assigned_callbacks(source: str) -> set[str]:
     """Return the attributes of other objects that are assigned and hold callbacks."""
     tree = ast.parse(source)
-    methods = {one.name for one in ast.walk(tree) if isinstance(one, FUNCTIONS) and not _is_property(one)}
+    methods = {one.name for one in nodes_of(tree) if isinstance(one, FUNCTIONS) and not _is_property(one)}
     functions = {one.name for one in tree.body if isinstance(one, FUNCTIONS)}
     return {
         target.attr
@@ -34,7 +34,7 @@ def assigned_callbacks(source: str) -> set[str]:
 
 def _assignments(tree: ast.Module) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
     """Yield the assigned attributes, each with its value; with the value of all of them for nested targets."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:

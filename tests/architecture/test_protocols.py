@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, nodes_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
@@ -44,7 +44,7 @@ class Class:
 
 
 def classes_of(tree: ast.Module) -> Iterator[Class]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ClassDef):
             bases = [ast.unparse(base).split("[")[0] for base in node.bases]
             yield Class(node.name, bases, {name for one in node.body for name in _members(one)})
@@ -54,7 +54,7 @@ def _members(node: ast.stmt) -> Iterator[str]:
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             yield name
-            for one in ast.walk(node):
+            for one in nodes_of(node):
                 match one:
                     case ast.Attribute(value=ast.Name("self"), attr=attribute, ctx=ast.Store()):
                         yield attribute

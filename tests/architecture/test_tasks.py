@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT, Module, modules_of
+from tests.architecture.sources import ROOT, Module, modules_of, nodes_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
@@ -24,7 +24,7 @@ INSTEAD = (
 
 def groups_of(module: Module) -> set[str]:
     """Return the names of the task groups: `async with asyncio.TaskGroup() as name`."""
-    items = (item for node in ast.walk(module.tree) if isinstance(node, ast.AsyncWith) for item in node.items)
+    items = (item for node in nodes_of(module.tree) if isinstance(node, ast.AsyncWith) for item in node.items)
     return {
         item.optional_vars.id
         for item in items
@@ -39,7 +39,7 @@ def tasks_started_in(module: Module) -> list[str]:
     """Return each use of a function that starts a task, called or passed on."""
     groups = groups_of(module)
     found = []
-    for node in ast.walk(module.tree):
+    for node in nodes_of(module.tree):
         if isinstance(node, ast.Attribute) and node.attr in STARTERS:
             is_of_group = isinstance(node.value, ast.Name) and node.value.id in groups
             if not is_of_group:
@@ -55,7 +55,7 @@ def labels_that_vary(module: Module) -> list[str]:
     """
     return [
         f"{module.name}, line {argument.lineno}: {ast.unparse(argument)}"
-        for node in ast.walk(module.tree)
+        for node in nodes_of(module.tree)
         if isinstance(node, ast.Call) and _last_name(node.func) in TAKE_LABELS
         for argument in node.args
         if isinstance(argument, ast.JoinedStr)

@@ -57,6 +57,7 @@ def test_the_audited_lock_has_what_a_server_installs() -> None:
     assert locked((LOCK.parent / "serve.lock").read_text()) <= names
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_list_of_installed_packages_is_the_same_twice(tmp_path: Path) -> None:
     """The environment has one package; the options are those of `make sbom`."""

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
+import pytest
+
 from engine.format import batch
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.producers.append_validator import AppendValidator
@@ -154,6 +156,7 @@ def test_appends_cost_the_same_processor_time_however_many_keys_and_producers_th
         assert growth(make, NUMBERS) < GROWTH_MAX
 
 
+@pytest.mark.long
 def test_a_copy_of_all_producers_is_seen():
     """A planted fault: every append copies all producers."""
 

@@ -91,6 +91,7 @@ def files_of(node: ClusterNode) -> set[str]:
     return {str(file.relative_to(node.data)) for file in node.data.glob("topics/*/*/*/*.log")}
 
 
+@pytest.mark.long
 def test_the_node_of_a_small_cluster_comes_back_from_an_emptied_store(tmp_path: Path) -> None:
     """Before: the node refused to start, and nothing could help it."""
     with cluster_of(tmp_path, 1) as (cluster, zookeeper):

@@ -106,6 +106,7 @@ class Road:
             node.settings["zookeeper-acl"] = True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "modes",
     [

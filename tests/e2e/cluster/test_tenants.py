@@ -28,6 +28,7 @@ from tests.tokens import add_token
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
 
+@pytest.mark.long
 def test_no_byte_that_a_tenant_receives_of_three_nodes_names_another_one_or_its_own_prefix(tmp_path: Path) -> None:
     tokens, hook = tmp_path / "tokens.toml", Hook()
     boss = add_token(tokens, "boss", read=[""], write=[""], admin=[""], group=[""], metrics=True)

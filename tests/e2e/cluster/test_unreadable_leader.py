@@ -76,7 +76,7 @@ def test_a_read_error_moves_the_leadership_and_every_record_is_read(tmp_path: Pa
         assert_repaired(cluster, leader, segment, good)
 
 
-@pytest.mark.parametrize(("at", "policy"), [(0, "compact"), (-1, "delete")])
+@pytest.mark.parametrize(("at", "policy"), [pytest.param(0, "compact", marks=pytest.mark.long), (-1, "delete")])
 def test_damaged_bytes_move_the_leadership_and_are_repaired(tmp_path: Path, at: int, policy: str) -> None:
     with with_segments(tmp_path, at, policy) as (cluster, leader, segment):
         good = segment.read_bytes()

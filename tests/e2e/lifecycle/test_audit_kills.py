@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-FORMS = [pytest.param({}, id="one process"), pytest.param({"shards": 2}, id="two shards")]
+FORMS = [pytest.param({}, id="one process", marks=pytest.mark.long), pytest.param({"shards": 2}, id="two shards")]
 
 
 def trail_of(directory: Path) -> tuple[set[str], set[str]]:

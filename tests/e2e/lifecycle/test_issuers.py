@@ -47,7 +47,7 @@ def statuses(urls, token):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", [0, 2])
+@pytest.mark.parametrize("shards", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_tokens_of_an_issuer_count_in_every_process_whatever_it_does(tmp_path, authority, shards):
     tokens, issuers = tmp_path / "tokens.toml", tmp_path / "issuers.toml"
     boss = add_token(tokens, "boss", read=[""], admin=[""])
@@ -241,6 +241,7 @@ def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
             flooding = [threading.Thread(target=flood) for _ in range(4)]
             for thread in flooding:
                 thread.start()
+            wait_until(lambda: 429 in refused)  # the address of the forger waits
             slowest = 0.0
             for _ in range(50):
                 began = time.monotonic()
@@ -249,8 +250,7 @@ def test_forged_tokens_do_not_hold_up_others(tmp_path, authority):
             stop.set()
             for thread in flooding:
                 thread.join()
-            assert set(refused) == {401, 429}  # the address of the forger waits
-            assert len(refused) > 50
+            assert set(refused) == {401, 429}
             assert slowest < 1
             assert len(issuer.fetches) - fetched <= 4  # two documents, at most twice
 

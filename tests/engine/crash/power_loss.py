@@ -17,7 +17,7 @@ from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.teller import Teller
 
 # Operations between two losses in the largest tests, and a divisor of random stories; `make power-loss-long` sets 1.
-EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "12"))
+EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "24"))
 # The first of every third operation, for a story that is slow: `make test` has a third, `make test-long` the others.
 THIRDS = [pytest.param(first, marks=[pytest.mark.long] if first > 1 and EVERY > 1 else []) for first in (1, 2, 3)]
 SPARSE = 1 if EVERY == 1 else 2  # a factor of the distance in tests that are slow for each operation

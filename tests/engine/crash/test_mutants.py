@@ -73,9 +73,13 @@ MUTANTS = {
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True, stories.rolls),
 }
 
+SLOW_MUTANTS = {"a new segment's directory is not synced", "deletion in no order"}
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW_MUTANTS else ()) for name in MUTANTS]
+)
 async def test_a_broken_engine_is_caught(name):
     owner, attribute, mutant, steps = MUTANTS[name]
     with mock.patch.object(owner, attribute, mutant), pytest.raises(AssertionError):

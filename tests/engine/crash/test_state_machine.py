@@ -70,13 +70,13 @@ def batch_behind_left_out(span, offset, data, *bounds, checked=reader._checked):
 MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing),
     "one batch too much cut at recovery": (recovery, "scan_segment", cut_one_batch_too_much),
-    "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
     "a raised log_start is not saved": (shard, "LogStartAdvancer", ForgetfulTrimmer),
-    "everything sealed expires": (retention, "_end_of_expired", expired_at_any_age),
     "a read that leaves a batch out": (reader, "_checked", batch_behind_left_out),
 }
 # These need hundreds of examples. test_mutants.py plants them before the stories that find them at once.
 SLOW_MUTANTS = {
+    "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
+    "everything sealed expires": (retention, "_end_of_expired", expired_at_any_age),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory),
     "recovery points ahead of the sync": (LogDirectoryManager, "_checkpoints_in", points_ahead_of_the_sync),
 }

@@ -90,6 +90,29 @@ async def test_pipelined_requests_are_answered_before_a_connection_ends(served):
     client.close()
 
 
+async def test_the_first_request_of_a_client_that_has_just_connected_is_answered_before_its_connection_ends(
+    served, monkeypatch
+):
+    """Before the fix it was closed a tenth of a second after the port: a client on a busy machine had no answer."""
+    monkeypatch.setattr(server, "FIRST_REQUEST_S", 3600.0)
+    idle = await served.client(GET)
+    loop = asyncio.get_running_loop()
+    client = socket.socket()
+    client.setblocking(False)
+    await loop.sock_connect(client, served.place)
+    served.server.close_ports()
+    leaving = asyncio.ensure_future(served.server.leave(60.0))
+    await until(lambda: len(served.server.connections) == 1)  # the idle one has ended
+    await loop.sock_sendall(client, GET)
+    answer = b""
+    while data := await loop.sock_recv(client, 2**16):
+        answer += data
+    assert answer.count(b"ok") == answer.count(b"connection: close") == 1
+    await leaving
+    client.close()
+    idle.close()
+
+
 async def test_no_100_follows_an_answer_over_http2():
     """Before the fix the body of the rejected request was still requested and read after its answer."""
 

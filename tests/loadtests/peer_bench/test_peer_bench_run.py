@@ -14,6 +14,7 @@ from tests.architecture.sources import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="h2load is not installed: apt-get install nghttp2-client")
 def test_every_kind_of_work_of_penstock_is_measured_and_its_logs_are_right(tmp_path):
     report, page = tmp_path / "report.json", tmp_path / "report.md"

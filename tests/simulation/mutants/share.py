@@ -98,12 +98,14 @@ MUTANTS = {
     ),
     "two callers get a record": Mutant(patched(SharePartition, "_lock", _lock_without_state), IN_RUNS, "S"),
     "deliveries are not stored": Mutant(patched(stored, "_stored_runs", _uncounted), IN_RUNS, "S5", first_seed=8),
-    "records are skipped": Mutant(patched(Window, "settle", _skipping), IN_RUNS, "S1"),
+    "records are skipped": Mutant(patched(Window, "settle", _skipping), IN_RUNS, "S1", is_rare=True),
     "locks do not end": Mutant(patched(ShareState, "expire", _unending), IN_RUNS, "S7", first_seed=1, is_rare=True),
     "deliveries have no limit": Mutant(
         patched(SharePartition, "_decide", _without_limit), IN_RUNS, "S5", first_seed=17
     ),
-    "a failed record comes again at once": Mutant(patched(Backoff, "after", _at_once), IN_RUNS, "S8", first_seed=13),
+    "a failed record comes again at once": Mutant(
+        patched(Backoff, "after", _at_once), IN_RUNS, "S8", first_seed=13, is_rare=True
+    ),
     "an extension is too short": Mutant(
         patched(SharePartition, "_decide", _short_extension),
         IN_RUNS,
@@ -122,5 +124,6 @@ MUTANTS = {
         IN_RUNS,
         "S6",
         first_seed=3,
+        is_rare=True,
     ),
 }

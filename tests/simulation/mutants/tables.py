@@ -100,6 +100,7 @@ MUTANTS = {
         IN_RUNS,
         "T5",
         first_seed=18,
+        is_rare=True,
     ),
     "an older value stays in place of the newest": Mutant(
         patched(log_compaction, "new_latest_offsets", _first_of_keys),
