@@ -19,7 +19,7 @@ from replication.cores.partition_state import VersionedState
 
 WARN, FAIL = "warn", "fail"
 RUNBOOK = "docs/operate/runbook.md#penstock"
-ONE_CODE_MAX = 100  # findings with one code: of 10,000 topics without a leader the rest is a number
+ONE_CODE_MAX = 1000  # findings with one code: of 10,000 topics without a leader the rest is a number
 
 TIER_LAG_S = 600
 FILES_SHARE = 0.8
@@ -97,10 +97,13 @@ def judge_process(facts: Facts) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns each finding once, failures first, then those that have been so for the longest time."""
-    by_name: dict[tuple[str, str], Finding] = {}
+    """Returns each finding once, failures first, then those that have been so for the longest time.
+
+    The shards of a node have one subject. Of a topic they name different partitions, and each stays.
+    """
+    by_name: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
-        key = finding.code, finding.subject
+        key = finding.code, finding.subject, finding.found if finding.topic else ""
         before = by_name.get(key)
         if before is None or before.age_ms < finding.age_ms:
             by_name[key] = finding
@@ -121,6 +124,7 @@ def _judge_partitions(facts: Facts) -> Iterator[Finding]:
         for topic, numbers, reason in _by_topic(rows):
             found = text.format(f"{topic}/{numbers}", facts.node_id, reason)
             yield Finding(code, level, f"{topic} on node {facts.node_id}", found, remedy, topic)
+        yield from _rest(code, level, len({topic for topic, _, _ in rows}), f"topics on node {facts.node_id}")
 
 
 def _judge_node(facts: Facts) -> Iterator[Finding]:
@@ -169,15 +173,20 @@ def _judge_directory(directory: Directory, node: str) -> Iterator[Finding]:
 
 
 def _judge_consumers(facts: Facts) -> Iterator[Finding]:
+    stuck = 0
     for group in facts.groups:
         remedy = f"penstock group explain {group.name} names the cause"
         lag = f"{group.lag_records} records, the oldest of them {group.lag_s:.0f} s old"
         if group.lag_records and not group.members:
+            stuck += 1
+            if stuck > ONE_CODE_MAX:
+                continue
             text = f"no member reads, and the group is behind by {lag}"
             yield Finding("group_stuck", WARN, group.name, text, f"start its workers; {remedy}", group=group.name)
         elif group.is_growing and group.lag_s > LAG_S:
             text = f"it falls behind: by {lag}"
             yield Finding("group_falls_behind", WARN, group.name, text, remedy, group=group.name)
+    yield from _rest("group_stuck", WARN, stuck, "groups")
     for name, error in facts.failing_pushes:
         remedy = f"make the receiver answer 2xx; penstock subscription describe {name} has its last answers"
         yield Finding("push_fails", WARN, name, f"its requests fail: {error}", remedy, group=PUSH_PREFIX + name)
@@ -227,6 +236,7 @@ def _judge_states(view: ClusterView) -> list[Finding]:
         for topic_name, numbers, versioned in _by_topic(rows):
             sentence = f"{topic_name}/{numbers} {text}: {_lacking(view, versioned)}"
             found.append(Finding(code, level, topic_name, sentence, remedy, topic_name))
+        found.extend(_rest(code, level, len({name for name, _, _ in rows}), "topics"))
     return found
 
 
@@ -257,6 +267,13 @@ def _by_topic(rows: Iterable[tuple[str, int, R]]) -> Iterator[tuple[str, str, R]
         numbers = ",".join(str(number) for number, _ in partitions[:NAMED_MAX])
         more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
         yield topic, numbers + more, partitions[0][1]
+
+
+def _rest(code: str, level: str, count: int, what: str) -> Iterator[Finding]:
+    """Yields a finding that stands for those beyond ONE_CODE_MAX, for a caller that sees the cluster."""
+    if count > ONE_CODE_MAX:
+        text = f"it is so for {count - ONE_CODE_MAX} more that are not listed"
+        yield Finding(code, level, f"further {what}", text, "mend those that are listed first")
 
 
 class FirstSeen:

@@ -43,7 +43,6 @@ UPLOADS_ASKED_MAX = 20  # partitions that wait for an upload: the worker is aske
 UPLOAD_WAIT_S = 60.0
 GROWTH_SAMPLES = 30  # five minutes
 ROUNDED = -(1 << 24)  # free bytes: an answer that is polled stays the same meanwhile
-NAMED_MAX = 1000  # partitions of a kind in the facts
 VERSION = version("penstock-server")
 _FAILED = frozenset({500, 502, 504, 507})
 _REFUSED = frozenset({429, 503})
@@ -181,9 +180,9 @@ class Observer:
         is_silent = is_first and not observed.replicas.has_contact and age_s is not None
         return Facts(
             node_id=observed.peers.node_id,
-            offline=tuple(offline[:NAMED_MAX]),
-            damaged=tuple(damaged[:NAMED_MAX]),
-            diverged=tuple(diverged[:NAMED_MAX]),
+            offline=tuple(offline),
+            damaged=tuple(damaged),
+            diverged=tuple(diverged),
             not_uploaded=self._not_uploaded,
             directories=self.directories(),
             groups=tuple(self._groups()),
