@@ -140,7 +140,7 @@ async def test_a_limited_token_sees_its_own_and_what_it_may(tmp_path: Path):
 
 
 async def test_settings_have_their_source_and_no_credentials(tmp_path: Path):
-    store = f"file://user:secret@{tmp_path}/store?key=secret"
+    store = f"file://user:se@secret@{tmp_path}/store?key=secret"
     sources = {"store": "flag"}
     async with in_process(tmp_path, sources=sources) as gateway:
         object.__setattr__(gateway.node.settings, "store", store)
