@@ -87,7 +87,11 @@ async def gather(peers: Peers, name: str, arguments: object, own: R, kind: type[
         elif isinstance(answer, BaseException):
             raise answer  # cancelled
         else:
-            part = msgspec.convert(answer[0], kind)
+            try:
+                part = msgspec.convert(answer[0], kind)
+            except msgspec.ValidationError:  # of another version
+                gathered.missing.append(node_id)
+                continue
             (gathered.of_node if number < len(siblings) else gathered.of_others).append(part)
     missing_shards = peers.count - 1 - len(siblings)
     return gathered._replace(missing=sorted({*gathered.missing, *([peers.node_id] if missing_shards > 0 else [])}))

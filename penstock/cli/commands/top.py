@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.admin import api
-from penstock.cli.explaining import print_findings
+from penstock.cli.explaining import print_findings, print_silent
 from penstock.cli.live import in_order, is_interactive, show_live
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_table
@@ -83,6 +83,7 @@ def _print(overview: Json, topics: Json) -> None:
     print_facts([("topics", overview["topics"]), *shown])
     click.echo()
     print_findings(overview["findings"][:10])
+    print_silent(overview)
     columns = ("records_in_per_s", "bytes_in_per_s", "bytes_out_per_s", "log_bytes", "lag_records", "lag_s")
     heads = [Column("topic", is_text=True), *(Column(name.replace("_per_s", "/s")) for name in columns)]
     print_table(heads, [(row["topic"], *(_shown(name, row[name]) for name in columns)) for row in topics["topics"]])
@@ -95,7 +96,7 @@ def _shown(name: str, value: float | None) -> str:
         return "-"
     if "bytes" in name:
         return format_bytes(round(value)) + ("/s" if name.endswith("_per_s") else "")
-    return f"{value:,.3f}" if name == "ack_p99_s" else f"{value:,.0f}"
+    return f"{value:,.3f}" if name.endswith(("_p99_s", "_share")) else f"{value:,.1f}".removesuffix(".0")
 
 
 @click.command()

@@ -1,5 +1,7 @@
 """`penstock top`, `metrics`, and what explains a topic and a cluster, against a real node."""
 
+from __future__ import annotations
+
 import os
 import pty
 import select
@@ -9,6 +11,7 @@ import termios
 
 import pytest
 
+from penstock.cli.explaining import explain_findings, print_silent
 from penstock.cli.live import in_order
 from tests.penstock.cli.conftest import Run
 
@@ -33,6 +36,25 @@ def test_a_healthy_topic_has_no_findings_and_a_missing_one_is_an_error(on_node: 
     assert on_node("topic", "explain", "well").out == "Nothing is wrong with well.\n"
     assert on_node("topic", "explain", "absent").code != 0
     assert on_node("cluster", "explain", "--json").code == 0
+
+
+def test_a_token_without_the_cluster_is_not_told_that_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    class Tenant:
+        """A node as a token of a tenant sees it."""
+
+        def once(self) -> Tenant:
+            return self
+
+        def send(self, _: object) -> Tenant:
+            return self
+
+        def json(self) -> dict[str, object]:
+            return {"findings": []}
+
+    explain_findings(Tenant(), None, as_json=False)  # type: ignore[arg-type]
+    assert "Nothing is wrong" not in capsys.readouterr().out
+    print_silent({"nodes_missing": [3]})
+    assert "Node 3 did not answer" in capsys.readouterr().out
 
 
 def test_topics_are_listed_by_prefix_in_pages(on_node: Run) -> None:
