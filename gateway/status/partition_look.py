@@ -13,7 +13,7 @@ from engine.runtime.slices import SLICE
 from engine.shard.shard import Shard
 from replication.replica.replicas import Replicas
 
-NAMED_MAX = 1000  # partitions of a kind
+WAITING_MAX = 1000  # partitions that wait for an upload, and are named
 
 Row = tuple[str, int, str]  # topic, number, text
 
@@ -70,12 +70,12 @@ async def look_at_partitions(
             if len(segments) > 1:
                 lag_s = tier_lag_s(partition)
                 longest_s = max(longest_s, lag_s)
-                if lag_s > upload_wait_s and len(waiting) < NAMED_MAX:
+                if lag_s > upload_wait_s and len(waiting) < WAITING_MAX:
                     waiting.append(partition)
     return PartitionLook(
-        tuple(offline[:NAMED_MAX]),
-        tuple(damaged[:NAMED_MAX]),
-        tuple(diverged[:NAMED_MAX]),
+        tuple(offline),
+        tuple(damaged),
+        tuple(diverged),
         led,
         log_bytes,
         longest_s,
