@@ -194,8 +194,7 @@ class TopicSettings:
         64 * MIB,
         minimum=KIB,
         maximum=256 * MIB,
-        why="What the records of a compressed batch may unpack to: 28 kB of zstd can hold 944 MB. Producers send 16 "
-        "MiB or less; readers without the topic's settings stop at the maximum.",
+        why="What the records of a compressed batch may unpack to: 28 kB of zstd can hold 944 MB.",
     )
     compression: str = setting(
         "none",
@@ -282,8 +281,8 @@ class TopicSettings:
         minimum=MINUTE_MS,
         maximum=365 * DAY_MS,
         why=(
-            "The position of a source that sends nothing to a partition for this long is forgotten. A week outlives a "
-            "long weekend: use more than any pause of a worker."
+            "The position of a source that sends nothing to a partition for this long is forgotten. Use more than "
+            "any pause of a worker."
         ),
     )
     min_insync_replicas: int = setting(
@@ -305,20 +304,19 @@ class TopicSettings:
 
     deletion_protection: bool = setting(
         False,
-        why="While this is on, deleting the topic is rejected: a wrong name or script deletes nothing. Retention and "
-        "deletions of records go on.",
+        why="While this is on, deleting the topic is rejected. Retention and deletions of records go on.",
     )
     retention_waits_for_jobs: bool = setting(
         False,
-        why="Records that a registered ingestion job has not committed stay in the store when they expire; the local "
-        "disk is freed as usual. Off, they are removed, and the job reports how many it lost.",
+        why="Records that a registered ingestion job has not committed stay in the store when they expire. Off, they "
+        "are removed, and the job reports how many it lost.",
     )
     retention_wait_max_ms: int = setting(
         7 * DAY_MS,
         minimum=MINUTE_MS,
         maximum=365 * DAY_MS,
-        why="With `retention_waits_for_jobs`: expired records stay for jobs for this time at most, and a job that did "
-        "not run for this time holds nothing. A week outlives a long weekend, and bounds the store.",
+        why="With `retention_waits_for_jobs`: expired records stay for jobs for this time at most, and a job that "
+        "did not run for this time holds nothing.",
     )
     value_schema: str = setting(
         "",
@@ -330,8 +328,8 @@ class TopicSettings:
         1,
         minimum=1,
         maximum=2**31 - 1,
-        why="Counts the changes of `value_schema`, by the node. A change that earlier values may not follow is refused "
-        "unless it names the next version.",
+        why="Counts the changes of `value_schema`, by the node. A change that earlier values may not follow is "
+        "refused unless it names the next version.",
     )
 
     @property

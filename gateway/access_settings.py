@@ -20,7 +20,7 @@ class AccessSettings:
         maximum=1_000_000,
         why=(
             "Wrong credentials that a process takes of one address (of a /64 in IPv6); more get 429 before they are "
-            "looked at. Ten are more than a person or a wrong configuration needs. 0: no bound."
+            "looked at. 0: no bound."
         ),
     )
     bad_attempts_burst: int = setting(
@@ -33,8 +33,7 @@ class AccessSettings:
         "",
         why=(
             "Networks of proxies, as `10.1.0.0/16,192.0.2.7/32`, whose `Forwarded` or `X-Forwarded-For` names the "
-            "client. Rules with sources, the bound of wrong credentials and the audit trail use that address. Empty: "
-            "the address is that of the connection."
+            "client. Empty: the address is that of the connection."
         ),
     )
     audit: str = setting(

@@ -23,8 +23,8 @@ class ClientLimits:
         minimum=0,
         maximum=GIB,
         why=(
-            "How much of a rejected body is read and dropped after its answer, for clients that read the answer "
-            "only after sending everything; beyond it they get a reset."
+            "How much of a rejected body is read and dropped after its answer, for clients that read the answer only "
+            "after sending everything."
         ),
     )
     lingering_close_ms_max: int = setting(
@@ -71,8 +71,8 @@ class ClientLimits:
         minimum=100,
         maximum=DAY_MS,
         why=(
-            "A connection without a request in progress for this long is closed, over HTTP/2 too: it counts "
-            "against connections_max. Long polls, event streams and slow bodies are in progress."
+            "A connection without a request in progress for this long is closed, over HTTP/2 too. Long polls, event "
+            "streams and slow bodies are in progress."
         ),
     )
     records_per_request_max: int = setting(
@@ -137,8 +137,8 @@ class ClientLimits:
         16 * KIB,
         minimum=0,
         maximum=GIB,
-        why="JSON and NDJSON answers of fetches from here on are compressed for clients that ask: a megabyte takes "
-        "3 ms (zstd) or 6 ms (gzip) of a processor, and shrinks to a fifth. Smaller ones fit a few packets anyway.",
+        why="JSON and NDJSON answers of fetches from here on are compressed for clients that ask: a megabyte takes 3 "
+        "ms (zstd) or 6 ms (gzip), and shrinks to a fifth.",
     )
     cache_max_age_ms: int = setting(
         60 * SECOND_MS,
@@ -226,14 +226,13 @@ class ClientLimits:
         minimum=16,
         maximum=65_536,
         why="Files that the log keeps open in each process; the least recently used is closed for the next. At most "
-        "a quarter of the limit of open files, which a node raises to the hard limit (ulimit -Hn) at its start.",
+        "a quarter of the limit of open files.",
     )
     connections_max: int = setting(
         16_384,
         minimum=16,
         maximum=1_000_000,
-        why="Open connections; half-open ones cost about 20 kB each. Fewer where the limit of open files leaves fewer "
-        "beside the log: about half of it.",
+        why="Open connections; half-open ones cost about 20 kB each. Fewer where the limit of open files leaves fewer.",
     )
     http2_streams_max: int = setting(
         1024, minimum=1, maximum=100_000, why="Requests at once on one HTTP/2 connection; long polls count."
@@ -251,6 +250,6 @@ class ClientLimits:
         2_000_000,
         minimum=1,
         maximum=1_000_000_000,
-        why="Idempotency keys that all partitions remember together, shards in equal parts, at about 200 bytes each: "
-        "400 MB, or 2,200 keyed requests a second for 15 minutes. Beyond that the oldest go before their time.",
+        why="Idempotency keys that all partitions remember together, at about 200 bytes each. Beyond that the oldest "
+        "go before their time.",
     )

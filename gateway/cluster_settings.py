@@ -32,8 +32,8 @@ class ClusterSettings:
         "",
         why=(
             "The address of a shard that answers name to clients, with {port} or {shard} in it: "
-            "`https://node1.example.org:{port}`. Empty: host and port of the shard, unless the node is standalone and "
-            "has an advertised_url or listens on all addresses. none: clients use the node's own address."
+            "`https://node1.example.org:{port}`. Empty: host and port of the shard, where these can be known. none: "
+            "clients use the node's own address."
         ),
     )
     cluster_id: str = setting("", why="Rejects a data directory of another cluster. Empty: accepts any.")
@@ -59,8 +59,8 @@ class ClusterSettings:
     zookeeper_tls_key: str = setting("", why="The private key of zookeeper_tls_cert, PEM without a password.")
     zookeeper_login_file: str = setting(
         "",
-        why="A file with one line, user:password, with which the node logs in to ZooKeeper (digest). The same for all "
-        "nodes; the password has 32 or more random characters. Needs zookeeper_tls_ca: it is sent as it is.",
+        why="A file with one line, user:password, with which the node logs in to ZooKeeper (digest). The same for "
+        "all nodes; 32 or more random characters. Needs zookeeper_tls_ca.",
     )
     zookeeper_acl: bool = setting(
         False,
@@ -76,9 +76,8 @@ class ClusterSettings:
     internal_tls: str = setting(
         "off",
         choices=("off", "accept", "dial", "require"),
-        why="TLS between nodes. A cluster goes from one word to the next by a rolling restart. accept: takes TLS and "
-        "plain. dial: also uses TLS with every node that has it. require: refuses plain. off: the network between the "
-        "nodes is trusted.",
+        why="TLS between nodes; a cluster goes from one word to the next by a rolling restart. accept: takes TLS and "
+        "plain. dial: also uses TLS with every node that has it. require: refuses plain.",
     )
     internal_tls_ca: str = setting(
         "", why="The file with the private CA of the nodes' certificates, the only one that is trusted between nodes."
@@ -119,7 +118,7 @@ class ClusterSettings:
         maximum=256 * MIB,
         why=(
             "The most bytes in one answer to a follower, of all partitions together; one batch is always sent. A "
-            "follower that catches up has up to three answers in memory; a process keeps up to 32 MiB for later ones."
+            "follower that catches up has up to three answers in memory."
         ),
     )
     replica_fetch_wait_max_ms: int = setting(
@@ -135,9 +134,8 @@ class ClusterSettings:
         minimum=0,
         maximum=16 * GIB,
         why=(
-            "Memory for batches that a leader has written and its followers in sync have not acknowledged; they are "
-            "answered from it without a read. The shards share it. Enough for the records of a tenth of a second; 0: "
-            "followers are answered from the page cache."
+            "Memory for batches that followers in sync have not acknowledged; they are answered from it without a "
+            "read. The shards share it. 0: the page cache answers."
         ),
     )
     replica_catchup_bytes_per_second: int = setting(
@@ -159,16 +157,15 @@ class ClusterSettings:
         8,
         minimum=1,
         maximum=1000,
-        why="Partitions of the topic __groups, which has the state of consumer groups. Each leader of one coordinates "
-        "the groups that fall to it, so a few for each shard spread the work. Read when the first group begins.",
+        why="Partitions of the topic __groups, whose leaders coordinate the consumer groups that fall to them. Read "
+        "when the first group begins.",
     )
     groups_replication_factor: int = setting(
         3,
         minimum=1,
         maximum=REPLICATION_FACTOR_MAX,
-        why="Replicas of __groups; one on each node where the cluster has fewer. The state of groups survives the loss "
-        "of a node even if topics have one replica. default_replication_factor counts if it is larger. Read when the "
-        "first group begins.",
+        why="Replicas of __groups; one on each node where the cluster has fewer, and default_replication_factor if "
+        "that is larger. Read when the first group begins.",
     )
     leader_wait_ms: int = setting(
         10 * SECOND_MS,

@@ -17,8 +17,8 @@ class ServerSettings:
     host: str = setting(
         "127.0.0.1",
         why=(
-            "An IPv4 or IPv6 address, or a name, which listens on all its addresses; `::` includes IPv4. Loopback"
-            " is safe without tokens and TLS; other addresses need a tokens_file and TLS, or --insecure."
+            "An IPv4 or IPv6 address, or a name, which listens on all its addresses; `::` includes IPv4. Addresses "
+            "other than loopback need a tokens_file and TLS, or --insecure."
         ),
     )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
@@ -26,9 +26,8 @@ class ServerSettings:
     data_dirs: tuple[str, ...] = setting(
         (),
         why=(
-            "Several directories, in place of data_dir. The first has everything that exists once, the others "
-            "hold partitions; a failed one takes only its own partitions offline. In the environment separated by"
-            " commas; --data-dir is repeated."
+            "Several directories, in place of data_dir; a failed one takes only its own partitions offline. In the "
+            "environment separated by commas; --data-dir is repeated."
         ),
     )
     store: str = setting(
@@ -49,8 +48,8 @@ class ServerSettings:
     kafka_advertised: str = setting(
         "",
         why=(
-            "HOST:PORT by which clients of Kafka's protocol reach this node: they connect to what is advertised and "
-            "not to what they were given. Empty: that of kafka_listen, which may then not be a wildcard."
+            "HOST:PORT by which clients of Kafka's protocol reach this node. Empty: that of kafka_listen, which may "
+            "then not be a wildcard."
         ),
     )
     rest_proxy_listen: str = setting(
@@ -91,8 +90,8 @@ class ServerSettings:
         minimum=MINUTE_MS,
         maximum=365 * DAY_MS,
         why=(
-            "How long the last good keys of an issuer stay while it does not answer. Longer bridges a longer outage; a"
-            " key that the issuer withdraws meanwhile counts until then."
+            "How long the last good keys of an issuer stay while it does not answer. A key that the issuer withdraws "
+            "meanwhile counts until then."
         ),
     )
     signed_url_life_max_ms: int = setting(
@@ -100,8 +99,8 @@ class ServerSettings:
         minimum=SECOND_MS,
         maximum=7 * DAY_MS,
         why=(
-            "The longest life of a signed URL (docs/signed-urls.md). A URL is in logs and histories of others, so a"
-            " short life is what bounds a leak; without a name for its life it has 15 minutes, or this if it is less."
+            "The longest life of a signed URL (docs/signed-urls.md): a short one bounds a leak. By default a URL has "
+            "15 minutes, or this if it is less."
         ),
     )
     reload_check_ms: int = setting(
@@ -113,17 +112,16 @@ class ServerSettings:
     cors_origins: str = setting(
         "",
         why=(
-            "Origins of web pages that may call this node: `https://app.example.org,http://localhost:3000`, or "
-            "`*` for all. Other origins are rejected, so that a page cannot write to a node behind its reader's "
-            "firewall."
+            "Origins of web pages that may call this node: `https://app.example.org,http://localhost:3000`, or `*` "
+            "for all. Others are rejected, so that a page cannot write to a node behind its reader's firewall."
         ),
     )
     allowed_hosts: str = setting(
         "",
         why=(
-            "Names by which clients may call a node without tokens, besides IP addresses, localhost and the names"
-            " in host and advertised_url: `penstock,.example.org`, where a leading dot means the name and all "
-            "names below it, or `*` for all. Other names get 421, which prevents DNS rebinding."
+            "Names by which clients may call a node without tokens, besides IP addresses, localhost and its own: "
+            "`penstock,.example.org`, where a leading dot means all names below, or `*` for all. Other names get "
+            "421, which prevents DNS rebinding."
         ),
     )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
@@ -136,8 +134,7 @@ class ServerSettings:
     listeners_file: str = setting(
         "",
         why=(
-            "TOML file with further addresses to listen on, the credentials that each takes, and client certificates "
-            "(docs/listeners.md). Read at the start; needs tokens_file. Empty: one listener, that of host and port."
+            "TOML file with further addresses to listen on (docs/listeners.md). Read at the start; needs tokens_file."
         ),
     )
     default_partitions: int = setting(
@@ -152,8 +149,8 @@ class ServerSettings:
         minimum=0,
         maximum=1_000_000,
         why=(
-            "A connection moves to another shard of a standalone node that has served this many of its requests in a"
-            " row. A move costs what the forwarding of some ten requests does. Connections of TLS stay. 0: none moves."
+            "A connection moves to another shard of a standalone node that has served this many of its requests in a "
+            "row. Connections of TLS stay. 0: none moves."
         ),
     )
     shutdown_timeout_ms: int = setting(
@@ -170,9 +167,8 @@ class ServerSettings:
         minimum=0,
         maximum=60 * MINUTE_MS,
         why=(
-            "How often the counts of accepted records go to the store, by topic and ten minutes. Ingestion compares "
-            "them with what it has read; a kill loses the counts since the last time. 0: never; else at least a "
-            "second, because each time replaces an object."
+            "How often counts of accepted records go to the store, with which ingestion compares what it has read; a "
+            "kill loses the counts since. 0: never; else at least a second."
         ),
     )
     tier_cache_bytes_max: int = setting(
@@ -187,7 +183,7 @@ class ServerSettings:
         maximum=2**50,
         why=(
             "Bytes of sealed segments that may wait for the store; at the bound the node refuses records with 503 "
-            "`spool_full` until the store has taken some. Each shard has an equal share. 0: the disk is the bound."
+            "`spool_full`. Each shard has an equal share. 0: the disk is the bound."
         ),
     )
     tier_merge_below_bytes: int = setting(
@@ -195,8 +191,8 @@ class ServerSettings:
         minimum=0,
         maximum=64 * MIB,
         why=(
-            "Neighbouring objects of a partition in the store that are smaller become one object: a topic that is "
-            "sealed by time would have thousands, each a request for every reader. 0: nothing is merged."
+            "Neighbouring objects of a partition in the store that are smaller become one object, which readers "
+            "fetch in one request. 0: nothing is merged."
         ),
     )
     tier_merge_target_bytes: int = setting(
@@ -253,7 +249,7 @@ class ServerSettings:
         minimum=MIB,
         maximum=64 * GIB,
         why="The memory of a shard for the keys of compacted topics that are read by key: 32 to 64 bytes each, 160 "
-        "without the compiled codec. The keys of the partition that was read the longest ago go first.",
+        "without the compiled codec.",
     )
     push_targets: str = setting(
         "",
@@ -265,10 +261,7 @@ class ServerSettings:
     push_http: bool = setting(False, why="Allow push to http:// URLs: the network between can read and change events.")
     push_unconfirmed: bool = setting(
         False,
-        why=(
-            "Do not ask new targets of push whether they want deliveries (CloudEvents' webhook handshake). Then "
-            "subscriptions can send requests to hosts on the list that never asked for them."
-        ),
+        why=("Do not ask new targets of push whether they want deliveries (CloudEvents' webhook handshake)."),
     )
     log_level: str = setting(
         "warning",

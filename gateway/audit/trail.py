@@ -311,7 +311,7 @@ def _rule_of(request: Request) -> str | None:
 
 def audit_families(trail: Trail | None) -> Iterator[Numbers]:
     """Yields the numbers of events and of failures, also of a process without a trail."""
-    text = "Events for the audit trail, by kind"
+    text = "Events for the audit trail"
     counts = dict.fromkeys(_COUNTED, 0) if trail is None else trail.events
     yield Numbers("penstock_audit_events_total", text, "kind", {kind.value: count for kind, count in counts.items()})
     text = "Events of changes that could not be written to the audit trail"

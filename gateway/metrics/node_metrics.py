@@ -26,7 +26,7 @@ def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Nu
     times = shard.committer.times
     by_stage = {"body": stages.body, "decode": stages.decode, "ack": stages.ack, "answer": stages.answer}
     by_stage |= {"queue": times.queue, "append": times.append, "flush": times.flush}
-    text = "Time of a produce (body, decode, ack, answer) and of a group commit (queue, append, flush), by stage"
+    text = "Time of a produce (body, decode, ack, answer) and of a group commit (queue, append, flush)"
     yield Histograms("penstock_stage_duration_seconds", text, "stage", by_stage)
     yield Numbers("penstock_flushes_total", "Files flushed to disk (fsync)", None, {"": times.flushes})
     text = "Delay of a timer of the event loop after its due time"

@@ -16,7 +16,7 @@ from gateway.metrics.metrics import Numbers, numbers_text
 
 def background_numbers() -> Numbers:
     """Returns the failures of background tasks of this process."""
-    text = "Failures of background tasks, by task. Each is logged; permanent tasks restart"
+    text = "Failures of background tasks. Each is logged; permanent tasks restart"
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 
