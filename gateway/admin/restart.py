@@ -31,11 +31,15 @@ def restart_reasons(view: ClusterView, node_id: int, *, is_silent: bool) -> list
     if is_silent:
         text = "the coordination store is silent, so the state of the replicas is not known"
         return [RestartReason(code="coordination_silent", detail=text, topic=None, partitions=[])]
+    are_all_there = view.nodes.keys() >= {node for row in view.states.values() for node in row.state.replicas}
     lagging: dict[str, list[int]] = {}
     needed: dict[str, list[int]] = {}
     for (topic_id, number), versioned in view.states.items():
-        state, topic = versioned.state, view.topic_by_id(topic_id)
-        if topic is None or node_id not in state.replicas or node_id in state.adding or state.counted_replicas < 2:
+        state = versioned.state
+        if node_id not in state.replicas or (are_all_there and len(state.in_sync) == len(state.replicas)):
+            continue  # the usual case first: readiness is asked often, and by any caller
+        topic = view.topic_by_id(topic_id)
+        if topic is None or node_id in state.adding or state.counted_replicas < 2:
             continue
         in_sync = {member.node_id for member in state.in_sync}
         others = in_sync & view.nodes.keys() - {node_id}

@@ -87,15 +87,19 @@ async def gather(peers: Peers, name: str, arguments: object, own: R, kind: type[
         elif isinstance(answer, BaseException):
             raise answer  # cancelled
         else:
-            part = msgspec.convert(answer[0], kind)
+            try:
+                part = msgspec.convert(answer[0], kind)
+            except msgspec.ValidationError:  # of another version
+                gathered.missing.append(node_id)
+                continue
             (gathered.of_node if number < len(siblings) else gathered.of_others).append(part)
     missing_shards = peers.count - 1 - len(siblings)
     return gathered._replace(missing=sorted({*gathered.missing, *([peers.node_id] if missing_shards > 0 else [])}))
 
 
-def status_of(observer: Observer) -> ProcessStatus:
+async def status_of(observer: Observer) -> ProcessStatus:
     """Returns the status of this process."""
-    findings, of_cluster = observer.findings()
+    findings, of_cluster = await observer.findings()
     return ProcessStatus(
         observer.node_id,
         findings,
@@ -127,7 +131,7 @@ def status_handlers(observer: Observer) -> dict[str, Handler]:
     """Returns the handlers of calls from other processes."""
 
     async def status(_: None, __: bytes) -> tuple[ProcessStatus, bytes]:
-        return status_of(observer), b""
+        return await status_of(observer), b""
 
     async def topics(asked: TopicsAsked, _: bytes) -> tuple[dict[str, TopicNumbers], bytes]:
         return await numbers_of(observer, asked.names), b""

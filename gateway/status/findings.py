@@ -8,6 +8,8 @@ are at risk now; warn: it will be, or a part is slower than it has to be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
@@ -17,7 +19,7 @@ from replication.cores.partition_state import VersionedState
 
 WARN, FAIL = "warn", "fail"
 RUNBOOK = "docs/operate/runbook.md#penstock"
-ONE_CODE_MAX = 100  # findings with one code: of 10,000 topics without a leader the rest is a number
+ONE_CODE_MAX = 1000  # findings with one code: of 10,000 topics without a leader the rest is a number
 
 TIER_LAG_S = 600
 FILES_SHARE = 0.8
@@ -26,6 +28,7 @@ FREE_SHARE = 0.1
 CERTIFICATE_S = 14 * 86_400
 LAG_S = 300
 NAMED_MAX = 10  # partitions in a text
+R = TypeVar("R")
 
 
 class Finding(Struct, frozen=True, array_like=True):
@@ -94,10 +97,13 @@ def judge_process(facts: Facts) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns each finding once, failures first, then those that have been so for the longest time."""
-    by_name: dict[tuple[str, str], Finding] = {}
+    """Returns each finding once, failures first, then those that have been so for the longest time.
+
+    The shards of a node have one subject. Of a topic they name different partitions, and each stays.
+    """
+    by_name: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
-        key = finding.code, finding.subject
+        key = finding.code, finding.subject, finding.found if finding.topic else ""
         before = by_name.get(key)
         if before is None or before.age_ms < finding.age_ms:
             by_name[key] = finding
@@ -118,6 +124,7 @@ def _judge_partitions(facts: Facts) -> Iterator[Finding]:
         for topic, numbers, reason in _by_topic(rows):
             found = text.format(f"{topic}/{numbers}", facts.node_id, reason)
             yield Finding(code, level, f"{topic} on node {facts.node_id}", found, remedy, topic)
+        yield from _rest(code, level, len({topic for topic, _, _ in rows}), f"topics on node {facts.node_id}")
 
 
 def _judge_node(facts: Facts) -> Iterator[Finding]:
@@ -166,15 +173,20 @@ def _judge_directory(directory: Directory, node: str) -> Iterator[Finding]:
 
 
 def _judge_consumers(facts: Facts) -> Iterator[Finding]:
+    stuck = 0
     for group in facts.groups:
         remedy = f"penstock group explain {group.name} names the cause"
         lag = f"{group.lag_records} records, the oldest of them {group.lag_s:.0f} s old"
         if group.lag_records and not group.members:
+            stuck += 1
+            if stuck > ONE_CODE_MAX:
+                continue
             text = f"no member reads, and the group is behind by {lag}"
             yield Finding("group_stuck", WARN, group.name, text, f"start its workers; {remedy}", group=group.name)
         elif group.is_growing and group.lag_s > LAG_S:
             text = f"it falls behind: by {lag}"
             yield Finding("group_falls_behind", WARN, group.name, text, remedy, group=group.name)
+    yield from _rest("group_stuck", WARN, stuck, "groups")
     for name, error in facts.failing_pushes:
         remedy = f"make the receiver answer 2xx; penstock subscription describe {name} has its last answers"
         yield Finding("push_fails", WARN, name, f"its requests fail: {error}", remedy, group=PUSH_PREFIX + name)
@@ -203,7 +215,7 @@ def judge_cluster(view: ClusterView, *, is_silent: bool) -> list[Finding]:
 
 def _judge_states(view: ClusterView) -> list[Finding]:
     """Returns a finding for each topic with partitions in need, by the worst of these needs."""
-    needs: dict[str, list[tuple[str, int, str]]] = {
+    needs: dict[str, list[tuple[str, int, VersionedState]]] = {
         "leaderless_partitions": [],
         "under_min_isr": [],
         "under_replicated": [],
@@ -213,18 +225,18 @@ def _judge_states(view: ClusterView) -> list[Finding]:
             continue
         state = versioned.state
         if view.leader(topic_id, number) is None:
-            needs["leaderless_partitions"].append((topic.name, number, _lacking(view, versioned)))
+            needs["leaderless_partitions"].append((topic.name, number, versioned))
         elif len(state.in_sync) < len(state.replicas) - len(state.adding):
             is_under = len(state.in_sync) < topic.rules.min_in_sync(state.counted_replicas)
             code = "under_min_isr" if is_under else "under_replicated"
-            needs[code].append((topic.name, number, _lacking(view, versioned)))
+            needs[code].append((topic.name, number, versioned))
     found = []
     for code, rows in needs.items():
         level, text, remedy = _NEEDS[code]
-        for topic_name, numbers, reason in _by_topic(rows):
-            found.append(
-                Finding(code, level, topic_name, f"{topic_name}/{numbers} {text}: {reason}", remedy, topic_name)
-            )
+        for topic_name, numbers, versioned in _by_topic(rows):
+            sentence = f"{topic_name}/{numbers} {text}: {_lacking(view, versioned)}"
+            found.append(Finding(code, level, topic_name, sentence, remedy, topic_name))
+        found.extend(_rest(code, level, len({name for name, _, _ in rows}), "topics"))
     return found
 
 
@@ -245,16 +257,23 @@ def _lacking(view: ClusterView, versioned: VersionedState) -> str:
     return " and ".join(parts + ([f"node {', '.join(map(str, late))} lags"] if late else [])) or "it is being elected"
 
 
-def _by_topic(rows: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yields each topic with its partitions as text, and the text of the first of them."""
-    topics: dict[str, list[tuple[int, str]]] = {}
-    for topic, number, text in rows:
-        topics.setdefault(topic, []).append((number, text))
+def _by_topic(rows: Iterable[tuple[str, int, R]]) -> Iterator[tuple[str, str, R]]:
+    """Yields each topic with its partitions as text, and the reason of the first of them."""
+    topics: dict[str, list[tuple[int, R]]] = {}
+    for topic, number, reason in rows:
+        topics.setdefault(topic, []).append((number, reason))
     for topic, partitions in sorted(topics.items())[:ONE_CODE_MAX]:
-        partitions.sort()
+        partitions.sort(key=itemgetter(0))
         numbers = ",".join(str(number) for number, _ in partitions[:NAMED_MAX])
         more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
         yield topic, numbers + more, partitions[0][1]
+
+
+def _rest(code: str, level: str, count: int, what: str) -> Iterator[Finding]:
+    """Yields a finding that stands for those beyond ONE_CODE_MAX, for a caller that sees the cluster."""
+    if count > ONE_CODE_MAX:
+        text = f"it is so for {count - ONE_CODE_MAX} more that are not listed"
+        yield Finding(code, level, f"further {what}", text, "mend those that are listed first")
 
 
 class FirstSeen:

@@ -13,7 +13,7 @@ from gateway.settings import NODE_RULES
 from gateway.status.context import StatusContext
 
 NAMES_MAX = 100  # single names of one right that are listed
-_CREDENTIALS = re.compile(r"(?<=://)[^/?#@]*@|[?#].*", re.DOTALL)  # in the URLs of the store and of ZooKeeper
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#]*@|[?#].*", re.DOTALL)  # in the URLs of the store and of ZooKeeper
 
 
 async def describe_me(request: Request, context: StatusContext) -> Response:

@@ -29,7 +29,7 @@ async def describe_overview(request: Request, context: StatusContext) -> Respons
     """GET /v1/overview"""
     read_query(request, NoQuery)
     caller, admin, peers = request.caller, context.admin, context.admin.peers
-    gathered = await gather(peers, "status", None, status_of(context.observer), ProcessStatus)
+    gathered = await gather(peers, "status", None, await status_of(context.observer), ProcessStatus)
     findings = [finding for finding in findings_of(gathered) if is_shown(caller, finding)]
     space = request.space
     names = [
@@ -77,12 +77,17 @@ def sees_cluster(caller: Caller) -> bool:
     return caller.space is None and caller.allows(Operation.DESCRIBE, "", Resource.CLUSTER)
 
 
+def sees_group(caller: Caller, group: str) -> bool:
+    """Returns whether a caller may see a group: that of a push subscription, if it may see the subscription."""
+    if group.startswith(PUSH_PREFIX):
+        return caller.allows(Operation.DESCRIBE, group.removeprefix(PUSH_PREFIX), Resource.SUBSCRIPTION)
+    return caller.allows(Operation.DESCRIBE, group, Resource.GROUP)
+
+
 def is_shown(caller: Caller, finding: Finding) -> bool:
     """Returns whether a caller has the right to what a finding is about."""
-    if finding.group.startswith(PUSH_PREFIX):
-        return caller.allows(Operation.DESCRIBE, finding.group.removeprefix(PUSH_PREFIX), Resource.SUBSCRIPTION)
     if finding.group:
-        return caller.allows(Operation.DESCRIBE, finding.group, Resource.GROUP)
+        return sees_group(caller, finding.group)
     if finding.topic:
         is_internal = finding.topic in INTERNAL_TOPICS  # an operator's concern, which no caller may read
         return sees_cluster(caller) if is_internal else caller.allows(Operation.READ, finding.topic)

@@ -18,6 +18,7 @@ from gateway.http.response import Response
 from gateway.http.rights import Operation
 from gateway.status.calls import TopicsAsked, gather, numbers_of
 from gateway.status.context import StatusContext
+from gateway.status.overview import sees_group
 from gateway.status.rates import TopicNumbers
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import VersionedState
@@ -54,6 +55,9 @@ async def list_topics(request: Request, context: StatusContext) -> Response:
     missing: list[int] = []
     if query.include is not None or query.sort != NAME:
         numbers, missing = await _gather_numbers(context, [record.name for record in records])
+        for row in numbers.values():
+            if row.lag_group is not None and not sees_group(caller, row.lag_group):
+                row.lag_group, row.lag_records, row.lag_s = None, 0, 0.0
     if query.sort != NAME:
         last_value, last_name = _cursor(query.after)
         records.sort(key=lambda record: (-_number(numbers, record.name, query.sort), record.name))

@@ -15,7 +15,7 @@ _COLOURS = {"warn": "yellow", "fail": "red"}
 
 
 def explain_findings(node: Node, topic: str | None, *, as_json: bool) -> None:
-    """Prints the findings of a topic, or with None those that are about no single topic or group."""
+    """Prints the findings of a topic, or with None those of nodes and topics."""
     overview = node.once().send(api.overview()).json()
     findings = [
         one
@@ -26,10 +26,17 @@ def explain_findings(node: Node, topic: str | None, *, as_json: bool) -> None:
         print_json({"findings": findings, "nodes_missing": overview.get("nodes_missing", [])})
         return
     print_findings(findings)
-    for node_id in overview.get("nodes_missing", []):
-        click.echo(f"Node {node_id} did not answer, so that its findings are not here.")
-    if not findings:
+    print_silent(overview)
+    if topic is None and "nodes" not in overview:
+        click.echo("This token lacks the right to the cluster, so that findings about nodes are not here.")
+    elif not findings:
         click.echo("Nothing is wrong." if topic is None else f"Nothing is wrong with {topic}.")
+
+
+def print_silent(overview: Mapping[str, Any]) -> None:
+    """Prints which nodes are not in the numbers and findings."""
+    for node_id in overview.get("nodes_missing", []):
+        click.echo(f"Node {node_id} did not answer: its numbers and findings are not here.")
 
 
 def print_findings(findings: Sequence[Mapping[str, Any]]) -> None:

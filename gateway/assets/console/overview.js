@@ -1,7 +1,7 @@
 // @ts-check
 // The overview: what is wrong now and what to do about it, worst first, and then the numbers of the node.
 import { bytes, count, duration, rate } from "./format.js";
-import { Bar, Facts, Page, State, Table, html, link } from "./parts.js";
+import { Bar, Facts, Page, Silent, State, Table, html, link } from "./parts.js";
 import { HistoryPlot } from "./history.js";
 import { useCall } from "./poll.js";
 
@@ -27,8 +27,9 @@ export default function Overview() {
 }
 
 function Findings({ view }) {
+  if (view.nodes_missing?.length > 0 && view.findings.length === 0) return html`<${Silent} nodes=${view.nodes_missing} />`;
   if (view.findings.length === 0) return html`<p class="fine"><${State} kind="good" word="nothing is wrong" /></p>`;
-  return html`<ul class="findings" aria-label="Findings, worst first">${view.findings.map((finding, place) => html`<li key=${finding.code + finding.subject + place}>
+  return html`<${Silent} nodes=${view.nodes_missing} /><ul class="findings" aria-label="Findings, worst first">${view.findings.map((finding, place) => html`<li key=${finding.code + finding.subject + place}>
     <${State} kind=${finding.level === "fail" ? "bad" : "doubt"} word=${finding.level === "fail" ? "fails" : "warns"} />
     <div><p><b>${subject(finding)}</b> ${finding.found}</p><p class="remedy">${finding.remedy}</p>
       <p class="soft">${finding.age_s ? `for ${duration(finding.age_s * 1000)} · ` : ""}<code>${finding.code}</code></p></div></li>`)}</ul>

@@ -27,6 +27,11 @@ export function State({ word, kind = "plain" }) {
   return html`<span class="state ${kind}">${word}</span>`;
 }
 
+/** Nodes that have not answered, so that what is shown is a part. */
+export function Silent({ nodes }) {
+  return nodes?.length > 0 && html`<p role="status"><${State} kind="bad" word="no answer" /> of node ${nodes.join(", ")}: its part is not in what is shown.</p>`;
+}
+
 export function ProblemNote({ problem, at = 0 }) {
   if (!problem) return null;
   const document = problem.document ?? { title: "The console failed", detail: String(problem), code: "console_error" };

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Action } from "./action.js";
 import { curlOf } from "./contract.js";
 import { DASH, ago, bytes, count, duration, plural, rate } from "./format.js";
-import { Empty, Facts, Page, State, Table, go, html, link } from "./parts.js";
+import { Empty, Facts, Page, Silent, State, Table, go, html, link } from "./parts.js";
 import { useCall } from "./poll.js";
 
 const ROWS = 50;
@@ -19,8 +19,12 @@ const COLUMNS = [
   { id: "in_sync", head: "In sync", priority: 2, cell: (row) => inSync(row) },
   { id: "tier_lag_s", head: "Tier lag", isNumber: true, sort: true, priority: 3, cell: (row) => (row.tier_lag_s ? duration(row.tier_lag_s * 1000) : DASH) },
   { id: "lag_records", head: "Worst group lag", isNumber: true, sort: true, priority: 2, cell: (row) => row.lag_group
-    ? html`${count(row.lag_records)} <a class="soft" href=${link("groups", row.lag_group)}>${row.lag_group}</a>` : DASH },
+    ? html`${count(row.lag_records)} <a class="soft" href=${linkOfReader(row.lag_group)}>${row.lag_group.replace(/^push:/, "")}</a>` : DASH },
 ];
+
+function linkOfReader(group) {
+  return group.startsWith("push:") ? link("push", group.slice("push:".length)) : link("groups", group);
+}
 
 function inSync(row) {
   if (row.led_partitions === undefined) return DASH;
@@ -43,6 +47,7 @@ export default function Topics({ query }) {
         <label><span>Name begins with</span><input type="search" value=${prefix} autocomplete="off" spellcheck=${false} onInput=${(event) => setPrefix(event.target.value)} onChange=${() => move({ prefix, after: "" })} /></label>
         <p class="tally">${plural(list.total ?? list.topics.length, "topic")}${list.limited_to ? " that this token may read" : ""}</p>
       </form>
+      <${Silent} nodes=${list.nodes_missing} />
       ${list.totals && html`<${Facts} items=${[["Records/s in", rate(list.totals.records_in_per_s)], ["Bytes/s in", bytes(list.totals.bytes_in_per_s)],
         ["Bytes/s out", bytes(list.totals.bytes_out_per_s)], ["Stored", bytes(list.totals.log_bytes)],
         ["Group lag", count(list.totals.lag_records), list.totals.lag_records ? "" : "soft"]]} />`}

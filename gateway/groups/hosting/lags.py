@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from engine.runtime.slices import in_slices
 from gateway.groups.group_lag import measure_lags
 from gateway.groups.model.state import Group
 from gateway.groups.share.window import State
@@ -71,21 +72,25 @@ class GroupLags:
             for number, bound in by_number.items()
             if bound is not None
         }
-        behind = [row for group in asked for row in behind_of(group, bounds)]
+        behind: list[Behind] = []
+        for group in asked:
+            behind += behind_of(group, bounds)
+            await asyncio.sleep(0)  # a group may have thousands of partitions
         seconds = await self._measure_ages(behind)
-        self.by_group = {group.name: (0, 0.0) for group in asked}
+        by_group = {group.name: (0, 0.0) for group in asked}
         topics: dict[tuple[str, str], TopicLag] = {}
-        for row in behind:
-            lacking, longest = self.by_group[row.group]
+        async for row in in_slices(behind):
+            lacking, longest = by_group[row.group]
             age = seconds.get(row, 0.0)
-            self.by_group[row.group] = lacking + row.records, max(longest, age)
+            by_group[row.group] = lacking + row.records, max(longest, age)
             before = topics.get((row.topic, row.group), TopicLag(row.group, 0, 0.0))
             lag = TopicLag(row.group, before.records + row.records, max(before.seconds, age))
             topics[row.topic, row.group] = lag
-        self.worst = {}
+        worst: dict[str, TopicLag] = {}
         for (name, _), lag in topics.items():
-            if name not in self.worst or self.worst[name].records < lag.records:
-                self.worst[name] = lag
+            if name not in worst or worst[name].records < lag.records:
+                worst[name] = lag
+        self.by_group, self.worst = by_group, worst
 
     async def _measure_ages(self, behind: list[Behind]) -> dict[Behind, float]:
         """Returns the age of the first record that is lacked, in seconds, of the partitions that are asked."""

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.status.findings import Directory, Facts, FirstSeen, GroupFacts, judge_cluster, judge_process, worst_first
+from gateway.status.findings import (
+    ONE_CODE_MAX,
+    Directory,
+    Facts,
+    FirstSeen,
+    GroupFacts,
+    judge_cluster,
+    judge_process,
+    worst_first,
+)
 from replication.cluster.values import NodeInfo, TopicEntry
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import Member, PartitionState, VersionedState
@@ -86,6 +95,22 @@ def test_failures_come_first_and_the_same_finding_once() -> None:
     facts = replace(WELL, is_codec_compiled=False, topics_set_aside=1)
     found = judge_process(facts)
     assert [finding.code for finding in worst_first(found + found)] == ["topics_set_aside", "plain_codec"]
+
+
+def test_beyond_a_thousand_a_finding_says_how_many_more_there_are() -> None:
+    groups = tuple(GroupFacts(f"g{number}", 0, 5, 9.0) for number in range(ONE_CODE_MAX + 5))
+    offline = tuple((f"t{number}", 0, "EIO") for number in range(ONE_CODE_MAX + 7))
+    found = judge_process(replace(WELL, groups=groups, offline=offline))
+    assert len(found) == 2 * (ONE_CODE_MAX + 1)
+    rest = [(one.code, one.found.split()[4]) for one in found if not one.group and not one.topic]
+    assert rest == [("replica_offline", "7"), ("group_stuck", "5")]
+
+
+def test_two_shards_of_a_node_name_their_own_partitions() -> None:
+    shards = [judge_process(replace(WELL, offline=(("a", number, "EIO"),))) for number in (0, 1)]
+    assert [one.found for one in worst_first(shards[0] + shards[1] + shards[0])] == [
+        f"a/{number} offline on node 1: EIO" for number in (0, 1)
+    ]
 
 
 def test_a_finding_has_an_age_that_begins_anew_after_a_pause() -> None:

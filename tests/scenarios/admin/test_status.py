@@ -107,7 +107,7 @@ async def test_a_limited_token_sees_its_own_and_what_it_may(tmp_path: Path):
     tokens = tmp_path / "tokens"
     limited, boss = (
         add_token(tokens, "limited", read=["a"]),
-        add_token(tokens, "boss", admin=[""], read=[""], write=[""]),
+        add_token(tokens, "boss", admin=[""], read=[""], write=[""], group=[""]),
     )
     async with in_process(tmp_path, tokens_file=str(tokens)) as gateway:
         for name in ("a.x", "b.x"):
@@ -117,6 +117,17 @@ async def test_a_limited_token_sees_its_own_and_what_it_may(tmp_path: Path):
         overview = (await gateway.send("GET", "/v1/overview", headers=bearer(limited))).json
         assert [one["topic"] for one in overview["findings"] if one["topic"]] == ["a.x"]
         assert (overview["topics"], overview["limited_to"]["prefixes"]) == (1, ["a"])
+        gateway.node.shard.topics["a.x"].partitions[0].offline = None
+        whose = {"Content-Type": "application/json"} | bearer(boss)
+        await gateway.send("POST", "/v1/topics/a.x/records", b'{"records":[{"value":1}]}', whose)
+        assert (await gateway.send("POST", "/v1/groups/g/members/m/poll", b'{"topics":["a.x"]}', whose)).status == 200
+        await gateway.node.groups._lags.measure(gateway.node.groups._groups())
+        rows = [
+            (await gateway.send("GET", "/v1/topics", headers=bearer(token), include="summary", prefix="a")).json
+            for token in (boss, limited)
+        ]
+        lags = [(row["topics"][0]["lag_group"], row["totals"]["lag_records"]) for row in rows]
+        assert lags == [("g", 1), (None, 0)], "a group that a caller has no right to is not named"
         me = (await gateway.send("GET", "/v1/me", headers=bearer(limited))).json
         read = [one for one in me["rights"] if (one["resource"], one["operation"]) == ("topic", "read")]
         assert (me["principal"], read[0]["prefixes"]) == ("token:limited", ["a"])
@@ -129,7 +140,7 @@ async def test_a_limited_token_sees_its_own_and_what_it_may(tmp_path: Path):
 
 
 async def test_settings_have_their_source_and_no_credentials(tmp_path: Path):
-    store = f"file://user:secret@{tmp_path}/store?key=secret"
+    store = f"file://user:se@secret@{tmp_path}/store?key=secret"
     sources = {"store": "flag"}
     async with in_process(tmp_path, sources=sources) as gateway:
         object.__setattr__(gateway.node.settings, "store", store)

@@ -1,7 +1,18 @@
 """`penstock top`, `metrics`, and what explains a topic and a cluster, against a real node."""
 
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+
 import pytest
 
+from penstock.cli.explaining import explain_findings, print_silent
+from penstock.cli.live import in_order
 from tests.penstock.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +38,25 @@ def test_a_healthy_topic_has_no_findings_and_a_missing_one_is_an_error(on_node: 
     assert on_node("cluster", "explain", "--json").code == 0
 
 
+def test_a_token_without_the_cluster_is_not_told_that_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    class Tenant:
+        """A node as a token of a tenant sees it."""
+
+        def once(self) -> Tenant:
+            return self
+
+        def send(self, _: object) -> Tenant:
+            return self
+
+        def json(self) -> dict[str, object]:
+            return {"findings": []}
+
+    explain_findings(Tenant(), None, as_json=False)  # type: ignore[arg-type]
+    assert "Nothing is wrong" not in capsys.readouterr().out
+    print_silent({"nodes_missing": [3]})
+    assert "Node 3 did not answer" in capsys.readouterr().out
+
+
 def test_topics_are_listed_by_prefix_in_pages(on_node: Run) -> None:
     for name in ("page-1", "page-2", "page-3"):
         assert on_node("topic", "create", name).code == 0
@@ -37,3 +67,38 @@ def test_topics_are_listed_by_prefix_in_pages(on_node: Run) -> None:
         "page-2",
         "page-3",
     ]
+
+
+def test_rows_keep_their_order_and_new_ones_come_last() -> None:
+    assert in_order(["c", "a", "d"], ["a", "b", "c"]) == ["a", "c", "d"]
+
+
+def test_the_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(on_node: Run, node_url: str) -> None:
+    assert on_node("topic", "create", "lively").code == 0
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (200, 120))
+    before = termios.tcgetattr(its)
+    command = [sys.executable, "-m", "penstock.cli.main", "top", "--url", node_url, "--limit", "1000"]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+        try:
+            shown = b""
+            while b"lively" not in shown:
+                assert select.select([ours], [], [], 60)[0], shown
+                shown += os.read(ours, 65536)
+            assert not termios.tcgetattr(its)[3] & termios.ICANON
+            os.write(ours, b"s")
+            while b"by log_bytes" not in shown:
+                assert select.select([ours], [], [], 60)[0], shown
+                shown += os.read(ours, 65536)
+            os.write(ours, b"q")
+            for _ in range(1200):  # what is not read would hold it up
+                if process.poll() is not None:
+                    break
+                if select.select([ours], [], [], 0.05)[0]:
+                    os.read(ours, 65536)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    assert termios.tcgetattr(its) == before
+    os.close(ours)
+    os.close(its)
