@@ -23,6 +23,7 @@ from penstock.transport.api import JSON_TYPE, topic_path
 from penstock.transport.exchange import Json, Request
 
 FETCH_BYTES = 1 << 20
+_SCHEMA = ("value_schema", "value_schema_version")
 _OWN_FIELDS = ("offset", "partition")  # of a fetched record; the copy has its own
 
 
@@ -42,8 +43,8 @@ class Copied(NamedTuple):
 def copy(name: str, to: str, only: int | None, node: Node, as_json: bool) -> None:
     """Copy the records of a topic to another one, up to its present end.
 
-    Creates the other topic with the same settings if it is not there. Run it again to continue after an interruption,
-    or to copy what has come since: each record is stored once.
+    Creates the other topic with the same settings if it is not there; a schema is set after the records. Run it again
+    to continue after an interruption, or to copy what has come since: each record is stored once.
 
     \f
     Raises Failure, click.UsageError.
@@ -58,6 +59,8 @@ def copy(name: str, to: str, only: int | None, node: Node, as_json: bool) -> Non
         raise Failure(f"topic {name} has no partition {only}")
     _check_copy(once, described, to)
     copied = [_copy_partition(once, described, to, number, ends[number]) for number in numbers]
+    if only is None:
+        _copy_schema(once, described, to)
     if as_json:
         print_json({"topic": name, "to": to, "partitions": [row._asdict() for row in copied]})
         return
@@ -73,12 +76,23 @@ def _check_copy(once: SingleRequestClient, described: Json, to: str) -> None:
     except ProblemError as error:
         if error.code != "unknown_topic":
             raise
-        once.send(api.create_topic(to, count, described["replication_factor"], described["config"])).check()
+        config = {key: value for key, value in described["config"].items() if key not in _SCHEMA}
+        once.send(api.create_topic(to, count, described["replication_factor"], config)).check()
         return
     if present < count:
         raise Failure(
             f"topic {to} has {present} partitions, {described['topic']} has {count}: add some with topic alter"
         )
+
+
+def _copy_schema(once: SingleRequestClient, described: Json, to: str) -> None:
+    """Sets the schema last, if the copy has never had one: the topic may have records from before its own."""
+    text = described["config"].get("value_schema")
+    if not text:
+        return
+    present = once.describe_topic(to)["config"]
+    if (present["value_schema"], present["value_schema_version"]) == ("", 1):
+        once.alter_topic(to, {"value_schema": text})
 
 
 def _copy_partition(once: SingleRequestClient, described: Json, to: str, number: int, end: int | None) -> Copied:

@@ -49,6 +49,19 @@ def test_a_copy_is_exact_and_goes_on_where_it_was(on_node: Run, node_url: str) -
         assert stored(once, "to", partition) == stored(once, "from", partition)
 
 
+def test_a_copy_has_the_records_from_before_the_schema_and_then_the_schema(on_node: Run, node_url: str) -> None:
+    once = SingleRequestClient(node_url)
+    on_node("topic", "create", "old")
+    produce(once, "old", {"value": "any"})
+    once.alter_topic("old", {"value_schema": '{"type":"integer"}'})
+    assert on_node("topic", "copy", "old", "checked").code == 0
+    assert stored(once, "checked") == stored(once, "old")
+    assert once.describe_topic("checked")["config"] == once.describe_topic("old")["config"]
+    produce(once, "old", {"value": 1})
+    assert on_node("topic", "copy", "old", "checked").code == 0
+    assert stored(once, "checked") == stored(once, "old")
+
+
 def test_an_interrupted_copy_stores_each_record_once(
     on_node: Run, node_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
