@@ -83,7 +83,6 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m tests.clients.generated
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
-	$(BIN)/python -m tests.docs.test_troubleshooting
 	$(BIN)/python -m tests.docs.test_architecture
 
 format: $(VENV)/.all ### Format the code

@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 from engine.errors import InvalidConfig
 from engine.schemas.schema_text import SETTING, Schema, escape, read_schema, resolve
 from engine.schemas.value_schema import value_schema
+from engine.settings import topic_settings
 
 VERSION_SETTING = "value_schema_version"
 FIRST_VERSION = 1
+SETTINGS: dict[str, object] = {
+    SETTING: "",
+    VERSION_SETTING: FIRST_VERSION,
+}  # with what they are in a topic that has none of them
 _KINDS = frozenset(("null", "boolean", "string", "integer", "number", "array", "object"))
 _SAID = frozenset((
     "$comment", "$defs", "$id", "$schema", "contentEncoding", "contentMediaType", "contentSchema", "default",
@@ -38,12 +43,17 @@ class Narrowing(NamedTuple):
     text: str
 
 
+def without_defaults(given: Mapping[str, object]) -> dict[str, object]:
+    """Returns the settings of a new topic without those of a schema that say nothing: earlier versions know none."""
+    return {name: value for name, value in given.items() if name not in SETTINGS or value != SETTINGS[name]}
+
+
 def merged_settings(stored: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Returns the settings of a topic after a change, with the version of its schema.
 
     A change that earlier values may not follow must name the next version. Raises InvalidConfig.
     """
-    merged = {**stored, **given}
+    merged = {**stored, **(given if stored.keys() & SETTINGS.keys() else without_defaults(given))}
     before, after = stored.get(SETTING, ""), merged.get(SETTING, "")
     version = stored.get(VERSION_SETTING, FIRST_VERSION)
     assert isinstance(version, int)
@@ -59,6 +69,7 @@ def merged_settings(stored: Mapping[str, object], given: Mapping[str, object]) -
         if before and after and VERSION_SETTING not in given:
             _check_compatible(str(before), str(after), following)
         merged[VERSION_SETTING] = following
+        topic_settings(merged)  # the last version has none after it
     return merged
 
 
@@ -144,7 +155,7 @@ def _compare_types(old: dict[str, Any], new: dict[str, Any], pointer: str) -> Na
         taken = new.get("enum", [new.get("const")])
         if "enum" in new and "const" in new:
             taken = [value for value in taken if _is_same(value, new["const"])]
-        if allowed is None or not all(any(_is_same(value, other) for other in taken) for value in allowed):
+        if allowed is None or not set(map(_identity, allowed)) <= set(map(_identity, taken)):
             return Narrowing(pointer, "enum or const takes fewer values")
     before, after = _kinds_of(old), _kinds_of(new)
     if gone := sorted(before - after):
@@ -201,6 +212,15 @@ def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other)
+
+
+def _identity(value: Any) -> Any:
+    """Returns what only the same JSON value is equal to, for sets: an enum may have thousands of values."""
+    if isinstance(value, dict):
+        return frozenset((name, _identity(member)) for name, member in value.items())
+    if isinstance(value, list):
+        return tuple(map(_identity, value))
+    return (bool, value) if isinstance(value, bool) else value
 
 
 _CHECKS: tuple[Callable[[dict[str, Any], dict[str, Any], str], Narrowing | None], ...] = (

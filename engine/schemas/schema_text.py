@@ -19,6 +19,7 @@ Schema = dict[str, Any] | bool
 
 SETTING = "value_schema"
 DEPTH_MAX = 32  # of brackets in the text
+REFERENCED_DEPTH_MAX = 128  # of subschemas, with references in place
 SUBSCHEMAS_MAX = 1000
 DIALECTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -108,6 +109,8 @@ def _count(
     if "$id" in schema and schema is not root:
         raise unusable("$id is taken at the top of the schema only")
     within = (*within, pointer)
+    if len(within) > REFERENCED_DEPTH_MAX:
+        raise unusable(f"with its references in place it is nested deeper than {REFERENCED_DEPTH_MAX} levels")
     total = 1
     if "$ref" in schema:
         target, referenced = resolve(root, schema["$ref"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import orjson
 
+from engine.schemas.check_cost import STATES_MAX, UNITS_MAX, cost_of
 from engine.schemas.schema_text import Schema, escape, read_schema, unusable
 from engine.schemas.value_type import NoType, type_of
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
 CACHED_SCHEMAS_MAX = 256  # of a process; compiled they take about ten times their text
+LINES_UNITS_MAX = 500_000  # of a chunk that is checked at once, about 10 ms
 CHUNK_BYTES = 64 * 1024  # of lines whose values are decoded and dropped at once
 REGEX_BYTES_MAX = 1024 * 1024  # of a compiled expression: `(a{1000}){1000}` would take 40 MB
 TEXT_MAX = 500  # of what is wrong: a schema may list thousands of names
@@ -40,6 +42,12 @@ class ValueSchema:
     def __init__(self, text: str) -> None:
         """Raises InvalidConfig."""
         schema = read_schema(text)
+        self.cost = cost_of(schema)
+        if self.cost.once + self.cost.each > UNITS_MAX:
+            raise unusable("a value of a few bytes could be checked for seconds")
+        if self.cost.states > STATES_MAX:
+            raise unusable(f"its regular expressions have more than about {STATES_MAX} states: repeat fewer times")
+        self._light_bytes = UNITS_MAX / (8 * (self.cost.once + self.cost.each + self.cost.byte))  # of any value
         self._validator = _validator_of(schema)
         self._decoder = _decoder_of(schema)
 
@@ -67,6 +75,8 @@ class ValueSchema:
         """Returns how many lines of a chunk follow; it may stop at one that does not. Raises as the parsers do."""
         if self._decoder is not None:
             return len(self._decoder.decode_lines(lines))
+        if self.cost.of(lines, lines.count(b"\n") + 1) > LINES_UNITS_MAX:
+            return 0
         values = orjson.loads(b"[%s]" % lines.strip().replace(b"\n", b","))
         return sum(map(self._validator.is_valid, values))
 
@@ -92,6 +102,8 @@ class ValueSchema:
     def _look(self, index: int, value: bytes) -> Violation | None:
         from jsonschema_rs import ValidationError
 
+        if len(value) > self._light_bytes and self.cost.of(value) > UNITS_MAX:
+            return Violation(index, "", "the value is too large: checking it by this schema takes too long")
         try:
             parsed = orjson.loads(value)
         except (orjson.JSONDecodeError, RecursionError):

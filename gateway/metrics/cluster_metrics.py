@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from math import nan
 
 from engine.shard.shard import Shard
-from gateway.metrics.metrics import Numbers
+from gateway.metrics.metrics import Histograms, Numbers
 from gateway.routing.peers import Peers
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import PartitionState
@@ -20,7 +20,7 @@ from replication.replica.replicas import Replicas
 _OF_THE_STORE = ("penstock_under_replicated_partitions", "penstock_under_min_isr_partitions")
 
 
-def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:
+def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers | Histograms]:
     """Yields the families of one process of a node."""
     is_silent = not replicas.has_contact
     if peers.index == 0:
@@ -38,10 +38,9 @@ def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator
     yield _number("penstock_replica_cache_bytes", text, replicas.cached_bytes)
 
 
-def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Iterator[Numbers]:
+def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Iterator[Numbers | Histograms]:
     """Yields the families of the cluster, from this node's view."""
     leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
-    unclean = sum(versioned.state.unclean_elections for versioned in view.states.values())
     text = "Live nodes: registered in the coordination store"
     yield _number("penstock_cluster_nodes", text, nan if is_silent else len(view.nodes))
     text = "Partitions of the cluster without a leader"
@@ -50,8 +49,10 @@ def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Itera
     yield _number("penstock_active_controller", "1 if this node is the controller, else 0", is_controller)
     text = "Leader elections that this node has observed"
     yield _number("penstock_leader_elections_total", text, view.elections)
-    text = "Unclean leader elections of the existing topics; committed records may be lost"
-    yield _number("penstock_unclean_leader_elections_total", text, unclean)
+    text = "Unclean leader elections that this node has observed; committed records may be lost"
+    yield _number("penstock_unclean_leader_elections_total", text, view.unclean_elections)
+    text = "Time from the sight of a partition that needs another leader until the store has it; of the controller"
+    yield Histograms("penstock_leader_election_duration_seconds", text, None, {"": view.election_times})
 
 
 def _leader_families(peers: Peers, replicas: Replicas, lags: Iterable[int]) -> Iterator[Numbers]:

@@ -45,6 +45,7 @@ from gateway.produce.queue import (
 )
 from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.stored_batch import check_producer_id, stored_batch
+from gateway.produce.value_checks import check_bytes
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
 
@@ -123,6 +124,7 @@ def produce(request: Request, context: ProduceContext) -> Handled:
         or body is None
         or len(body) >= TIMED_BYTES
         or parsed.must_wait
+        or (topic.settings.value_schema and check_bytes(body, topic.settings) >= TIMED_BYTES)
         or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
         or (connection.is_http2 and context.order.has_slots(connection.client))
     ):
@@ -252,7 +254,9 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
         if parsed.decode is None:
             parts = [await stored_batch(pending.body, _destination(pending), context)]
         else:
-            parts = await context.offload.by_size(len(pending.body), partial(_place, pending))
+            parts = await context.offload.by_size(
+                check_bytes(pending.body, pending.topic.settings), partial(_place, pending)
+            )
         for part in parts:
             if needs_keys(part):
                 await context.offload.by_size(len(part.batch), partial(check_keys, part))

@@ -50,7 +50,7 @@ from gateway.produce.queue import (
     stored_records,
 )
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
-from gateway.produce.value_checks import find_mismatches
+from gateway.produce.value_checks import check_bytes, find_mismatches
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from gateway.wire.messages import Header
@@ -244,7 +244,8 @@ async def _group_by_topic(
             parts.append(Part(name, None, len(rows.rows), None, problem=from_engine(error)))
         except Problem as problem:
             parts.append(Part(name, None, len(rows.rows), None, problem=problem))
-    parts += await context.offload.by_size(len(body), lambda: [part for one in targets for part in _parts(one)])
+    size_bytes = max((check_bytes(body, target.to.settings) for target in targets), default=0)
+    parts += await context.offload.by_size(size_bytes, lambda: [part for one in targets for part in _parts(one)])
     if len(parts) > context.settings.produce_partitions_max:
         raise _too_many_partitions(len(parts), context)
     return sorted(parts, key=lambda part: (part.topic_name, part.partition or 0))

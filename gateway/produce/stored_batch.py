@@ -18,7 +18,7 @@ from gateway.produce.batching import (
     check_timestamp,
 )
 from gateway.produce.context import ProduceContext
-from gateway.produce.value_checks import check_values
+from gateway.produce.value_checks import check_values, quick_bytes
 
 
 async def stored_batch(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part:
@@ -87,11 +87,13 @@ def _check_records_now(body: bytes | bytearray, header: record_batch.Header, set
     is_quick = header.codec == record_batch.Codec.NONE or len(body) < OFF_LOOP_BYTES
     if not is_quick or header.record_count >= OFF_LOOP_RECORDS:
         return False
-    bound = settings.batch_decoded_bytes_max
+    bound, quick = settings.batch_decoded_bytes_max, quick_bytes(settings)
+    if settings.value_schema and len(body) >= quick:
+        return False
     try:
-        _check_records(body, settings, min(bound, OFF_LOOP_BYTES))
+        _check_records(body, settings, min(bound, quick))
     except DecodedTooLarge:
-        if bound <= OFF_LOOP_BYTES:
+        if bound <= quick:
             raise
         return False
     return True

@@ -6,7 +6,31 @@ from collections.abc import Iterable, Sequence
 
 from engine.schemas.value_schema import Violation, value_schema
 from engine.settings import TopicSettings
+from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
+
+QUICK_UNITS = TIMED_BYTES  # a body of fewer is not looked at
+
+
+def check_bytes(body: bytes | bytearray, settings: TopicSettings) -> int:
+    """Returns the size of a body, or of a body that takes as long as its values take to check. Raises InvalidConfig."""
+    if not settings.value_schema:
+        return len(body)
+    cost = value_schema(settings.value_schema).cost
+    if len(body) * (cost.once + cost.each + cost.byte) < QUICK_UNITS:
+        return len(body)
+    if b"base64" in body:  # the parts of values are not seen
+        return max(len(body), int(cost.of_size(len(body))))
+    return max(len(body), int(cost.of(body, None)))
+
+
+def quick_bytes(settings: TopicSettings) -> int:
+    """Returns how many bytes of values are checked in the time of a loop callback. Raises InvalidConfig."""
+    return (
+        OFF_LOOP_BYTES
+        if not settings.value_schema
+        else value_schema(settings.value_schema).cost.bytes_of(OFF_LOOP_BYTES)
+    )
 
 
 def do_lines_follow(body: bytes, count: int, settings: TopicSettings) -> bool:

@@ -97,9 +97,9 @@ async def gather(peers: Peers, name: str, arguments: object, own: R, kind: type[
     return gathered._replace(missing=sorted({*gathered.missing, *([peers.node_id] if missing_shards > 0 else [])}))
 
 
-def status_of(observer: Observer) -> ProcessStatus:
+async def status_of(observer: Observer) -> ProcessStatus:
     """Returns the status of this process."""
-    findings, of_cluster = observer.findings()
+    findings, of_cluster = await observer.findings()
     return ProcessStatus(
         observer.node_id,
         findings,
@@ -131,7 +131,7 @@ def status_handlers(observer: Observer) -> dict[str, Handler]:
     """Returns the handlers of calls from other processes."""
 
     async def status(_: None, __: bytes) -> tuple[ProcessStatus, bytes]:
-        return status_of(observer), b""
+        return await status_of(observer), b""
 
     async def topics(asked: TopicsAsked, _: bytes) -> tuple[dict[str, TopicNumbers], bytes]:
         return await numbers_of(observer, asked.names), b""

@@ -33,6 +33,7 @@ from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from gateway.status.findings import Directory, Facts, Finding, FirstSeen, GroupFacts, judge_cluster, judge_process
 from gateway.status.history import STEP_MS, History, Series
+from gateway.status.partition_look import PartitionLook, look_at_partitions
 from gateway.status.rates import TopicNumbers, TopicRates
 from gateway.status.series import GROUP, NODE, TOPIC
 from gateway.subscriptions.hosting import PushHost
@@ -77,6 +78,8 @@ class Observer:
         self.node_values: dict[str, float] = {}
         self._seen_here, self._seen_of_cluster = FirstSeen(), FirstSeen()
         self._findings: tuple[list[Finding], list[Finding]] = ([], [])
+        self._look = PartitionLook()
+        self._judging = asyncio.Lock()
         self._judged_ms = -JUDGED_MS
         self._not_uploaded: tuple[tuple[str, int, str], ...] = ()
         self._counts: dict[str, float] = {}
@@ -117,26 +120,38 @@ class Observer:
     async def sample(self) -> None:
         """Takes one sample of all series, and judges the process."""
         await self.rates.sample()
-        self.node_values = self._read_node() | await self._sum_partitions()
+        async with self._judging:
+            await self._look_at_partitions()
+        await asyncio.sleep(0)
+        self.node_values = self._read_node()
         values: dict[Series, float] = {(NODE, "", name): value for name, value in self.node_values.items()}
         now_ms = self._observed.clock.steady_ms()
-        for name in list(self._observed.shard.topics)[: self._observed.settings.metrics_topics_max]:
-            await asyncio.sleep(0)  # a topic may have thousands of partitions
+        await asyncio.sleep(0)
+        async for name in in_slices(list(self._observed.shard.topics)[: self._observed.settings.metrics_topics_max]):
             numbers = self.rates.numbers_of(name, now_ms)
             if numbers is not None:
                 for series in ("records_in_per_s", "bytes_in_per_s", "bytes_out_per_s", "log_bytes"):
                     values[TOPIC, name, series] = getattr(numbers, series)
-        for name, _, records, seconds in self._observed.groups.lags():
+        async for name, _, records, seconds in in_slices(list(self._observed.groups.lags())):
             values[GROUP, name, "lag_records"], values[GROUP, name, "lag_s"] = records, seconds
+        await asyncio.sleep(0)
         self.history.put(now_ms, values)
-        await self._ask_uploads(now_ms)
+        await self._ask_uploads()
         self._judge()
 
-    def findings(self) -> tuple[list[Finding], list[Finding]]:
+    async def findings(self) -> tuple[list[Finding], list[Finding]]:
         """Returns the findings about this process, and those about the cluster as it sees it; a second old at most."""
-        if self._observed.clock.steady_ms() - self._judged_ms >= JUDGED_MS:
-            self._judge()
+        async with self._judging:  # the second of two callers finds those of the first
+            if self._observed.clock.steady_ms() - self._judged_ms >= JUDGED_MS:
+                await self._look_at_partitions()
+                self._judge()
         return self._findings
+
+    async def _look_at_partitions(self) -> None:
+        observed, now_ms = self._observed, self._observed.clock.steady_ms()
+        self._look = await look_at_partitions(
+            observed.shard, observed.replicas, lambda partition: self.rates.tier_lag_s(partition, now_ms), UPLOAD_WAIT_S
+        )
 
     def _judge(self) -> None:
         observed = self._observed
@@ -164,32 +179,22 @@ class Observer:
 
     def facts(self) -> Facts:
         """Returns what this process knows about itself."""
-        observed, shard = self._observed, self._observed.shard
-        offline, damaged, diverged = [], [], []
-        for partition in shard.partitions():
-            if partition.offline is not None:
-                offline.append((partition.topic, partition.number, str(partition.offline)))
-            elif number := sum([bool(segment.damage) for segment in partition.log.segments]):
-                damaged.append((partition.topic, partition.number, f"{number} segments"))
-            replica = observed.replicas.by_partition.get(partition)
-            if replica is not None and replica.kept_from is not None:
-                text = f"that lacks records from offset {replica.kept_from} on"
-                diverged.append((partition.topic, partition.number, text))
+        observed, shard, look = self._observed, self._observed.shard, self._look
         is_first = observed.peers.index == 0
         age_s = observed.replicas.store_age_s
         is_silent = is_first and not observed.replicas.has_contact and age_s is not None
         return Facts(
             node_id=observed.peers.node_id,
-            offline=tuple(offline),
-            damaged=tuple(damaged),
-            diverged=tuple(diverged),
+            offline=look.offline,
+            damaged=look.damaged,
+            diverged=look.diverged,
             not_uploaded=self._not_uploaded,
             directories=self.directories(),
             groups=tuple(self._groups()),
             failing_pushes=tuple(observed.push.failing()),
             topics_set_aside=len(shard.catalog.without_metadata) if is_first else 0,
             mid_log_truncations=shard.recovered.mid_log_truncations,
-            tier_lag_s=self.node_values.get("tier_lag_s", 0.0),
+            tier_lag_s=look.tier_lag_s,
             files_share=observed.metrics.files_share(),
             is_codec_compiled=penstock_codec.native is not None,
             certificate_s=self._certificate_s() if is_first else None,
@@ -226,7 +231,7 @@ class Observer:
 
     def sizes(self) -> tuple[int, int]:
         """Returns the number of partitions that this process leads, and the bytes of its logs at the last sample."""
-        return len(self.rates.led()), int(self.node_values.get("log_bytes", 0))
+        return self._look.led, self._look.log_bytes
 
     def directories(self) -> tuple[Directory, ...]:
         """Returns the data directories of the node, which its first process names."""
@@ -275,32 +280,19 @@ class Observer:
             "requests_in_flight": metrics.requests_in_flight.value,
             "event_streams": metrics.event_streams.value,
             "append_queue_bytes": observed.shard.committer.queued_bytes,
+            "log_bytes": self._look.log_bytes,
             "free_bytes": min(free) if free else nan,
             "memory_bytes": metrics.memory_bytes(),
+            "tier_lag_s": self._look.tier_lag_s,
+            "replica_lag_records": self._look.replica_lag_records,
             "group_lag_records": sum(records for _, _, records, _ in lags),
             "group_lag_s": max((seconds for _, _, _, seconds in lags), default=0.0),
         }
         return values
 
-    async def _sum_partitions(self) -> dict[str, float]:
-        """Returns the numbers of the node that are sums over partitions, in slices of the loop."""
-        log_bytes, tier_lag_s, lag_records = 0, 0.0, 0
-        steady_ms, led = self._observed.clock.steady_ms(), self.rates.led()
-        async for partition in in_slices(list(self._observed.shard.partitions())):
-            log_bytes += partition.log.size_bytes
-            if partition in led:
-                lag_records = max(lag_records, self._lag_of(partition))
-                if len(partition.log.segments) > 1:
-                    tier_lag_s = max(tier_lag_s, self.rates.tier_lag_s(partition, steady_ms))
-        return {"log_bytes": log_bytes, "tier_lag_s": tier_lag_s, "replica_lag_records": lag_records}
-
     def _certificate_s(self) -> float | None:
         now_ms = self._observed.clock.now_ms()
         return min(((end_ms - now_ms) / 1000 for end_ms in self._expiries_ms.values()), default=None)
-
-    def _lag_of(self, partition: Partition) -> int:
-        replica = self._observed.replicas.by_partition.get(partition)
-        return 0 if replica is None else max(replica.lag.values(), default=0)
 
     def _p99(self, name: str, histogram: Histogram) -> float:
         """Returns the 99th percentile since the last sample, between two bounds; NaN: there were no values."""
@@ -308,15 +300,10 @@ class Observer:
         before, self._buckets[name] = self._buckets.get(name, counts), counts
         return percentile(histogram.bounds, [now - then for now, then in zip(counts, before, strict=True)], 0.99)
 
-    async def _ask_uploads(self, steady_ms: int) -> None:
+    async def _ask_uploads(self) -> None:
         """Learns why segments wait for their upload."""
-        waiting = (
-            partition for partition in self.rates.led()
-            if len(partition.log.segments) > 1 and self.rates.tier_lag_s(partition, steady_ms) > UPLOAD_WAIT_S
-        )  # fmt: skip
-        asked = [partition for partition, _ in zip(waiting, range(UPLOADS_ASKED_MAX), strict=False)]
         failed = []
-        for partition in asked:
+        for partition in self._look.waiting[:UPLOADS_ASKED_MAX]:
             with suppress(EngineError, KeyError):  # the worker restarts, or the partition was closed
                 statistics: TierStatistics = await self._observed.tier_statistics(partition)
                 if statistics.last_error:

@@ -29,7 +29,7 @@ async def describe_overview(request: Request, context: StatusContext) -> Respons
     """GET /v1/overview"""
     read_query(request, NoQuery)
     caller, admin, peers = request.caller, context.admin, context.admin.peers
-    gathered = await gather(peers, "status", None, status_of(context.observer), ProcessStatus)
+    gathered = await gather(peers, "status", None, await status_of(context.observer), ProcessStatus)
     findings = [finding for finding in findings_of(gathered) if is_shown(caller, finding)]
     space = request.space
     names = [

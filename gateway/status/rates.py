@@ -7,7 +7,7 @@ leader of counts from the next sample on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 from msgspec import Struct
@@ -15,8 +15,8 @@ from msgspec import Struct
 from engine.errors import EngineError
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
-from engine.runtime.slices import in_slices
 from engine.shard.shard import Shard
+from gateway.status.partition_look import slices_of_partitions
 
 READS_MAX = 200  # of first records in one sample: each may open a file
 
@@ -82,30 +82,27 @@ class TopicRates:
         passed_s, self._sampled_at = max(now - self._sampled_at, 0.001), now
         seen: dict[Partition, _Seen] = {}
         unknown: list[tuple[_Seen, Segment]] = []
-        async for partition in in_slices(list(self._shard.partitions())):
-            if self._shard.leading_epoch(partition) is None:
-                continue
-            before = self._seen.get(partition)
-            if before is None:
-                before = _Seen(partition)
-            elif before.log_end != partition.log_end or before.bytes_out != partition.bytes_out:
-                written = max(0, partition.log_end - before.log_end), max(0, partition.bytes_in - before.bytes_in)
-                records, size_bytes, read = *written, max(0, partition.bytes_out - before.bytes_out)
-                before.rates = records / passed_s, size_bytes / passed_s, read / passed_s
-                before.look(partition)
-            else:
-                before.rates = (0.0, 0.0, 0.0)
-            seen[partition] = before
-            first = partition.log.segments[0]
-            if first.base_offset != before.oldest[0] and first.size_bytes:
-                unknown.append((before, first))
+        async for partitions in slices_of_partitions(self._shard):
+            for partition in partitions:
+                if self._shard.leading_epoch(partition) is None:
+                    continue
+                before = self._seen.get(partition)
+                if before is None:
+                    before = _Seen(partition)
+                elif before.log_end != partition.log_end or before.bytes_out != partition.bytes_out:
+                    written = max(0, partition.log_end - before.log_end), max(0, partition.bytes_in - before.bytes_in)
+                    records, size_bytes, read = *written, max(0, partition.bytes_out - before.bytes_out)
+                    before.rates = records / passed_s, size_bytes / passed_s, read / passed_s
+                    before.look(partition)
+                else:
+                    before.rates = (0.0, 0.0, 0.0)
+                seen[partition] = before
+                first = partition.log.segments[0]
+                if first.base_offset != before.oldest[0] and first.size_bytes:
+                    unknown.append((before, first))
         self._seen = seen
         if unknown:
             await asyncio.get_running_loop().run_in_executor(self._executor, _read_oldest, unknown[:READS_MAX])
-
-    def led(self) -> Collection[Partition]:
-        """Returns the partitions that this process led at the last sample."""
-        return self._seen.keys()
 
     def numbers_of(self, name: str, now_ms: int) -> TopicNumbers | None:
         """Returns the numbers of a topic; None if this process has no partition of it."""

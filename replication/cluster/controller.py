@@ -65,6 +65,7 @@ class ControllerCandidate:
         self._latch = Latch(session, CONTROLLER, str(node_id))
         self._core: Controller | None = None
         self._to_write: list[Write] = []
+        self._queued_at = 0.0  # when the first of them was
         self._woken = asyncio.Event()
         self._orphans: set[str] = set()
 
@@ -127,6 +128,8 @@ class ControllerCandidate:
 
     def _queue_writes(self, writes: list[Write]) -> None:
         if writes:
+            if not self._to_write:
+                self._queued_at = self._clock.monotonic()
             self._to_write += writes
             self._woken.set()
 
@@ -168,10 +171,14 @@ class ControllerCandidate:
         proposals = [Proposal(*partition_key(w.partition), w.partition_epoch, w.state) for w in writes]
         for proposal in proposals:
             self._log_unclean(proposal)
+        queued_at, elections = self._queued_at, [self._is_election(proposal) for proposal in proposals]
         outcomes = await self._blocks.write(proposals, self._latch.fence())
-        for write, proposal, outcome in zip(writes, proposals, outcomes, strict=True):
+        passed_s = self._clock.monotonic() - queued_at
+        for write, proposal, outcome, is_election in zip(writes, proposals, outcomes, elections, strict=True):
             match outcome:
                 case Confirmed(epoch):
+                    if is_election:
+                        self._view.election_times.observe(passed_s)
                     self._evaluate(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
                 case Rejected(None):
                     self._core.on_deleted(write.partition)
@@ -180,6 +187,10 @@ class ControllerCandidate:
                     self._evaluate(proposal.topic_id, proposal.number, newer)
                 case OutcomeUnknown():
                     raise SessionLost("the session ended during a write")
+
+    def _is_election(self, proposal: Proposal) -> bool:
+        before, state = self._view.states.get((proposal.topic_id, proposal.number)), proposal.state
+        return before is not None and state.leader is not None and state.leader_epoch > before.state.leader_epoch
 
     def _log_unclean(self, proposal: Proposal) -> None:
         before = self._view.states.get((proposal.topic_id, proposal.number))

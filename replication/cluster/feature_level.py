@@ -6,8 +6,11 @@ nodes run a version that serves it, and never lowered. Until then each node can 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.errors import InvalidConfig, InvalidTopicName
 from engine.format import paths
+from engine.schemas.changes import SETTINGS
 from replication.cluster.keys import CLUSTER, NODES, node_key
 from replication.cluster.values import (
     LEVEL_MAX,
@@ -22,9 +25,10 @@ from replication.coordination.interface import Conflict, Put, Session
 # A level allows to write these. A new row is a new LEVEL_MAX.
 LEVELS = {
     1: "what version 0.1.0 reads",
-    2: "topics with names of 201 to 249 characters or with a leading __",
+    2: "topics with names of 201 to 249 characters or with a leading __, and schemas of topics",
 }
 LONG_NAMES, LONG_NAME_CHARS = 2, 201
+SCHEMAS = 2
 assert max(LEVELS) == LEVEL_MAX
 
 
@@ -34,25 +38,25 @@ def level_of_topic(name: str) -> int:
     return LONG_NAMES if is_new_name and name not in paths.INTERNAL_TOPICS else 1
 
 
-async def check_level_of_topic(session: Session, name: str) -> None:
-    """Raises InvalidTopicName for a name that the cluster's level does not allow yet."""
-    needed = level_of_topic(name)
+async def check_level_of_topic(session: Session, name: str, config: Mapping[str, object]) -> None:
+    """Raises InvalidTopicName or InvalidConfig for a name or a setting that the cluster's level does not allow yet."""
+    given = [setting for setting in SETTINGS if setting in config]
+    needed = max(level_of_topic(name), SCHEMAS if given else 1)
     if needed == 1:
         return
-    identity, _ = await read_level(session)
-    if identity.level < needed:
-        raise InvalidTopicName(
-            f"{name!r} needs feature level {needed}, and the cluster has {identity.level}",
-            hint=f"upgrade all nodes, then penstock coordination feature-level --raise-to {needed}",
-        )
+    level = (await _read_cluster(session)).level
+    if level >= needed:
+        return
+    text = f"needs feature level {needed}, and the cluster has {level}"
+    hint = f"upgrade all nodes, then penstock coordination feature-level --raise-to {needed}"
+    if given:
+        raise InvalidConfig(f"{given[0]} {text}", hint=hint, setting=given[0])
+    raise InvalidTopicName(f"{name!r} {text}", hint=hint)
 
 
 async def read_level(session: Session) -> tuple[ClusterIdentity, list[NodeInfo]]:
     """Return the cluster, which has the level, and its live nodes. Raises InvalidConfig, Corrupt."""
-    cluster = await session.get_latest(CLUSTER)
-    if cluster is None:
-        raise InvalidConfig("there is no cluster in this place of the coordination store", setting="coordination")
-    return identity_from_bytes(CLUSTER, cluster.value), await _read_nodes(session)
+    return await _read_cluster(session), await _read_nodes(session)
 
 
 async def raise_level(session: Session, level: int) -> list[NodeInfo]:
@@ -84,6 +88,13 @@ def _check_raise(present: int, level: int, nodes: list[NodeInfo]) -> None:
     if older:
         text = f"feature level {level} is not served by {older}"
         raise InvalidConfig(text, hint="upgrade all nodes first", setting="raise_to")
+
+
+async def _read_cluster(session: Session) -> ClusterIdentity:
+    cluster = await session.get_latest(CLUSTER)
+    if cluster is None:
+        raise InvalidConfig("there is no cluster in this place of the coordination store", setting="coordination")
+    return identity_from_bytes(CLUSTER, cluster.value)
 
 
 async def _read_nodes(session: Session) -> list[NodeInfo]:

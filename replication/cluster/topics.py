@@ -14,7 +14,7 @@ from engine.directory.ceilings import Ceiling, Count
 from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name, grown_partitions
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
-from engine.schemas.changes import check_schema, merged_settings
+from engine.schemas.changes import check_schema, merged_settings, without_defaults
 from engine.settings import check_deletable, topic_settings
 from replication.cluster.feature_level import check_level_of_topic
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
@@ -73,14 +73,19 @@ class ClusterTopics:
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
         check_schema(config.get("value_schema"))
+        config = without_defaults(config)
         while (existing := await self.find(name)) is None:
-            if not self._view.is_single_node:
-                await check_level_of_topic(self._session, name)
+            await self._check_level(name, config)
             found = await self._create(name, partitions, replication_factor, config, ceiling)
             if found is not None:
                 return found
         _check_same(existing, partitions, replication_factor, config)
         return existing, False
+
+    async def _check_level(self, name: str, config: Wish) -> None:
+        """Raises InvalidTopicName, InvalidConfig."""
+        if not self._view.is_single_node:
+            await check_level_of_topic(self._session, name, config)
 
     async def _create(
         self, name: str, partitions: int, replication_factor: int, config: Wish, ceiling: Ceiling | None
@@ -123,6 +128,8 @@ class ClusterTopics:
             changed = replace(topic, config=merged, partitions=partition_count)
             if changed == topic:
                 return topic
+            if merged.keys() != topic.config.keys():
+                await self._check_level(name, merged)
             added, counter = [], []
             if partition_count > topic.partitions:
                 counter = await self._counts.change(name, Count(0, partition_count - topic.partitions), ceiling)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 
 from engine.directory.placement import shard_of
 from engine.errors import EngineError, InvalidConfig, StartRefused
+from engine.runtime.histogram import Histogram
 from replication.cluster.keys import PartitionKey
 from replication.cluster.values import (
     NodeFields,
@@ -97,7 +98,8 @@ class ClusterView:
         self.controller: int | None = None
         self.is_single_node = False  # no other node can join (embedded)
         self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
-        self.elections = 0  # leader changes since this process started
+        self.elections = self.unclean_elections = 0  # since this process started: deleted topics count on
+        self.election_times = Histogram()  # of those of this process as the controller
         self.shrinks = self.expands = 0  # of replicas in sync, since this process started
         self.session_losses = 0
         self._by_id: dict[str, TopicEntry] = {}
@@ -144,6 +146,8 @@ class ClusterView:
             if old is None or old.partition_epoch < versioned.partition_epoch:
                 if old is not None:
                     self.elections += old.state.leader_epoch < versioned.state.leader_epoch
+                    more = versioned.state.unclean_elections - old.state.unclean_elections
+                    self.unclean_elections += max(0, more)
                     before, now = node_ids(old.state.in_sync), node_ids(versioned.state.in_sync)
                     self.shrinks += len(before - now)
                     self.expands += len(now - before)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -38,7 +39,12 @@ def ingest_settings_page() -> str:
 def _rows(settings: Iterable[Setting]) -> Iterator[str]:
     yield from ("| setting | default | bounds | why |", "|---|---|---|---|")
     for setting in settings:
-        yield f"| `{setting.name}` | {_default(setting)} | {setting.bounds} | {setting.why} |"
+        yield f"| `{setting.name}` | {_default(setting)} | {_bounds(setting)} | {setting.why} |"
+
+
+def _bounds(setting: Setting) -> str:
+    """Returns the bounds of messages without the words that the page needs not."""
+    return re.sub(r"^an? (whole number from |number from |list of )?", "", setting.bounds)
 
 
 def _default(setting: Setting) -> str:
@@ -49,7 +55,7 @@ def _default(setting: Setting) -> str:
     if isinstance(setting.default, bool):
         return f"`{str(setting.default).lower()}`"
     if isinstance(setting.default, int) and setting.default >= 1 << 20:
-        return f"`{setting.default}` ({setting.default >> 20:,} MiB)"
+        return f"`{setting.default}` ({setting.default >> 20:,}MiB)"
     return f"`{setting.default}`"
 
 

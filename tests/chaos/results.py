@@ -32,15 +32,8 @@ HEADS = (
     "unavailable p50",
     "max",
     "errors to the client library's users",
-    "acks=1: acknowledged",
-    "lost",
-    "events streamed",
     "old reads",
     "oldest",
-    "delivered to members",
-    "again",
-    "acquired by callers",
-    "again",
 )
 
 
@@ -98,34 +91,18 @@ def _row(what: str, runs: list[Verdict]) -> tuple[str, ...]:
         f"{median(pauses):.1f} s",
         f"{max(pauses):.1f} s",
         str(sum(run.client_errors for run in runs)),
-        f"{sum(run.acknowledged_acks_1 for run in runs):,}",
-        str(sum(run.lost_acks_1 for run in runs)),
         *_reads(runs),
-        *_groups(runs),
     )
 
 
-def _reads(runs: list[Verdict]) -> tuple[str, str, str]:
+def _reads(runs: list[Verdict]) -> tuple[str, str]:
     """Return the count of reads; old records have none."""
     if not any(run.reads for run in runs):
-        return ("", "", "")
+        return ("", "")
     return (
-        f"{sum(run.streamed for run in runs):,}",
         f"{sum(run.old_reads for run in runs):,} of {sum(run.reads for run in runs):,}",
         f"{max(run.oldest_read_s for run in runs):.1f} s",
     )
-
-
-def _groups(runs: list[Verdict]) -> tuple[str, ...]:
-    """Return what groups got; old records have none."""
-    groups = [run.groups for run in runs if run.groups is not None]
-    sums = [
-        sum(figures.delivered for figures in groups),
-        sum(figures.repeated for figures in groups),
-        sum(figures.acquired for figures in groups),
-        sum(figures.acquired_again for figures in groups),
-    ]
-    return tuple(f"{total:,}" if groups else "" for total in sums)
 
 
 def load_recorded(path: Path = RECORDED) -> dict[str, Any]:

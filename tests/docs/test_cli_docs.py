@@ -43,28 +43,49 @@ def documented_options(text: str) -> set[str]:
     return {option for cell in first_cells for option in re.findall(r"`(-[-a-z]+)", cell)}
 
 
-def test_every_command_has_its_section_and_no_other_has():
-    titled = {title.removeprefix("penstock ") for title in sections() if title.startswith("penstock ")}
-    assert titled == set(COMMANDS) | OF_THE_SERVER
+def rows() -> dict[str, str]:
+    """Return the text on each command: its row, and the section that it has for itself."""
+    names = sorted({*COMMANDS, *OF_THE_SERVER}, key=len, reverse=True)
+    found: dict[str, str] = {}
+    for first, rest in re.findall(r"^\| `penstock (.*?)` \|(.*)$", (PAGES / PAGE).read_text(), re.MULTILINE):
+        name = next((one for one in names if f"{first} ".startswith(f"{one} ")), first)
+        assert name not in found, f"{name} has two rows"
+        found[name] = rest
+    own = {title.removeprefix("penstock "): text for title, text in sections().items() if title.startswith("penstock ")}
+    return {name: "\n".join(re.findall(r"^\| (.*?[^\\]) \|", text, re.MULTILINE)) for name, text in own.items()} | found
+
+
+def options_in(row: str) -> set[str]:
+    return set(re.findall(r"`(--[-a-z]+)", row))
+
+
+def long_options(command: click.Command) -> set[str]:
+    ones = (one for option in command.params if isinstance(option, click.Option) for one in option.opts)
+    return {one for one in ones if one.startswith("--")}
+
+
+def test_every_command_has_its_row_or_section_and_no_other_has():
+    assert set(rows()) == set(COMMANDS) | OF_THE_SERVER
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - ELSEWHERE))
 def test_every_option_is_documented_and_no_other_is(name):
-    options = {one for option in COMMANDS[name].params if isinstance(option, click.Option) for one in option.opts}
-    mine = documented_options(sections()[f"penstock {name}"])
-    assert mine <= options
-    assert options - mine <= SHARED | documented_options(sections()["Options of several commands"])
+    expect_options(name, COMMANDS[name])
 
 
 @pytest.mark.parametrize("name", sorted(STORE_COMMANDS))
 def test_commands_of_the_installed_server_are_documented(name):
     command = store_command(name)
-    options = {one for option in command.params if isinstance(option, click.Option) for one in option.opts}
-    mine = documented_options(sections()[f"penstock tier {name}"])
-    assert mine <= options
-    assert options - mine <= SHARED | documented_options(sections()["Options of several commands"])
+    expect_options(f"tier {name}", command)
     assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == STORE_COMMANDS[name]
+
+
+def expect_options(name: str, command: click.Command) -> None:
+    shared = SHARED | documented_options(sections()["Options of several commands"])
+    mine, options = options_in(rows()[name]), long_options(command)
+    assert mine - shared <= options
+    assert options - mine <= shared
 
 
 def test_shared_options_have_their_own_section():

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from penstock.cli.doctor.bundle import collect_bundle, write_bundle
 from penstock.cli.doctor.kafka import check_kafka
 from penstock.cli.doctor.machine import read_machine
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding, check_machine
@@ -15,7 +16,8 @@ from penstock.cli.doctor.node_checks import check_node
 from penstock.cli.doctor.readiness import check_local_readiness, check_readiness
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node, names_node, node_options
-from penstock.cli.output import print_json
+from penstock.cli.output import format_bytes, print_json
+from penstock.errors import ConnectionFailed
 
 PORT_MAX = 65_535
 
@@ -47,21 +49,37 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     callback=check_address,
     help="Check a listener of Kafka's protocol too, and each address that it advertises, from here.",
 )
+@click.option(
+    "--bundle",
+    "bundle_path",
+    metavar="FILE",
+    help="Write the findings and descriptions of the cluster into a new archive (.tar.gz) for support.",
+)
+@click.option("--log", "log_path", metavar="FILE", help="Add the last lines of this log of a node to the bundle.")
 @click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node is ready.")
 @node_options
 @click.pass_context
 def doctor(
-    ctx: click.Context, data_dir: str, kafka_address: str | None, is_health_check: bool, node: Node, as_json: bool
+    ctx: click.Context,
+    data_dir: str,
+    kafka_address: str | None,
+    bundle_path: str | None,
+    log_path: str | None,
+    is_health_check: bool,
+    node: Node,
+    as_json: bool,
 ) -> None:
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
     If --url, PENSTOCK_URL or a context names a node, it checks that running node too. --ready without such a name asks
-    the node of this machine.
+    the node of this machine. --bundle has no records and no secrets.
 
     \f
-    Raises Failure if the node is not ready.
+    Raises Failure if the node is not ready, or the bundle cannot be written; UsageError for --log alone.
     """
+    if log_path and not bundle_path:
+        raise click.UsageError("--log needs --bundle", ctx)
     is_named = names_node(ctx)
     if is_health_check:
         reason = check_readiness(node) if is_named else check_local_readiness(os.environ)
@@ -72,14 +90,32 @@ def doctor(
         return
     findings = check_machine(read_machine(data_dir))
     if is_named:
-        findings += check_node(node)
+        try:
+            findings += check_node(node)
+        except ConnectionFailed as error:
+            if not bundle_path:
+                raise
+            findings.append(Finding("node", FAIL, str(error), "start it, or correct --url"))
     if kafka_address:
         findings += check_kafka(kafka_address, node)
+    if bundle_path:
+        size_bytes = _write_bundle(bundle_path, node if is_named else None, findings, log_path)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
     else:
         _print(findings)
+        if bundle_path:
+            click.echo(f"Wrote {bundle_path}: {format_bytes(size_bytes)}. It has names of topics, groups and hosts.")
     ctx.exit(ExitCode.FAILED if _worst(findings) == FAIL else ExitCode.OK)
+
+
+def _write_bundle(path: str, node: Node | None, findings: Sequence[Finding], log_path: str | None) -> int:
+    try:
+        return write_bundle(path, collect_bundle(node, findings, log_path))
+    except FileExistsError:
+        raise Failure(f"{path} exists: name a new file") from None
+    except OSError as error:
+        raise Failure(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 def _worst(findings: Iterable[Finding]) -> str:

@@ -9,8 +9,10 @@ import click
 
 from penstock.admin import api
 from penstock.cli.explaining import print_findings, print_silent
+from penstock.cli.live import in_order, is_interactive, show_live
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_table
+from penstock.errors import ConnectionFailed
 from penstock.transport.exchange import Json
 
 SORTS = ("records_in_per_s", "bytes_in_per_s", "log_bytes", "tier_lag_s", "lag_records", "lag_s", "name")
@@ -29,28 +31,56 @@ TOTALS = (
 def top(sort: str, limit: int, every_s: int, once: bool, node: Node, as_json: bool) -> None:
     """Show what is wrong, and the busiest topics.
 
-    Looks every few seconds until Ctrl-C. Rates are those of the last ten seconds, of all nodes together.
+    Looks every few seconds until q is pressed. Rates are those of the last ten seconds, of all nodes together. Rows
+    keep their order until s sorts by the next number, or r by this one; p pauses. Without a terminal it prints
+    one look after the other.
     """
-    while True:
-        client = node.once()
-        overview = client.send(api.overview()).json()
-        topics = client.send(api.list_topics(include="summary", sort=sort, limit=limit)).json()
-        if as_json:
-            print_json({"overview": overview, "topics": topics})
+    if as_json:
+        overview, topics = _look(node, sort, limit)
+        print_json({"overview": overview, "topics": topics})
+    elif is_interactive() and not once:
+        show_live(_Screen(node, sort, limit).draw, every_s)
+    else:
+        while True:
+            _print(*_look(node, sort, limit))
+            if once:
+                return
+            time.sleep(every_s)
+
+
+class _Screen:
+    """Remembers the order of the rows from one look to the next."""
+
+    def __init__(self, node: Node, sort: str, limit: int) -> None:
+        self._node, self._sort, self._limit = node, sort, limit
+        self._order: list[str] = []
+
+    def draw(self, key: str) -> None:
+        if key == "s":
+            self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
+        if key in ("s", "r"):
+            self._order = []
+        click.echo(f"by {self._sort}   s: by the next   r: sort again   p: pause   q: end\n")
+        try:
+            overview, topics = _look(self._node, self._sort, self._limit)
+        except ConnectionFailed as error:  # it may restart: the next look asks again
+            click.echo(f"no answer: {error}")
             return
-        if not once:
-            click.clear()
-        _print(overview, topics)
-        if once:
-            return
-        time.sleep(every_s)
+        rows = {row["topic"]: row for row in topics["topics"]}
+        self._order = in_order(rows, self._order)
+        _print(overview, topics | {"topics": [rows[name] for name in self._order]})
+
+
+def _look(node: Node, sort: str, limit: int) -> tuple[Json, Json]:
+    client = node.once()
+    overview = client.send(api.overview()).json()
+    return overview, client.send(api.list_topics(include="summary", sort=sort, limit=limit)).json()
 
 
 def _print(overview: Json, topics: Json) -> None:
     totals: dict[str, Any] = overview.get("totals") or {}
-    print_facts(
-        [("topics", overview["topics"]), *((name, _shown(name, totals.get(name))) for name in TOTALS if totals)]
-    )
+    shown = ((name, _shown(name, totals.get(name))) for name in TOTALS if totals)
+    print_facts([("topics", overview["topics"]), *shown])
     click.echo()
     print_findings(overview["findings"][:10])
     print_silent(overview)

@@ -33,6 +33,8 @@ def with_member(schema: dict[str, Any], name: str, member: Any) -> dict[str, Any
         (CLOSED, with_member(CLOSED, "a", {"type": "number"})),
         (CLOSED, with_member(CLOSED, "a", {"anyOf": [{"type": "integer"}, {"type": "null"}]})),
         ({"enum": ["a"]}, {"enum": ["a", "b"]}),
+        ({"enum": [1, {"a": [True]}, None]}, {"enum": [None, {"a": [True]}, 1.0]}),
+        ({"enum": list(range(8000))}, {"enum": list(reversed(range(8000)))}),
         ({"const": "a", "type": "string"}, {"enum": ["a", "b"], "type": "string"}),
         ({"type": "string", "maxLength": 3, "pattern": "a"}, {"type": "string", "maxLength": 4}),
         ({"$ref": "#/$defs/a", "$defs": {"a": CLOSED}}, CLOSED),
@@ -52,6 +54,8 @@ def test_a_change_that_takes_all_earlier_values_is_compatible(old: Any, new: Any
         ({}, with_member({"properties": {}}, "b", {"type": "string"}), "/b", "no additionalProperties: false"),
         ({"type": "object"}, {"type": "object", "additionalProperties": False}, "", "additionalProperties"),
         ({"enum": ["a", True]}, {"enum": ["a", 1]}, "", "fewer values"),
+        ({"enum": [[1]]}, {"enum": [[True]]}, "", "fewer values"),
+        ({"enum": [True]}, {"enum": [[1]]}, "", "fewer values"),
         ({"items": {"maximum": 5}}, {"items": {"maximum": 4}}, "/*", "maximum is tighter"),
         ({"type": "string"}, {"type": "string", "pattern": "a"}, "", "pattern is new"),
         (
@@ -113,3 +117,15 @@ def test_versions_count_the_changes() -> None:
 def test_a_change_without_its_version_or_without_a_schema_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig):
         merged_settings({"value_schema": text_of(CLOSED)}, given)
+
+
+def test_there_is_no_version_after_the_last() -> None:
+    stored = {"value_schema": "{}", "value_schema_version": 2**31 - 1}
+    with pytest.raises(InvalidConfig, match="value_schema_version is 2147483648"):
+        merged_settings(stored, {"value_schema": ""})
+
+
+def test_a_topic_without_a_schema_stores_none_of_its_settings() -> None:
+    assert merged_settings({}, {"value_schema": "", "value_schema_version": 1, "retention_ms": None}) == {
+        "retention_ms": None
+    }

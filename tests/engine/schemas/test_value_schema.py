@@ -136,7 +136,9 @@ def doubled(levels: int) -> Any:
         (deep(33), "deeper than"),
         ({"pattern": "(?=a)"}, "/pattern"),
         ({"pattern": r"(a)\1"}, "/pattern"),
-        ({"pattern": "(a{1000}){1000}"}, "/pattern"),
+        ({"pattern": "(a{1000}){1000}"}, "20000 states"),
+        ({"anyOf": [{"pattern": r"\p{L}{15}"}] * 30}, "20000 states"),
+        ({"pattern": r"\p{L}{300}"}, "/pattern"),
         ({"patternProperties": {"(": {}}}, "patternProperties"),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema"),
     ],
@@ -169,3 +171,54 @@ def test_earlier_drafts_keep_their_meaning() -> None:
     schema = compiled(tuples)
     assert schema.find_violation([b'["a"]'], is_null_allowed=False) is None
     assert schema.find_violation([b'["a",1]'], is_null_allowed=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "item"),
+    [
+        ({"not": {"enum": ["a", *range(100, 6000)]}}, "0"),
+        ({"not": {"enum": [n + 0.5 for n in range(1000)]}}, "1.5e300"),
+        ({"allOf": [{"contains": {"const": n}, "minContains": 0} for n in range(300)]}, "[0,0,0]"),
+        ({"allOf": [{"minimum": -n - 0.5} for n in range(480)]}, "1e300"),
+        ({"patternProperties": {f"[xy]*x[xy]{{1800}}z{n}": {} for n in range(10)}}, '{"xyxyxy":0}'),
+    ],
+    ids=["enum", "doubles", "contains", "bounds", "patterns"],
+)
+def test_a_large_value_that_would_be_checked_for_long_is_refused_and_a_small_one_is_not(schema: Any, item: str) -> None:
+    checked = compiled({"items": schema})
+    assert checked.find_violation([f"[{item}]".encode()], is_null_allowed=False) is None
+    large = f"[{','.join([item] * 30_000)}]".encode()
+    violation = checked.find_violation([large], is_null_allowed=False)
+    assert violation is not None
+    assert "takes too long" in violation.text
+    assert not checked.do_lines_follow(large, 1)
+
+
+def test_a_large_value_of_an_everyday_schema_is_checked() -> None:
+    pattern = {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}$"}
+    ride = {"type": "object", "properties": {"id": pattern, "n": {"type": "number", "minimum": 0.5}}}
+    value = orjson.dumps([{"id": "00000000-0000-0000", "n": 1}] * 25_000)
+    assert compiled({"items": ride}).find_violation([value], is_null_allowed=False) is None
+
+
+def chained(levels: int) -> Any:
+    more = {"anyOf": [chained(levels - 1)]} if levels else {}
+    return {"unevaluatedProperties": {"minimum": 0}, **more}
+
+
+def by_references(levels: int) -> Any:
+    steps = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(levels)}
+    return {"$ref": "#/$defs/a0", "$defs": {**steps, f"a{levels}": {}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (chained(12), "checked for seconds"),
+        (by_references(900), "nested deeper than 128"),
+        ({"allOf": [{"pattern": "[xy]{2000}"}] * 11}, "more than about 20000 states"),
+    ],
+)
+def test_a_schema_that_takes_long_for_any_value_is_refused(schema: Any, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        compiled(schema)

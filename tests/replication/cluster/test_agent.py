@@ -28,6 +28,8 @@ async def test_a_node_that_dies_is_followed_up_and_comes_back(cluster):
     await cluster.end(1)
     await cluster.until(lambda: set(leaders(three, topic)) == {2, 3})
     assert all(m.node_id != 1 for state in states_of(three, topic) for m in state.in_sync)
+    measured = [agent.view.election_times for agent in (two, three)]  # the controller has measured both of them
+    await cluster.until(lambda: sum(times.cumulative()[-1] for times in measured) == 2)
     again = await cluster.start(1)
     assert again.member.broker_epoch > first_life.broker_epoch
     await cluster.until(lambda: cluster.controller() is not None and len(again.view.nodes) == 3)

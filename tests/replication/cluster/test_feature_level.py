@@ -13,8 +13,14 @@ from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from loadtests.cluster.zookeeper import START_S
 from node.commands.coordination import coordination
 from replication.cluster.feature_level import LEVEL_MAX, level_of_topic, raise_level, read_level
-from replication.cluster.keys import CLUSTER, NODES
-from replication.cluster.values import ClusterIdentity, identity_from_bytes, identity_to_bytes, node_to_bytes
+from replication.cluster.keys import CLUSTER, NODES, topic_key
+from replication.cluster.values import (
+    ClusterIdentity,
+    identity_from_bytes,
+    identity_to_bytes,
+    node_to_bytes,
+    topic_from_bytes,
+)
 from replication.coordination.interface import Create, Put
 from replication.coordination.zookeeper import Address, ZookeeperSession
 from tests.replication.cluster.test_values import NODE
@@ -52,6 +58,25 @@ async def test_until_the_level_is_raised_nothing_is_made_that_the_older_version_
     assert await raise_level(one.session, 2) == [], "repeated"
     for name in LONG_NAMES:
         await one.create_topic(name, 1, 1, {})
+
+
+async def test_until_the_level_is_raised_no_topic_has_a_setting_that_the_older_version_does_not_know(cluster):
+    one, _ = await cluster.start_all(1, 2)
+    await set_level(one.session, 1)
+    described = {"retention_ms": 100000, "value_schema": "", "value_schema_version": 1}
+    await one.create_topic("copied", 1, 1, described)
+    await one.alter_topic("copied", {**described, "retention_ms": 200000}, None)
+    stored = await one.session.get_latest(topic_key("copied"))
+    assert topic_from_bytes("", stored.value).config == {"retention_ms": 200000}
+    refused = pytest.raises(InvalidConfig, match="value_schema needs feature level 2, and the cluster has 1")
+    with refused:
+        await one.create_topic("typed", 1, 1, {"value_schema": "{}"})
+    with refused as with_hint:
+        await one.alter_topic("copied", {"value_schema": "{}"}, None)
+    assert "feature-level --raise-to 2" in with_hint.value.hint
+    await raise_level(one.session, 2)
+    await one.create_topic("typed", 1, 1, {"value_schema": "{}"})
+    await one.alter_topic("copied", {"value_schema": "{}"}, None)
 
 
 async def test_a_node_of_an_older_version_holds_the_level_back_by_its_name(alone):

@@ -164,6 +164,17 @@ def test_an_older_state_is_ignored():
     assert view.states["t", 0].partition_epoch == 4
 
 
+def test_unclean_elections_are_counted_once_and_outlive_their_topic():
+    view = a_view()
+    member = Member(3, 17)
+    for epoch, unclean in ((5, 1), (5, 1), (6, 1), (7, 3)):
+        state = PartitionState((3,), member, epoch, (member,), unclean_elections=unclean)
+        view.put_states([("t", 0, VersionedState(state, epoch))])
+    assert (view.unclean_elections, view.elections) == (3, 3)
+    view.remove_topic(view.topics["orders"])
+    assert (view.states, view.unclean_elections) == ({}, 3)
+
+
 def test_a_topic_made_again_takes_the_old_ones_states_along():
     view = a_view()
     view.put_topic(TopicEntry("orders", "u", 1, 1))

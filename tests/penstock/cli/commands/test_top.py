@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+
 import pytest
 
 from penstock.cli.explaining import explain_findings, print_silent
+from penstock.cli.live import in_order
 from tests.penstock.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
@@ -59,3 +67,38 @@ def test_topics_are_listed_by_prefix_in_pages(on_node: Run) -> None:
         "page-2",
         "page-3",
     ]
+
+
+def test_rows_keep_their_order_and_new_ones_come_last() -> None:
+    assert in_order(["c", "a", "d"], ["a", "b", "c"]) == ["a", "c", "d"]
+
+
+def test_the_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(on_node: Run, node_url: str) -> None:
+    assert on_node("topic", "create", "lively").code == 0
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (200, 120))
+    before = termios.tcgetattr(its)
+    command = [sys.executable, "-m", "penstock.cli.main", "top", "--url", node_url, "--limit", "1000"]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+        try:
+            shown = b""
+            while b"lively" not in shown:
+                assert select.select([ours], [], [], 60)[0], shown
+                shown += os.read(ours, 65536)
+            assert not termios.tcgetattr(its)[3] & termios.ICANON
+            os.write(ours, b"s")
+            while b"by log_bytes" not in shown:
+                assert select.select([ours], [], [], 60)[0], shown
+                shown += os.read(ours, 65536)
+            os.write(ours, b"q")
+            for _ in range(1200):  # what is not read would hold it up
+                if process.poll() is not None:
+                    break
+                if select.select([ours], [], [], 0.05)[0]:
+                    os.read(ours, 65536)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    assert termios.tcgetattr(its) == before
+    os.close(ours)
+    os.close(its)
