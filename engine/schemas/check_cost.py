@@ -49,7 +49,7 @@ class Cost(NamedTuple):
         return units * _EXACT_FACTOR if _EXACT.search(text) else units
 
     def of_size(self, size_bytes: int) -> float:
-        """Returns the units of unknown values by their size, at most but for exact numbers."""
+        """Returns the units of this number of bytes of unknown values, at most but for exact numbers."""
         return (self.once + self.each) * (size_bytes // 2 + 1) + self.byte * size_bytes
 
     def bytes_of(self, units: int) -> int:

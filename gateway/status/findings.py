@@ -99,7 +99,7 @@ def judge_process(facts: Facts) -> list[Finding]:
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Returns each finding once, failures first, then those that have been so for the longest time.
 
-    The shards of a node have one subject. Of a topic they name different partitions, and each stays.
+    The shards of a node have one subject, but name different partitions of a topic: each of these findings stays.
     """
     by_name: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
@@ -270,7 +270,7 @@ def _by_topic(rows: Iterable[tuple[str, int, R]]) -> Iterator[tuple[str, str, R]
 
 
 def _rest(code: str, level: str, count: int, what: str) -> Iterator[Finding]:
-    """Yields a finding that stands for those beyond ONE_CODE_MAX, for a caller that sees the cluster."""
+    """Yields a finding with the number of those beyond ONE_CODE_MAX, for a caller that sees the cluster."""
     if count > ONE_CODE_MAX:
         text = f"it is so for {count - ONE_CODE_MAX} more that are not listed"
         yield Finding(code, level, f"further {what}", text, "mend those that are listed first")

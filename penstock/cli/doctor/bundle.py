@@ -32,11 +32,11 @@ TOPIC_PAGES_MAX = 10  # of a thousand topics
 LEFT_OUT = "[left out]"
 _OF_A_LINE = frozenset({"time", "level", "logger", "message"})
 _SECRETS = re.compile(
-    r"(?i)(?P<url>(?<=://)[^\s/?#@\"']+@)"
-    r"|(?P<name>(?:password|passwd|secret|token|signature|credential|api_?key|access_?key(?:_id)?|authorization)"
+    r"(?i)(?P<url>(?<=://)[^\s/?#\"']+@)"
+    r"|(?P<name>(?:[?&]sig|password|passwd|secret|token|signature|credential|api_?key|access_?key(?:_id)?|authorization)"
     r"\\?[\"']?\s*[=:]\s*\\?[\"']?)(?!null\b|true\b|false\b)(?:(?:bearer|basic)\s+)?[^\s\"'&,}\\]+"
     r"|(?P<scheme>\b(?:bearer|basic)\s+)[^\s\"',}\\]+"
-    r"|\bpenstock_[0-9a-f]{8,}_[\w-]{20,}|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|\bAKIA[A-Z0-9]{12,}"
+    r"|\bpenstock_[0-9a-f]{8,}_[\w-]{20,}|\bwhsec_[\w+/=-]{8,}|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|\bAKIA[A-Z0-9]{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )

@@ -38,7 +38,7 @@ def test_a_healthy_topic_has_no_findings_and_a_missing_one_is_an_error(on_node: 
     assert on_node("cluster", "explain", "--json").code == 0
 
 
-def test_a_token_without_the_cluster_is_not_told_that_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_parts_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     class Tenant:
         """A node as a token of a tenant sees it."""
 
