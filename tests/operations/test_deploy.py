@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -68,7 +67,7 @@ def test_both_units_have_the_same_rules_for_their_process():
 def test_systemd_understands_a_unit(name, tmp_path):
     text = (ROOT / "deploy" / "systemd" / name).read_text()
     file = tmp_path / name.replace("@", "@1")
-    file.write_text(text.replace("/opt/penstock/bin/penstock", sys.executable))
+    file.write_text(text.replace("/opt/penstock/bin/penstock", "/bin/true"))  # any program that is there
     verified = subprocess.run(["systemd-analyze", "verify", "--man=no", file], capture_output=True, text=True)
     complaints = [line for line in verified.stderr.splitlines() if str(file) in line or file.name in line]
     assert complaints == []
