@@ -67,19 +67,19 @@ def _cost_of(schema: Any, root: Schema) -> Cost:
         return Cost(1)
     in_place = [schema[word] for word in _IN_PLACE if word in schema]
     in_place += [item for word in _IN_PLACE_LISTS for item in _list(schema, word)]
-    in_place += [item for word in _IN_PLACE_NAMED for item in _named(schema, word).values()]
+    in_place += [item for word in _IN_PLACE_NAMED for item in _members(schema, word).values()]
     if "$ref" in schema:
         in_place.append(resolve(root, schema["$ref"])[1])
     cost = _sum_of(_cost_of(item, root) for item in in_place)
     if "unevaluatedItems" in schema or "unevaluatedProperties" in schema:  # they ask the others again
         cost = Cost(4 * cost.once, 4 * cost.each + cost.once, 4 * cost.byte, cost.states)
     cost = cost.beside(_own_cost(schema))
-    named = [*_named(schema, "properties").values(), *_list(schema, "prefixItems"), *_list(schema, "items")]
+    named = [*_members(schema, "properties").values(), *_list(schema, "prefixItems"), *_list(schema, "items")]
     for child in (_cost_of(item, root) for item in named):  # each is of another part of the value
         each, byte = max(cost.each, child.each), max(cost.byte, child.byte)
         cost = Cost(cost.once + child.once, each, byte, cost.states + child.states)
     repeated = [schema[word] for word in _EACH if word in schema and not isinstance(schema[word], list)]
-    for child in (_cost_of(item, root) for item in (*repeated, *_named(schema, "patternProperties").values())):
+    for child in (_cost_of(item, root) for item in (*repeated, *_members(schema, "patternProperties").values())):
         cost = cost.beside(Cost(0, child.once + child.each, child.byte, child.states))
     return cost
 
@@ -98,11 +98,11 @@ def _own_cost(schema: dict[str, Any]) -> Cost:
         + len(_list(schema, "required"))
         + sum(_bound_cost(schema[word]) for word in _BOUNDS & schema.keys())
     )
-    dependent = _named(schema, "dependentRequired")
+    dependent = _members(schema, "dependentRequired")
     once += sum(len(_list(dependent, name)) for name in dependent)
     once += _literal_cost(schema.get("enum", [])) + _literal_cost(schema.get("const"))
     once += _NUMBER * ("multipleOf" in schema)
-    patterns = [*_named(schema, "patternProperties"), *([str(schema["pattern"])] if "pattern" in schema else ())]
+    patterns = [*_members(schema, "patternProperties"), *([str(schema["pattern"])] if "pattern" in schema else ())]
     each = 2 * len(patterns) + _ITEM * ("uniqueItems" in schema)
     states = list(map(_states_of, patterns))
     byte = sum(0.1 + max(0, of_pattern - _QUICK_STATES) / _STATES_OF_UNIT for of_pattern in states)
@@ -121,7 +121,7 @@ def _list(schema: dict[str, Any], word: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _named(schema: dict[str, Any], word: str) -> dict[str, Any]:
+def _members(schema: dict[str, Any], word: str) -> dict[str, Any]:
     found = schema.get(word)
     return found if isinstance(found, dict) else {}
 

@@ -78,13 +78,13 @@ def _of_kind(kind: str, schema: dict[str, Any], root: Schema) -> Any:
         case "boolean":
             return bool
         case "string":
-            return _sized(str, schema, "minLength", "maxLength")
+            return _bound_length(str, schema, "minLength", "maxLength")
         case "integer":
             return _number(int, schema)
         case "number":
             return _number(int, schema) | _number(float, schema)
         case "array":
-            return _sized(list[_type_of(schema.get("items", True), root)], schema, "minItems", "maxItems")  # type: ignore[misc]
+            return _bound_length(list[_type_of(schema.get("items", True), root)], schema, "minItems", "maxItems")  # type: ignore[misc]
         case "object":
             return _object(schema, root)
     raise NoType
@@ -99,7 +99,7 @@ def _literal(values: list[Any], schema: dict[str, Any]) -> Any:
     raise NoType
 
 
-def _sized(kind: Any, schema: dict[str, Any], least: str, most: str) -> Any:
+def _bound_length(kind: Any, schema: dict[str, Any], least: str, most: str) -> Any:
     bounds: dict[str, Any] = {
         name: schema[word] for name, word in (("min_length", least), ("max_length", most)) if word in schema
     }
