@@ -72,15 +72,15 @@ def doctor(
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
-    If --url, PENSTOCK_URL or a context names a node, it checks that running node too. --ready without such a name asks
-    the node of this machine. --bundle has no records and no secrets.
+    If --url, PENSTOCK_URL or a context names a node, it checks that running node too. --ready and --bundle without such a
+    name ask the node of this machine. --bundle has no records and no secrets.
 
     \f
     Raises Failure if the node is not ready, or the bundle cannot be written; UsageError for --log alone.
     """
     if log_path and not bundle_path:
         raise click.UsageError("--log needs --bundle", ctx)
-    is_named = names_node(ctx)
+    is_named = names_node(ctx) or bundle_path is not None  # an archive without the node is of little use
     if is_health_check:
         reason = check_readiness(node) if is_named else check_local_readiness(os.environ)
         if reason:
@@ -99,7 +99,7 @@ def doctor(
     if kafka_address:
         findings += check_kafka(kafka_address, node)
     if bundle_path:
-        size_bytes = _write_bundle(bundle_path, node if is_named else None, findings, log_path)
+        size_bytes = _write_bundle(bundle_path, node, findings, log_path)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
     else:
@@ -109,7 +109,7 @@ def doctor(
     ctx.exit(ExitCode.FAILED if _worst(findings) == FAIL else ExitCode.OK)
 
 
-def _write_bundle(path: str, node: Node | None, findings: Sequence[Finding], log_path: str | None) -> int:
+def _write_bundle(path: str, node: Node, findings: Sequence[Finding], log_path: str | None) -> int:
     try:
         return write_bundle(path, collect_bundle(node, findings, log_path))
     except FileExistsError:
