@@ -72,8 +72,8 @@ def doctor(
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
-    If --url, PENSTOCK_URL or a context names a node, it checks that running node too. --ready and --bundle without such a
-    name ask the node of this machine. --bundle has no records and no secrets.
+    If --url, PENSTOCK_URL or a context names a node, it checks that running node too. Without such a name --ready and
+    --bundle ask the node of this machine. --bundle has no records and no secrets.
 
     \f
     Raises Failure if the node is not ready, or the bundle cannot be written; UsageError for --log alone.

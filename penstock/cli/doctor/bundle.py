@@ -54,7 +54,7 @@ def _replace(found: re.Match[str]) -> str:
     return f"{before}{LEFT_OUT}{'@' if found['url'] else ''}"
 
 
-def collect_bundle(node: Node | None, findings: Iterable[Finding], log_path: str | None) -> dict[str, bytes]:
+def collect_bundle(node: Node, findings: Iterable[Finding], log_path: str | None) -> dict[str, bytes]:
     """Returns the files of a bundle by name. `errors.json` names what was not to be had, and why. Raises OSError."""
     files: dict[str, bytes] = {
         "versions.json": _json(
@@ -64,18 +64,17 @@ def collect_bundle(node: Node | None, findings: Iterable[Finding], log_path: str
     }
     if log_path is not None:
         files["log.ndjson"] = _log_lines(log_path)
-    if node is not None:
-        errors: dict[str, str] = {}
-        for name, get in _ASKED.items():
-            try:
-                files[name] = get(node)
-            except ConnectionFailed as error:  # each further one would wait for as long
-                errors[name] = str(error)
-                break
-            except ClientError as error:
-                errors[name] = str(error)
-        files["errors.json"] = _json(errors)
-    secrets = [node.token] if node is not None and node.token else []
+    errors: dict[str, str] = {}
+    for name, get in _ASKED.items():
+        try:
+            files[name] = get(node)
+        except ConnectionFailed as error:  # each further one would wait for as long
+            errors[name] = str(error)
+            break
+        except ClientError as error:
+            errors[name] = str(error)
+    files["errors.json"] = _json(errors)
+    secrets = [node.token] if node.token else []
     return {
         name: without_secrets(content.decode(errors="replace"), secrets).encode() for name, content in files.items()
     }
