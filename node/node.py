@@ -232,7 +232,7 @@ class Node:
             produce,
             fetch,
             admin,
-            StatusContext(admin, self.observer, VERSION),
+            StatusContext(admin, groups.coordinators, self.observer, VERSION),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
