@@ -99,6 +99,7 @@ _ADMIN: Rows = [
     ("GET", "/metrics", METRICS, operations.metrics),
     ("GET", "/openapi.json", OPEN, operations.openapi_json),  # the contract and its page are the same on every node
     ("GET", "/docs", OPEN, operations.docs),
+    ("GET", "/docs/{guide}", OPEN, operations.docs_guide),
     ("GET", "/", OPEN, operations.root),
     ("GET", "/assets/{build}/{file}", OPEN, operations.console_asset),
     ("GET", "/v1", OPEN, operations.links),

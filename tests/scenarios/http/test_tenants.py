@@ -350,7 +350,7 @@ def use_subscriptions(ask: Caller, other: str, hook: Hook, version: str) -> None
 
 
 def use_rest(ask: Caller, own: str, other: str) -> None:
-    open_paths = ("/healthz", "/readyz", "/", "/assets/x/app.js", "/v1", "/openapi.json", "/docs")
+    open_paths = ("/healthz", "/readyz", "/", "/assets/x/app.js", "/v1", "/openapi.json", "/docs", "/docs/start")
     for path in (*open_paths, "/metrics", "/v1/cluster/reassignments"):
         ask("GET", path)
     assert {row["topic"] for row in ask("GET", "/v1/topics", include="summary", sort="log_bytes").json()["topics"]}
