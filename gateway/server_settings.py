@@ -213,6 +213,13 @@ class ServerSettings:
         maximum=4 * GIB,
         why="How fast a merge reads objects, so that uploads keep most of the network. One partition merges at a time.",
     )
+    disk_move_bytes_per_second: int = setting(
+        50 * MIB,
+        minimum=64 * 1024,
+        maximum=4 * GIB,
+        why="How fast partitions are copied to other data directories, all together: requests need the same disks. "
+        "Below the rate of appends to a partition its move does not end.",
+    )
     scrub_bytes_per_second: int = setting(
         8 * MIB,
         minimum=0,

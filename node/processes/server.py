@@ -161,7 +161,17 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         replicas, partitioners = StandaloneReplicas(settings.node_id, spool), Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners)
         additional = directories.additional
-        shard = Shard(disk, directory, clock, executor, new_id, additional=additional, keys_max=keys_max, events=events)
+        shard = Shard(
+            disk,
+            directory,
+            clock,
+            executor,
+            new_id,
+            additional=additional,
+            keys_max=keys_max,
+            events=events,
+            move_bytes_per_second=settings.disk_move_bytes_per_second,
+        )
         session = coordination.session()
         blocks = StoredBlocks(session)
 

@@ -26,7 +26,7 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
-from engine.shard.shard import Shard
+from engine.shard.shard import MovedPartition, Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
@@ -56,6 +56,7 @@ from node.process_calls import (
     ClosePartitions,
     CreateTopic,
     DirectoryFailed,
+    PartitionMoved,
     Ready,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
@@ -106,8 +107,12 @@ async def run(task: ShardTask) -> None:
         tier = ShardTier(logs, worker, store.url, spool)
         replicas = cluster.create_replicas(peers, supervisor.link, new_id, clock.boottime, spool)
         partitioners = Partitioners(random.Random())
-        events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)
+        reports = (partial(report_failure, supervisor), partial(report_move, supervisor))
+        events = shard_events(replicas, tier, partitioners, *reports)
+        move_bytes_per_second = max(1, settings.disk_move_bytes_per_second // task.count)
+        shard = Shard(
+            disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events, move_bytes_per_second
+        )
         shard.catalog.without_metadata = task.without_metadata
         changes = SupervisedChanges(shard, supervisor, cluster.replication_factor_max)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
@@ -354,6 +359,11 @@ def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
         failed = DirectoryFailed(directory.directory_id, directory.fault.detail)
         sent = supervisor.link().begin("directory_failed", failed)
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+
+async def report_move(supervisor: LinkClient, _: Shard, moved: MovedPartition) -> None:
+    """Has the supervisor record that a partition is in another data directory. Raises EngineError."""
+    await supervisor.link().call("partition_moved", PartitionMoved(*moved), timeout_s=CHANGE_S)
 
 
 class SupervisedBlocks:
