@@ -86,6 +86,8 @@ def _another_value(rule):
         return not rule.default
     if rule.choices:
         return next(choice for choice in rule.choices if choice != rule.default)
+    if isinstance(rule.default, float):
+        return 0.5
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
     if rule.name == "otlp_resource_attributes":
