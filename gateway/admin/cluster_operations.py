@@ -90,7 +90,7 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
 async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     _check_operating(request, context)
-    body, node_id = await read_json(request, _Drain), _node_id(request)
+    body, node_id = await read_json(request, _Drain), path_node_id(request)
     before = {"drained": node_id in context.peers.cluster.drained}
     await request.intend(before=before, after={"drained": body.drained})
     await context.operate(DrainNode(node_id, body.drained))
@@ -100,7 +100,7 @@ async def drain_node(request: Request, context: AdminContext) -> Response:
 async def decommission_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
     _check_operating(request, context)
-    node_id = _node_id(request)
+    node_id = path_node_id(request)
     sizes = await collect_sizes(context)
     await request.intend(after={"decommissioned": True})
     moving = await context.operate(DecommissionNode(node_id, sizes))
@@ -110,7 +110,7 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
 async def may_restart(request: Request, context: AdminContext) -> Response:
     """GET /v1/cluster/nodes/{node_id}/may-restart"""
     read_query(request, NoQuery)
-    node_id, caller = _node_id(request), request.caller
+    node_id, caller = path_node_id(request), request.caller
     reasons = restart_reasons(context.peers.cluster, node_id, is_silent=not context.replicas.has_contact)
     shown = [row for row in reasons if row["topic"] is None or caller.allows(Operation.READ, row["topic"])]
     return json_response({"node_id": node_id, "may_restart": not reasons, "reasons": shown})
@@ -157,7 +157,8 @@ def _check_operating(request: Request, context: AdminContext) -> None:
     context.lifecycle.check_accepting()
 
 
-def _node_id(request: Request) -> int:
+def path_node_id(request: Request) -> int:
+    """Returns the node of a path. Raises Problem invalid_config."""
     text = request.names["node_id"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) < 2**31):
         raise Problem("invalid_config", f"{text[:64]!r} is not a node id", setting="node_id")

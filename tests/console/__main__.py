@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.console.browser import ARGUMENTS, CHROMIUM, Tab, open_tab
-from tests.console.node import FIRST_MS, Node, fill, start_node
+from tests.console.node import FIRST_MS, Node, add_job, fill, start_node
 from tests.console.stories import PAGES, STORIES
 
 OPTIONS = (
-    "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed"
+    "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed", "--audit", "on"
 )  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "operate"
 
@@ -46,6 +46,7 @@ def main() -> int:
         folder = Path(directory)
         with start_node(folder, options.port, options.python, *OPTIONS) as node:
             fill(node)
+            add_job(folder, node)
             failures += write_pictures(browser) if options.docs else run_open(browser, node, options)
         if not options.docs and re.search(options.only, "tokens"):
             failures += run_with_tokens(browser, folder, options)
