@@ -34,7 +34,10 @@ def dialog_text(tab: Tab) -> str:
 def confirm(tab: Tab, name: str) -> None:
     """Presses the button of the dialog and waits until it is closed."""
     tab.page.locator("dialog .buttons").get_by_role("button", name=name, exact=True).click()
-    tab.page.wait_for_selector("dialog", state="detached", timeout=15_000)
+    try:
+        tab.page.wait_for_selector("dialog", state="detached", timeout=15_000)
+    except Exception as error:
+        raise AssertionError(dialog_text(tab)) from error
 
 
 def story_numbers_are_shown_as_stored(tab: Tab, node: Node) -> None:

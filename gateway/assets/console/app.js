@@ -67,6 +67,7 @@ function App() {
     );
     return () => { isOver = true; };
   }, [key]);
+  useEffect(() => document.querySelector(".sections [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [route.page]);
   const { View } = view;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>Skip to the contents</a>

@@ -40,7 +40,7 @@ function Trail({ ids, node, query }) {
     ${poll.data && html`<${Table} caption="Audit events, newest first" rows=${events} keyOf=${(event) => event.id} columns=${[
       { id: "time", head: "Time", class: "data nowrap", cell: (event) => html`<button type="button" class="open" title="Open the event" onClick=${() => setOpened(event)}><${Time} ms=${Date.parse(event.time)} /></button>` },
       { id: "kind", head: "Event", class: "nowrap", cell: (event) => html`<${State} kind=${stateOf(event)} word=${kindOf(event)} />` },
-      { id: "who", head: "Principal", class: "word", cell: ({ data }) => data.principal ?? data.address ?? DASH },
+      { id: "who", head: "Principal", class: "word", priority: 2, cell: ({ data }) => data.principal ?? data.address ?? DASH },
       { id: "what", head: "Operation", class: "nowrap", priority: 2, cell: ({ data }) => data.operation ?? DASH },
       { id: "about", head: "Resource", class: "word", priority: 2, cell: (event) => event.subject ?? DASH },
       { id: "detail", head: "Detail", class: "clip", priority: 3, cell: (event) => html`<span title=${detailOf(event)}>${detailOf(event)}</span>` },

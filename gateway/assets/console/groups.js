@@ -11,7 +11,7 @@ export const GROUP_COLUMNS = [
   { id: "name", head: "Group", class: "name", sort: (row) => row.group, cell: (row) => html`<a href=${link("groups", row.group)}>${row.group}</a>` },
   { id: "kind", head: "Kind", priority: 2, sort: (row) => row.kind, cell: (row) => row.kind },
   { id: "state", head: "State", sort: (row) => row.state, cell: (row) => html`<${State} kind=${STATES[row.state]} word=${row.state} />` },
-  number("members", "Members"),
+  number("members", "Members", count, 2),
   number("lag_records", "Lag, records"),
   number("lag_s", "Lag, time", seconds),
 ];

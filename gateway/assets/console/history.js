@@ -25,6 +25,7 @@ export function HistoryPlot({ of = {}, series, at = 0 }) {
 function Plot({ title, show, values, stepMs, end }) {
   const box = useRef(null);
   const seen = values.filter((value) => value !== null);
+  const isLone = values.some((value, place) => value !== null && (values[place - 1] ?? values[place + 1] ?? null) === null);
   useEffect(() => {
     let plot, isOver = false;
     import("uplot").then(({ default: UPlot }) => {
@@ -39,7 +40,7 @@ function Plot({ title, show, values, stepMs, end }) {
         width: box.current.clientWidth, height: 120, legend: { show: false }, cursor: { show: false },
         axes: [{ ...axis, size: 24, space: 70, incrs: [60, 120, 300, 600, 900, 1800], values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 58, incrs: show === bytes ? BINARY : undefined, values: (_, ticks) => ticks.map(show) }],
         scales: { x: { time: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-        series: [{}, { stroke: colour("--accent"), fill: colour("--accent-wash"), width: 1.5, points: { show: seen.length < 12, size: 4 } }],
+        series: [{}, { stroke: colour("--accent"), fill: colour("--accent-wash"), width: 1.5, points: { show: isLone, size: 4 } }],
       }, [times.slice(from), values.slice(from)], box.current);
     });
     return () => { isOver = true; plot?.destroy(); };

@@ -39,14 +39,14 @@ function Job({ job }) {
   return html`<${Facts} items=${[["Freshness", seconds(job.lag_s)], ["To do, records", count(job.lag_records)], ["Lost records", count(job.lost_records)], ["Misfits", count(job.misfits)],
       ["Dead letters", count(sum(job, "dead_letters"))], ["Small files", `${count(sum(job, "small_files"))} of ${count(sum(job, "files"))}`], ["Registered", ago(job.renewed_ms)]]} />
     ${job.held.length > 0 && html`<div class="problem"><p><b>Held topics</b></p><p>Their last plan has failed: ${job.held.join(", ")}. <code>penstock ingest status --job ${job.job}</code> has the reason.</p></div>`}
-    <p>Writes to <span class="data">${job.output}</span> from ${job.topics.map((topic, place) => html`${place ? ", " : ""}<a href=${link("topics", topic)}>${topic}</a>`)}.</p>
+    <p>Writes to <span class="data">${job.output}</span>${job.topics.length ? ", reads " : ""}${job.topics.map((topic, place) => html`${place ? ", " : ""}<a href=${link("topics", topic)}>${topic}</a>`)}.</p>
     <h2>Last commits</h2>
     <${Table} caption="Commits, newest first" rows=${[...job.commits].reverse()} keyOf=${(row) => row.number} empty="Its runs are of a release that does not register counts." columns=${[
       number("number", "Commit", String),
       { id: "at", head: "Time", class: "data nowrap", cell: (row) => html`<${Time} ms=${row.committed_ms} />` },
       number("rows", "Rows"),
       number("dead_letters", "Dead letters", wrong, 2),
-      number("files", "Files"),
+      number("files", "Files", count, 2),
       number("small_files", "Below 64 MiB", count, 2),
       { id: "mean", head: "Mean file", isNumber: true, priority: 3, cell: (row) => (row.files ? bytes(row.size_bytes / row.files) : DASH) },
     ]} />`;
