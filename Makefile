@@ -81,6 +81,7 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m spark_ingest.config.page >docs/reference/ingest-settings.md.tmp
 	@mv docs/reference/ingest-settings.md.tmp docs/reference/ingest-settings.md
 	$(BIN)/python -m tests.clients.generated
+	$(BIN)/python -m tests.console.runbook
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_architecture

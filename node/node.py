@@ -20,6 +20,7 @@ from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
+from engine.tiering.shipping.job_holds import JobHolds
 from gateway.access.access import Access
 from gateway.access.attempts import Attempts
 from gateway.access.owners import Owners
@@ -33,6 +34,7 @@ from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.admin.usage_routes import UsageContext, usage_handlers
 from gateway.audit.events import source_of
+from gateway.audit.reading import AuditReader, audit_handlers
 from gateway.audit.trail import Trail, audit_families
 from gateway.audit.writer import AuditSink
 from gateway.connections.long_polls import LongPolls
@@ -234,7 +236,7 @@ class Node:
             produce,
             fetch,
             admin,
-            StatusContext(admin, groups.coordinators, self.observer, VERSION),
+            self._status(admin, groups),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
@@ -280,6 +282,7 @@ class Node:
             **self.own_disks.handlers(),
             **access_handlers(self.access),
             **status_handlers(self.observer),
+            **audit_handlers(self.server.status.audit),
             **usage_handlers(self.usage),
             **self.holdings.handlers(),
             **self.quota_lending.handlers(),
@@ -423,6 +426,14 @@ class Node:
             lambda: f"{random.getrandbits(128):032x}",
             self._copy_dead_letter,
         )
+
+    def _status(self, admin: AdminContext, groups: GroupContext) -> StatusContext:
+        settings, usage = self.settings, self.usage
+        directory = settings.audit_directory if settings.is_audited else None
+        audit = AuditReader(usage.disk, self.executor, directory)
+        jobs = JobHolds(usage.store, admin.cluster_id, self.clock)
+        read_jobs = partial(usage.in_store_thread, jobs.registered)
+        return StatusContext(admin, groups.coordinators, self.observer, audit, read_jobs, VERSION)
 
     def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(
