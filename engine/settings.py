@@ -137,7 +137,7 @@ class TopicSettings:
         "delete",
         choices=("delete", "compact", "compact,delete"),
         why="delete: records leave by age and size. compact: the last record of each key stays, as a table's rows do; "
-        "every record needs a key, and nothing is tiered. compact,delete: both.",
+        "every record needs a key, and nothing is uploaded. compact,delete: both.",
     )
     delete_retention_ms: int = setting(
         DAY_MS,
@@ -163,7 +163,7 @@ class TopicSettings:
         50,
         minimum=1,
         maximum=100,
-        why="Compaction begins when this part of the sealed bytes is not compacted yet. Half, as in Kafka, bounds how "
+        why="Compaction begins when this part of the closed bytes is not compacted yet. Half, as in Kafka, bounds how "
         "often a record is copied.",
     )
     segment_bytes: int = setting(
@@ -176,7 +176,7 @@ class TopicSettings:
         HOUR_MS,
         minimum=SECOND_MS,
         maximum=30 * DAY_MS,
-        why="A segment is sealed at this age, so that slow topics reach the store too.",
+        why="A segment is closed at this age, so that slow topics reach the store too.",
     )
     record_bytes_max: int = setting(
         MIB,

@@ -145,7 +145,7 @@ class ClientLimits:
         minimum=0,
         maximum=365 * DAY_MS,
         why=(
-            "How long caches may return a fetch from sealed segments without asking. They keep deleted records "
+            "How long caches may return a fetch from closed segments without asking. They keep deleted records "
             "for this long too; 0: they always ask."
         ),
     )
