@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -89,6 +90,8 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
+from gateway.tracing.current import current
+from gateway.tracing.tracer import SpanRing, Tracer
 from gateway.usage.holdings import Groups, Holdings
 from gateway.usage.keeper import UsageKeeper
 from gateway.usage.stored_bytes import StoredBytes
@@ -152,6 +155,8 @@ class Node:
         self.audit = None if audit is None else self._trail(audit, proxies)
         self.metrics = Metrics(self._families)
         self.stages = Stages()
+        self.spans = SpanRing()
+        tracer = self._tracer(random)
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -227,7 +232,7 @@ class Node:
             produce,
             fetch,
             admin,
-            StatusContext(admin, self.observer, VERSION),
+            StatusContext(admin, groups.coordinators, self.observer, VERSION),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
@@ -250,6 +255,7 @@ class Node:
             self.metrics,
             clock,
             random,
+            tracer,
         )
 
     def __repr__(self) -> str:
@@ -319,6 +325,17 @@ class Node:
         node_id, cluster_id = self.settings.node_id, self.shard.directory.identity.cluster_id
         prefix = f"{node_id}.{self.peers.index}-{self.clock.now_ms():x}-a"
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
+
+    def _tracer(self, random: Random) -> Tracer | None:
+        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        settings, peers = self.settings, self.peers
+        if not settings.otlp_endpoint:
+            return None
+        self.shard.committer.times.keep_recent()
+        per_second = settings.trace_spans_per_second / peers.count
+        process = settings.node_id, peers.index
+        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
+        return current.tracer
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -440,6 +457,7 @@ class Node:
             self.tier,
             self.access,
             self.usage,
+            self.spans,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0),

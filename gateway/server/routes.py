@@ -27,7 +27,7 @@ from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
-from gateway.status import history_route, me, overview, topic_list
+from gateway.status import group_list, history_route, me, overview, topic_list
 from gateway.subscriptions import routes as subscriptions
 from gateway.tables import key_route, table_route
 
@@ -106,6 +106,7 @@ _ADMIN: Rows = [
 ]
 _STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has the right to
     ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topic_list.list_topics),
+    ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), group_list.list_groups),
     ("GET", "/v1/overview", AUTHENTICATED, overview.describe_overview),
     ("GET", "/v1/history", AUTHENTICATED, history_route.read_history),
     ("GET", "/v1/me", AUTHENTICATED, me.describe_me),
@@ -121,7 +122,6 @@ _GROUPS: Rows = [
     ("PUT", GROUP + "/offsets", USE_GROUP, offsets.commit_group_offsets),
     ("GET", GROUP + "/offsets", SEE_GROUP, offsets.read_group_offsets),
     ("DELETE", GROUP + "/offsets", ALTER_GROUP, offsets.delete_group_offsets),
-    ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), administration.list_groups),
     ("GET", GROUP, SEE_GROUP, administration.describe_group),
     ("GET", GROUP + "/explanation", SEE_GROUP, explanation.explain_group),
     ("PUT", GROUP, ALTER_GROUP, administration.configure_group),

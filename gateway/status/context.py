@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.admin.context import AdminContext
+from gateway.groups.hosting.coordinators import Coordinators
 from gateway.status.observer import Observer
 
 
@@ -13,5 +14,6 @@ class StatusContext:
     """`version` is that of the server."""
 
     admin: AdminContext
+    coordinators: Coordinators
     observer: Observer
     version: str

@@ -68,6 +68,8 @@ def _format(rule: Rule, value: object) -> str:
         return "`null`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        return f"`{value:g}`"
     if not isinstance(value, int):
         return f"`{value}`" if value else "empty"
     return f"`{_short(rule, value)}`"

@@ -176,7 +176,7 @@ export type GroupTopics = (TopicName)[];
 
 export type SessionTimeout = (number) | (null);
 
-export type GroupList = { "limited_to"?: LimitedTo; "groups": ({ "group": string; "kind": "consumer" | "share" | "classic"; "state": "empty" | "reconciling" | "stable"; "members": number; })[]; };
+export type GroupList = { "limited_to"?: LimitedTo; "lag_trend_step_ms"?: number; "groups": ({ "group": string; "kind": "consumer" | "share" | "classic"; "state": "empty" | "reconciling" | "stable"; "members": number; "lag_records": (number) | (null); "lag_s": (number) | (null); "lag_trend_s"?: ((number) | (null))[]; })[]; };
 
 export type GroupConfig = { "kind"?: "consumer" | "share" | null; "start"?: "earliest" | "latest" | "time" | "error" | null; "start_time_ms"?: (number) | (null); "topics_priority"?: (string) | (null); "partition_bytes_max"?: (number) | (null); "auto_commit"?: (boolean) | (null); "session_timeout_ms"?: (number) | (null); "heartbeat_ms"?: (number) | (null); "rebalance_timeout_ms"?: (number) | (null); "assignor"?: "sticky" | "range" | "round_robin" | "rack_aware" | null; "offsets_retention_ms"?: (number) | (null); "lock_ms"?: (number) | (null); "deliveries_max"?: (number) | (null); "redelivery_delay_ms"?: (number) | (null); "redelivery_delay_ms_max"?: (number) | (null); "in_flight_max"?: (number) | (null); "order"?: "none" | "key" | null; "dead_letter_topic"?: (string) | (null); };
 

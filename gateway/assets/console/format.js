@@ -42,6 +42,8 @@ export function duration(ms) {
   return `${sign}${Math.round(s / 86400)} d`;
 }
 
+export const seconds = (value) => duration(known(value) ? value * 1000 : null);
+
 const ZONE = "penstock-zone";
 export const zone = {
   isLocal: localStorage.getItem(ZONE) === "local",

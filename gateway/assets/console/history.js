@@ -2,12 +2,12 @@
 // The last hour of a node, a topic or a group from GET /v1/history, with uPlot, which only pages with plots load.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./contract.js";
-import { bytes, count, duration, rate, time } from "./format.js";
+import { bytes, count, rate, seconds, time } from "./format.js";
 import { html } from "./parts.js";
 
 const SHOWN = {
   records_in_per_s: ["Records/s in", rate], bytes_in_per_s: ["Bytes/s in", bytes], bytes_out_per_s: ["Bytes/s out", bytes], log_bytes: ["Stored", bytes],
-  lag_records: ["Lag, records", count], lag_s: ["Lag, time", (s) => duration(s === null ? null : s * 1000)], ack_p99_s: ["Ack, p99", (s) => duration(s === null ? null : s * 1000)],
+  lag_records: ["Lag, records", count], lag_s: ["Lag, time", seconds], ack_p99_s: ["Ack, p99", seconds],
 };
 
 export function HistoryPlot({ of = {}, series }) {

@@ -1,6 +1,6 @@
 // @ts-check
 // The overview: what is wrong now and what to do about it, worst first, and then the numbers of the node.
-import { bytes, count, duration, rate } from "./format.js";
+import { bytes, count, rate, seconds } from "./format.js";
 import { Bar, Facts, Page, Silent, State, Table, html, link } from "./parts.js";
 import { HistoryPlot } from "./history.js";
 import { useCall } from "./poll.js";
@@ -8,12 +8,11 @@ import { useCall } from "./poll.js";
 export default function Overview() {
   const poll = useCall("describe_overview");
   const view = poll.data, totals = view?.totals;
-  const seconds = (value) => (value === null || value === undefined ? undefined : duration(value * 1000));
   return html`<${Page} title="Overview" poll=${poll}>${view && html`
     <${Findings} view=${view} />
     <${Facts} items=${[["Topics", html`<a href=${link("topics")}>${count(view.topics)}</a>`], ["Partitions", count(view.partitions)], ...(totals ? [
       ["Records/s in", rate(totals.records_in_per_s)], ["Bytes/s in", bytes(totals.bytes_in_per_s)], ["Bytes/s out", bytes(totals.bytes_out_per_s)], ["Requests/s", rate(totals.requests_per_s)],
-      ["Ack, p99", seconds(totals.ack_p99_s) ?? "–"], ["Worst group lag", seconds(totals.group_lag_s) ?? "–"], ["Connections", count(totals.connections)], ["Stored", bytes(totals.log_bytes)]] : [])]} />
+      ["Ack, p99", seconds(totals.ack_p99_s)], ["Worst group lag", seconds(totals.group_lag_s)], ["Connections", count(totals.connections)], ["Stored", bytes(totals.log_bytes)]] : [])]} />
     <${HistoryPlot} series=${["records_in_per_s", "bytes_in_per_s", "ack_p99_s"]} />
     ${view.disks?.length > 0 && html`<h2>Disks</h2><${Table} caption="Data directories" rows=${view.disks} keyOf=${(disk) => `${disk.node_id}${disk.path}`} columns=${[
       { id: "path", head: "Directory", class: "name", cell: (disk) => html`<span class="data">${disk.path}</span>` },
@@ -32,7 +31,7 @@ function Findings({ view }) {
   return html`<${Silent} nodes=${view.nodes_missing} /><ul class="findings" aria-label="Findings, worst first">${view.findings.map((finding, place) => html`<li key=${finding.code + finding.subject + place}>
     <${State} kind=${finding.level === "fail" ? "bad" : "doubt"} word=${finding.level === "fail" ? "fails" : "warns"} />
     <div><p><b>${subject(finding)}</b> ${finding.found}</p><p class="remedy">${finding.remedy}</p>
-      <p class="soft">${finding.age_s ? `for ${duration(finding.age_s * 1000)} · ` : ""}<code>${finding.code}</code></p></div></li>`)}</ul>
+      <p class="soft">${finding.age_s ? `for ${seconds(finding.age_s)} · ` : ""}<code>${finding.code}</code></p></div></li>`)}</ul>
     ${view.more_findings > 0 && html`<p>and ${count(view.more_findings)} more</p>`}`;
 }
 

@@ -1,9 +1,9 @@
 // @ts-check
 // One topic: its partitions, groups, settings and tiering. Records have a module of their own.
-import { useState } from "preact/hooks";
 import { Action, Missing } from "./action.js";
 import { DASH, bytes, count, duration, plural } from "./format.js";
-import { Facts, Page, State, Table, Tabs, go, html, link } from "./parts.js";
+import { GROUP_COLUMNS } from "./groups.js";
+import { Facts, Page, State, Table, Tabs, go, html, link, sorted } from "./parts.js";
 import { useCall } from "./poll.js";
 import { whole } from "./topics.js";
 
@@ -78,24 +78,9 @@ function InSync({ row }) {
 }
 
 function Groups({ name }) {
-  const poll = useCall("list_groups");
-  return html`<${Shell} name=${name} tab="Groups" poll=${poll}>${poll.data && html`<${GroupsOfTopic} name=${name} groups=${poll.data.groups} />`}<//>`;
-}
-
-function GroupsOfTopic({ name, groups }) {
-  const [at, setAt] = useState(0);
-  const group = groups[Math.min(at, groups.length - 1)];
-  if (!group) return html`<div class="empty">No group has a position.</div>`;
-  return html`<p>A group names its topics when it reads. Choose one to see its positions in ${name}.</p>
-    <label class="field"><span>Group</span><select value=${at} onChange=${(event) => setAt(Number(event.target.value))}>${groups.map((row, place) => html`<option key=${row.group} value=${place}>${row.group}</option>`)}</select></label>
-    <${Positions} name=${name} group=${group.group} />`;
-}
-
-function Positions({ name, group }) {
-  const poll = useCall("describe_group", { names: { group } }, { isRepeated: false });
-  const rows = poll.data?.partitions.filter((row) => row.topic === name) ?? [];
-  return html`<${Table} caption=${`Positions of ${group} in ${name}`} rows=${rows} keyOf=${(row) => row.partition} empty=${poll.data ? `${group} does not read ${name}.` : "Loading …"} columns=${POSITION_COLUMNS} />
-    <p><a href=${link("groups", group)}>All of ${group}</a></p>`;
+  const poll = useCall("list_groups", { query: { topic: name } });
+  return html`<${Shell} name=${name} tab="Groups" poll=${poll}>${poll.data && html`<${Table} caption=${`Groups that read ${name}`} rows=${sorted(poll.data.groups, GROUP_COLUMNS, "-lag")} keyOf=${(row) => row.group}
+    columns=${GROUP_COLUMNS} empty="No group has a position in this topic, as far as this token may see." />`}<//>`;
 }
 
 export const POSITION_COLUMNS = [
