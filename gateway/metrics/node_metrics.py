@@ -94,7 +94,7 @@ _BY_TOPIC = (
     ("penstock_topic_log_bytes", "Bytes of the log on this disk"),
     ("penstock_topic_segments", "Segments on this disk"),
     ("penstock_topic_tier_pending_bytes", "Bytes of closed segments that are not in the store yet"),
-    ("penstock_topic_tier_pending_segments", "Sealed segments that are not in the store yet"),
+    ("penstock_topic_tier_pending_segments", "Closed segments that are not in the store yet"),
 )
 
 
@@ -113,7 +113,7 @@ def _numbers_of(partition: Partition, pending: list[Segment]) -> Iterable[float]
 
 
 def _pending(partition: Partition, tiered_end: int | None) -> Iterator[Segment]:
-    """Yields sealed segments that wait for the store, newest first; usually few of all."""
+    """Yields closed segments that wait for the store, newest first; usually few of all."""
     segments = partition.log.segments
     for position in range(len(segments) - 2, -1, -1):
         if tiered_end is None or segments[position].next_offset <= tiered_end:

@@ -51,7 +51,7 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
     yield "penstock_scrubbed_bytes_total", "Bytes of closed segments read by the scrubber", quarantine.scrubbed_bytes
     yield (
         "penstock_damaged_segments_total",
-        "Sealed segments in which the scrubber or a read found damage",
+        "Closed segments in which the scrubber or a read found damage",
         quarantine.damaged_found,
     )
     yield "penstock_repaired_segments_total", "Damaged segments repaired from the store", quarantine.repaired
