@@ -167,8 +167,7 @@ class ServerSettings:
         minimum=0,
         maximum=60 * MINUTE_MS,
         why=(
-            "How often counts of accepted records go to the store, with which ingestion compares what it has read; a "
-            "kill loses the counts since. 0: never; else at least a second."
+            "How often counts of accepted records go to the store, for audits; a kill loses the counts since. 0: never; else at least a second."
         ),
     )
     tier_cache_bytes_max: int = setting(
@@ -190,10 +189,7 @@ class ServerSettings:
         4 * MIB,
         minimum=0,
         maximum=64 * MIB,
-        why=(
-            "Neighbouring objects of a partition in the store that are smaller become one object, which readers "
-            "fetch in one request. 0: nothing is merged."
-        ),
+        why=("Smaller neighbouring objects in the store become one, which readers fetch in one request. 0: none."),
     )
     tier_merge_target_bytes: int = setting(
         32 * MIB,
@@ -205,7 +201,7 @@ class ServerSettings:
         60 * MINUTE_MS,
         minimum=0,
         maximum=365 * DAY_MS,
-        why="Younger objects are not merged: consumers and ingestion have mostly read them by then.",
+        why="Younger objects are not merged: consumers still read them.",
     )
     tier_merge_bytes_per_second: int = setting(
         8 * MIB,
