@@ -141,7 +141,7 @@ class TopicSettings:
         "delete",
         choices=("delete", "compact", "compact,delete"),
         why="delete: records leave by age and size. compact: the last record of each key stays, as a table's rows do; "
-        "every record needs a key, and nothing is tiered. compact,delete: both.",
+        "every record needs a key, and nothing is uploaded. compact,delete: both.",
     )
     delete_retention_ms: int = setting(
         DAY_MS,
@@ -167,8 +167,7 @@ class TopicSettings:
         50,
         minimum=1,
         maximum=100,
-        why="Compaction begins when this part of the sealed bytes is not compacted yet. Half, as in Kafka, bounds how "
-        "often a record is copied.",
+        why="Compaction begins when this part of the closed bytes is not compacted yet. Half bounds how often a record is copied.",
     )
     segment_bytes: int = setting(
         64 * MIB,
@@ -180,7 +179,7 @@ class TopicSettings:
         HOUR_MS,
         minimum=SECOND_MS,
         maximum=30 * DAY_MS,
-        why="A segment is sealed at this age, so that slow topics reach the store too.",
+        why="A segment is closed at this age, so that slow topics reach the store too.",
     )
     record_bytes_max: int = setting(
         MIB,
@@ -295,7 +294,7 @@ class TopicSettings:
         maximum=100,
         why=(
             "With fewer in-sync replicas acks=all is rejected, so that acknowledged records survive a lost disk. "
-            "Never more than the replicas: a topic with one replica can always be written."
+            "Never more than the replicas."
         ),
     )
     unclean_election: bool = setting(
@@ -325,15 +324,13 @@ class TopicSettings:
     value_schema: str = setting(
         "",
         maximum=32 * KIB,
-        why="A JSON Schema that each value must follow, as text; empty: any bytes are a value. All nodes have it, and "
-        "each description of the topic carries it.",
+        why="A JSON Schema that each value must follow, as text; empty: any bytes are a value. ",
     )
     value_schema_version: int = setting(
         1,
         minimum=1,
         maximum=2**31 - 1,
-        why="Counts the changes of `value_schema`, by the node. A change that earlier values may not follow is "
-        "refused unless it names the next version.",
+        why="Counts the changes of `value_schema`. A change that earlier values may not follow must name the next version.",
     )
 
     @property

@@ -132,7 +132,7 @@ def _judge_node(facts: Facts) -> Iterator[Finding]:
     for directory in facts.directories:
         yield from _judge_directory(directory, node)
     if facts.topics_set_aside:
-        text = f"{facts.topics_set_aside} topics are set aside: their topic.json is missing or cannot be read"
+        text = f"{facts.topics_set_aside} topics are quarantined: their topic.json is missing or cannot be read"
         yield Finding("topics_set_aside", FAIL, node, text, "restore topic.json, which its log names, and restart it")
     if facts.store_silent_s is not None:
         text = f"the coordination store has not answered {node} for {facts.store_silent_s:.0f} s"
