@@ -320,7 +320,7 @@ def _schema_mismatches(target: _Target) -> dict[int, Problem]:
     to, rows = target
     row_at = dict(zip(rows.positions, rows.rows, strict=True))
     mismatches: dict[int, Problem] = {}
-    for position, problem in find_mismatches(((at, row.value) for at, row in row_at.items()), to.settings):
+    for position, problem in find_mismatches({at: row.value for at, row in row_at.items()}, to.settings):
         mismatches.setdefault(partition_of(row_at[position], to), problem)
     return mismatches
 
