@@ -160,7 +160,7 @@ class Node:
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.spans = SpanRing()
-        tracer = self._tracer(random)
+        tracer = current.tracer = self._tracer(random)  # which links and deliveries use from now on
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -333,15 +333,14 @@ class Node:
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
 
     def _tracer(self, random: Random) -> Tracer | None:
-        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        """Returns the tracer of this process. None: there is no collector."""
         settings, peers = self.settings, self.peers
         if not settings.otlp_endpoint:
             return None
         self.shard.committer.times.keep_recent()
         per_second = settings.trace_spans_per_second / peers.count
         process = settings.node_id, peers.index
-        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
-        return current.tracer
+        return Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
 
     def _http(self) -> HttpContext:
         settings = self.settings

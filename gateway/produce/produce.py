@@ -46,6 +46,7 @@ from gateway.produce.queue import (
 from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.spans import note_produce
 from gateway.produce.stored_batch import check_producer_id, stored_batch
+from gateway.produce.trace_headers import takes_context, with_context
 from gateway.produce.value_checks import TakesLong
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
@@ -292,6 +293,9 @@ def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
     incoming, to = parsed.decode(body, context.json_limits), _destination(pending)
     if parsed.render is not None:
         pending.placed = incoming, to
+    trace = pending.request.trace
+    if trace is not None and takes_context(trace, to.settings):
+        incoming = with_context(incoming, trace, to)
     return to_batches(incoming, to, context.settings.records_per_request_max, share_max, is_quick=is_quick)
 
 
