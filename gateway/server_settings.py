@@ -290,3 +290,30 @@ class ServerSettings:
         maximum=DAY_MS,
         why="Requests that take this long get a line; waits for data do not count. 0: none.",
     )
+    otlp_endpoint: str = setting(
+        "",
+        why="The collector that takes spans by OTLP over HTTP: `http://127.0.0.1:4318`. Empty: no tracing. Without it "
+        "the variable `OTEL_EXPORTER_OTLP_ENDPOINT` is used.",
+    )
+    otlp_service_name: str = setting(
+        "penstock", why="The `service.name` of the node's spans. Without it `OTEL_SERVICE_NAME` is used."
+    )
+    otlp_resource_attributes: str = setting(
+        "",
+        why="Further attributes of the node in its spans: `deployment.environment.name=test,host.name=n1`. Without it "
+        "`OTEL_RESOURCE_ATTRIBUTES` is used.",
+    )
+    trace_ratio: float = setting(
+        0.0,
+        minimum=0,
+        maximum=1,
+        why="The share of the requests without a `traceparent` that get a span. A sampled request with that header "
+        "has a span in any case.",
+    )
+    trace_spans_per_second: int = setting(
+        100,
+        minimum=1,
+        maximum=100_000,
+        why="The spans that a node begins in a second: clients choose the sampled flag, and must not fill the memory. "
+        "The spans above it are counted as dropped.",
+    )

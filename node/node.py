@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -19,6 +20,7 @@ from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
+from engine.tiering.shipping.job_holds import JobHolds
 from gateway.access.access import Access
 from gateway.access.attempts import Attempts
 from gateway.access.owners import Owners
@@ -32,6 +34,7 @@ from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.admin.usage_routes import UsageContext, usage_handlers
 from gateway.audit.events import source_of
+from gateway.audit.reading import AuditReader, audit_handlers
 from gateway.audit.trail import Trail, audit_families
 from gateway.audit.writer import AuditSink
 from gateway.connections.long_polls import LongPolls
@@ -90,6 +93,8 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
+from gateway.tracing.current import current
+from gateway.tracing.tracer import SpanRing, Tracer
 from gateway.usage.holdings import Groups, Holdings
 from gateway.usage.keeper import UsageKeeper
 from gateway.usage.stored_bytes import StoredBytes
@@ -154,6 +159,8 @@ class Node:
         self.audit = None if audit is None else self._trail(audit, proxies)
         self.metrics = Metrics(self._families)
         self.stages = Stages()
+        self.spans = SpanRing()
+        tracer = self._tracer(random)
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -229,7 +236,7 @@ class Node:
             produce,
             fetch,
             admin,
-            StatusContext(admin, self.observer, VERSION),
+            self._status(admin, groups),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
@@ -252,6 +259,7 @@ class Node:
             self.metrics,
             clock,
             random,
+            tracer,
         )
 
     def __repr__(self) -> str:
@@ -274,6 +282,7 @@ class Node:
             **self.own_disks.handlers(),
             **access_handlers(self.access),
             **status_handlers(self.observer),
+            **audit_handlers(self.server.status.audit),
             **usage_handlers(self.usage),
             **self.holdings.handlers(),
             **self.quota_lending.handlers(),
@@ -322,6 +331,17 @@ class Node:
         node_id, cluster_id = self.settings.node_id, self.shard.directory.identity.cluster_id
         prefix = f"{node_id}.{self.peers.index}-{self.clock.now_ms():x}-a"
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
+
+    def _tracer(self, random: Random) -> Tracer | None:
+        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        settings, peers = self.settings, self.peers
+        if not settings.otlp_endpoint:
+            return None
+        self.shard.committer.times.keep_recent()
+        per_second = settings.trace_spans_per_second / peers.count
+        process = settings.node_id, peers.index
+        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
+        return current.tracer
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -407,6 +427,14 @@ class Node:
             self._copy_dead_letter,
         )
 
+    def _status(self, admin: AdminContext, groups: GroupContext) -> StatusContext:
+        settings, usage = self.settings, self.usage
+        directory = settings.audit_directory if settings.is_audited else None
+        audit = AuditReader(usage.disk, self.executor, directory)
+        jobs = JobHolds(usage.store, admin.cluster_id, self.clock)
+        read_jobs = partial(usage.in_store_thread, jobs.registered)
+        return StatusContext(admin, groups.coordinators, self.observer, audit, read_jobs, VERSION)
+
     def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(
             self.settings,
@@ -444,6 +472,7 @@ class Node:
             self.tier,
             self.access,
             self.usage,
+            self.spans,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0),

@@ -1,4 +1,4 @@
-"""Groups over HTTP: list, describe, settings, delete."""
+"""Groups over HTTP: describe, settings, delete."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.settings import rules
-from gateway.access.access import limits_of
 from gateway.access.names import NamesIn
 from gateway.groups.context import GroupContext
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.model.errors import UnknownGroup
-from gateway.groups.model.settings import PUSH_PREFIX, GroupSettings, group_settings, stored_settings
-from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
+from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
+from gateway.groups.model.values import ConfigCall, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.names import check_writable, group_name
 from gateway.groups.share.values import ShareView
 from gateway.groups.visible_topics import VisibleTopics
@@ -23,23 +22,10 @@ from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
-from gateway.http.rights import Caller, Operation, Resource
 
 
 class _Configure(Struct, forbid_unknown_fields=True):
     config: Annotated[dict[str, Setting], NamesIn(("dead_letter_topic", "topics_priority"))] = {}
-
-
-async def list_groups(request: Request, context: GroupContext) -> Response:
-    """GET /v1/groups"""
-    read_query(request, NoQuery)
-    caller = request.caller
-    rows = [row for row in await context.coordinators.list() if _is_shown(caller, row.group)]
-    groups = [
-        {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
-        for row in sorted(rows, key=_name)
-    ]
-    return json_response({"groups": groups} | limits_of(caller, Operation.DESCRIBE, Resource.GROUP))
 
 
 async def describe_group(request: Request, context: GroupContext) -> Response:
@@ -170,11 +156,3 @@ def _partition(position: OffsetView, lag: Lag | None, share: ShareView | None) -
             "dropped": share.dropped,
         }
     return row
-
-
-def _is_shown(caller: Caller, group: str) -> bool:
-    return caller.allows(Operation.DESCRIBE, group, Resource.GROUP) and not group.startswith(PUSH_PREFIX)
-
-
-def _name(row: GroupRow) -> str:
-    return row.group

@@ -28,7 +28,7 @@ from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
-from gateway.status import history_route, me, overview, topic_list
+from gateway.status import audit_route, group_list, history_route, job_list, me, overview, topic_list
 from gateway.subscriptions import routes as subscriptions
 from gateway.tables import key_route, table_route
 
@@ -103,16 +103,20 @@ _ADMIN: Rows = [
     ("GET", "/metrics", METRICS, operations.metrics),
     ("GET", "/openapi.json", OPEN, operations.openapi_json),  # the contract and its page are the same on every node
     ("GET", "/docs", OPEN, operations.docs),
+    ("GET", "/docs/{guide}", OPEN, operations.docs_guide),
     ("GET", "/", OPEN, operations.root),
     ("GET", "/assets/{build}/{file}", OPEN, operations.console_asset),
     ("GET", "/v1", OPEN, operations.links),
 ]
 _STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has the right to
     ("GET", "/v1/topics", Need(Operation.READ, _TOPIC, Where.LIST), topic_list.list_topics),
+    ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), group_list.list_groups),
     ("GET", "/v1/overview", AUTHENTICATED, overview.describe_overview),
     ("GET", "/v1/history", AUTHENTICATED, history_route.read_history),
     ("GET", "/v1/me", AUTHENTICATED, me.describe_me),
     ("GET", "/v1/settings", OPERATE, me.describe_settings),
+    ("GET", "/v1/cluster/nodes/{node_id}/audit", OPERATE, audit_route.read_audit),
+    ("GET", "/v1/cluster/jobs", SEE_CLUSTER, job_list.list_jobs),
 ]
 _GROUPS: Rows = [
     ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),
@@ -124,7 +128,6 @@ _GROUPS: Rows = [
     ("PUT", GROUP + "/offsets", USE_GROUP, offsets.commit_group_offsets),
     ("GET", GROUP + "/offsets", SEE_GROUP, offsets.read_group_offsets),
     ("DELETE", GROUP + "/offsets", ALTER_GROUP, offsets.delete_group_offsets),
-    ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), administration.list_groups),
     ("GET", GROUP, SEE_GROUP, administration.describe_group),
     ("GET", GROUP + "/explanation", SEE_GROUP, explanation.explain_group),
     ("PUT", GROUP, ALTER_GROUP, administration.configure_group),

@@ -139,8 +139,12 @@ def status_handlers(observer: Observer) -> dict[str, Handler]:
     async def history(asked: HistoryAsked, _: bytes) -> tuple[HistoryPart, bytes]:
         return history_of(observer, asked), b""
 
+    async def lag_trends(_: None, __: bytes) -> tuple[dict[str, list[float]], bytes]:
+        return observer.lag_trends(), b""
+
     return {
         "status": handler(NoneType, status),
         "topic_numbers": handler(TopicsAsked, topics),
         "history": handler(HistoryAsked, history),
+        "lag_trends": handler(NoneType, lag_trends),
     }

@@ -155,7 +155,7 @@ def _judge_node(facts: Facts) -> Iterator[Finding]:
         text = f"{facts.mid_log_truncations} logs were truncated in the middle at the last start: power was lost"
         yield Finding("mid_log_truncation", WARN, node, text, "the log of that start says which records are gone")
     if facts.tier_lag_s > TIER_LAG_S:
-        text = f"the oldest sealed segment has waited for {facts.tier_lag_s:.0f} s for its upload"
+        text = f"the oldest sealed segment has waited for {_text_of(facts.tier_lag_s)} for its upload"
         yield Finding("tier_behind", WARN, node, text, "penstock tier status TOPIC says which partition and why")
     if facts.files_share > FILES_SHARE:
         text = f"{facts.files_share:.0%} of the files that a process may open are open"
@@ -188,7 +188,7 @@ def _judge_consumers(facts: Facts) -> Iterator[Finding]:
     stuck = 0
     for group in facts.groups:
         remedy = f"penstock group explain {group.name} names the cause"
-        lag = f"{group.lag_records} records, the oldest of them {group.lag_s:.0f} s old"
+        lag = f"{group.lag_records} records, the oldest of them {_text_of(group.lag_s)} old"
         if group.lag_records and not group.members:
             stuck += 1
             if stuck > ONE_CODE_MAX:
@@ -202,6 +202,14 @@ def _judge_consumers(facts: Facts) -> Iterator[Finding]:
     for name, error in facts.failing_pushes:
         remedy = f"make the receiver answer 2xx; penstock subscription describe {name} has its last answers"
         yield Finding("push_fails", WARN, name, f"its requests fail: {error}", remedy, group=PUSH_PREFIX + name)
+
+
+def _text_of(seconds: float) -> str:
+    """Returns a duration for people."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def judge_cluster(view: ClusterView, *, is_silent: bool) -> list[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 STEP_MS = 10_000
 SAMPLES = 360  # an hour
+TREND_STEPS = 12  # of a trend in a list: two minutes
 SERIES_MAX = 2000  # 6 MB: 20 of a node, 4 of each of 100 topics, 2 of each of 100 groups, and those that end
 
 Series = tuple[str, str, str]  # of a node, topic or group; its name, empty for a node; the name of the number
@@ -57,6 +58,12 @@ class History:
         steps = range(self._step + behind - samples + 1, self._step + behind + 1)
         oldest = self._step - SAMPLES
         return [ring[step % SAMPLES] if oldest < step <= self._step else nan for step in steps]
+
+    def trends(self, kind: str, number: str) -> dict[str, list[float]]:
+        """Returns, by name, a sample in each TREND_STEPS steps of an hour, the newest last."""
+        places = [step % SAMPLES for step in range(self._step - SAMPLES + TREND_STEPS, self._step + 1, TREND_STEPS)]
+        rings = self._rings.items()
+        return {key[1]: [ring[place] for place in places] for key, ring in rings if key[0] == kind and key[2] == number}
 
 
 def merge(lists: Iterable[list[float]], how: str) -> list[float]:

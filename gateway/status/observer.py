@@ -113,6 +113,10 @@ class Observer:
         """Returns the last samples of a series, the newest last; None: there is no such series."""
         return self.history.last(series, samples, self._observed.clock.steady_ms())
 
+    def lag_trends(self) -> dict[str, list[float]]:
+        """Returns the last hour of each group's lag in seconds, a sample in each TREND_STEPS steps."""
+        return self.history.trends(GROUP, "lag_s")
+
     async def _sample_often(self) -> None:
         while True:
             await asyncio.sleep((STEP_MS - self._observed.clock.steady_ms() % STEP_MS) / 1000)

@@ -61,6 +61,7 @@ GROUPS = {
     "lingering_close_ms_max request_bytes_in_flight_max connection_bytes_in_flight_max http2_streams_max "
     "http2_ping_ms shutdown_timeout_ms throttle_ms_max",
     "Logs and metrics": "log_level request_log slow_request_ms metrics_topics_max",
+    "Tracing": "otlp_endpoint otlp_service_name otlp_resource_attributes trace_ratio trace_spans_per_second",
 }
 
 
@@ -129,6 +130,8 @@ def _option(rule: Rule) -> Any:
         shown = f"{rule.why} [default: {format_quantity(rule.name, rule.default)}]"
         return click.option(flag, rule.name, type=Amount(rule), default=None, help=shown)
     shown = f"{rule.why} [default: {rule.default}]" if rule.default != "" else rule.why
+    if isinstance(rule.default, float):
+        return click.option(flag, rule.name, type=float, default=None, help=shown)
     return click.option(flag, rule.name, type=click.Choice(rule.choices) if rule.choices else str, help=shown)
 
 

@@ -76,6 +76,7 @@ from node.setup.issuers import use_issuers
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
+from node.setup.tracing import export_to_worker
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
 
@@ -173,6 +174,9 @@ async def run(task: ShardTask) -> None:
         node.stored_bytes.start()
         node.holdings.start()
         node.observer.start()
+        export = export_to_worker(settings, node.spans, worker)
+        if export is not None:
+            export.start()
         freeze_objects()
         await listener.open()
         await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
@@ -181,6 +185,8 @@ async def run(task: ShardTask) -> None:
         await first_of(stop.wait(), supervisor_lost.wait())
         await cluster.move_clients(listener)
         await listener.drain()
+        if export is not None:
+            await export.stop()
         node.observer.stop()
         node.holdings.stop()
         await node.stored_bytes.stop()

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.console.browser import ARGUMENTS, CHROMIUM, Tab, open_tab
-from tests.console.node import FIRST_MS, Node, fill, start_node
+from tests.console.cluster_stories import CLUSTER_STORIES, three_nodes
+from tests.console.node import FIRST_MS, Node, add_job, fill, start_node
 from tests.console.stories import PAGES, STORIES
 
 OPTIONS = (
-    "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed"
+    "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed", "--audit", "on"
 )  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "operate"
 
@@ -46,9 +47,12 @@ def main() -> int:
         folder = Path(directory)
         with start_node(folder, options.port, options.python, *OPTIONS) as node:
             fill(node)
+            add_job(folder, node)
             failures += write_pictures(browser) if options.docs else run_open(browser, node, options)
         if not options.docs and re.search(options.only, "tokens"):
             failures += run_with_tokens(browser, folder, options)
+        if not options.docs and any(re.search(options.only, story.__name__) for story in CLUSTER_STORIES):
+            failures += run_cluster(browser, options)
     print(f"{failures} failed; screenshots are in {options.shots}")
     return min(failures, 1)
 
@@ -94,6 +98,17 @@ def look(tab: Tab, address: str, heading: str, picture: Path, axe: Path) -> None
     tab.page.screenshot(path=str(picture))
     assert tab.violations(axe) == []
     tab.check()
+
+
+def run_cluster(browser: Any, options: argparse.Namespace) -> int:
+    """Plays the stories of three nodes in a tab of the first one."""
+    failures = 0
+    with three_nodes(options.python, options.port + 10) as three:
+        for story in CLUSTER_STORIES:
+            if re.search(options.only, story.__name__):
+                with open_tab(browser, three.nodes[1].url, "wide", "light") as tab:
+                    failures += attempt(story.__name__, partial(story, tab, three))
+    return failures
 
 
 def run_with_tokens(browser: Any, folder: Path, options: argparse.Namespace) -> int:

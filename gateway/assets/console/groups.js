@@ -1,21 +1,25 @@
 // @ts-check
-// The list of groups, consumer and share. What a group lags is on its own page: the list costs the node one call.
-import { Empty, Page, State, Table, go, html, link, sorted } from "./parts.js";
-import { count, plural } from "./format.js";
+// The list of groups, consumer and share, with what they lag and how that went in the last hour: one call.
+import { Empty, Page, Spark, State, Table, go, html, link, number, sorted } from "./parts.js";
+import { count, plural, seconds } from "./format.js";
 import { curlOf } from "./contract.js";
 import { useCall } from "./poll.js";
 
 export const STATES = { stable: "good", reconciling: "doubt", empty: "plain" };
 
-const COLUMNS = [
+export const GROUP_COLUMNS = [
   { id: "name", head: "Group", class: "name", sort: (row) => row.group, cell: (row) => html`<a href=${link("groups", row.group)}>${row.group}</a>` },
   { id: "kind", head: "Kind", priority: 2, sort: (row) => row.kind, cell: (row) => row.kind },
   { id: "state", head: "State", sort: (row) => row.state, cell: (row) => html`<${State} kind=${STATES[row.state]} word=${row.state} />` },
-  { id: "members", head: "Members", isNumber: true, sort: (row) => row.members, cell: (row) => count(row.members) },
+  number("members", "Members", count, 2),
+  number("lag_records", "Lag, records"),
+  number("lag_s", "Lag, time", seconds),
 ];
+const COLUMNS = [...GROUP_COLUMNS,
+  { id: "trend", head: "Last hour", priority: 2, class: "trend", cell: (row) => html`<${Spark} points=${row.lag_trend_s} label=${`Lag in the last hour, at most ${seconds(Math.max(...row.lag_trend_s, 0))}`} />` }];
 
 export default function Groups({ query }) {
-  const poll = useCall("list_groups");
+  const poll = useCall("list_groups", { query: { include: "trend" } });
   const by = query.sort ?? "name", text = query.find ?? "";
   const move = (change) => go("groups", { sort: query.sort, find: query.find, ...change });
   const groups = poll.data?.groups ?? [];

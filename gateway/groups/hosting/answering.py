@@ -113,7 +113,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         return await hosted.wait_changed(call.group, call.member_id, call.version, call.wait_ms), b""
 
     def rows(core: Coordinator, _: None, now: Now, source: TopicSource) -> list[GroupRow]:
-        return core.rows()
+        return [host.with_lag(row) for row in core.rows()]
 
     return [
         HEARTBEAT.by(deciding(Coordinator.heartbeat)),

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
+from msgspec import structs
+
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.paths import GROUPS_TOPIC, INTERNAL_TOPICS
@@ -29,7 +31,7 @@ from gateway.groups.hosting.lags import GroupLags, TopicLag, sum_by_name
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import PUSH_PREFIX, CoordinatorLimits
 from gateway.groups.model.state import Group
-from gateway.groups.model.values import PartitionRacks, Row, TopicSize
+from gateway.groups.model.values import GroupRow, PartitionRacks, Row, TopicSize
 from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
@@ -119,6 +121,13 @@ class GroupHost:
         by_group = {} if self._lags is None else self._lags.by_group
         for group in self._groups():
             yield group.name, group.member_count, *by_group.get(group.name, (0, 0.0))
+
+    def with_lag(self, row: GroupRow) -> GroupRow:
+        """Returns the line of a group with its lag, if that is measured."""
+        if self._lags is None or row.group not in self._lags.rows:
+            return row
+        records, seconds = self._lags.by_group[row.group]
+        return structs.replace(row, lags=self._lags.rows[row.group], lag_records=records, lag_s=seconds)
 
     @property
     def worst_lags(self) -> Mapping[str, TopicLag]:

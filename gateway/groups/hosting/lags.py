@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
 from typing import NamedTuple
 
 from engine.runtime.slices import in_slices
 from gateway.groups.group_lag import measure_lags
 from gateway.groups.model.state import Group
+from gateway.groups.model.values import LagRow
 from gateway.groups.share.window import State
 from gateway.groups.share_reads import SHARE_BOUNDS
 from gateway.metrics.metrics import Numbers
@@ -22,6 +24,7 @@ from gateway.routing.router import Router
 
 GROUPS_MAX = 100  # series of one metric: as many as of topics
 BOUNDS_S = 5.0  # for a process to report its partitions
+LAG_ROWS_MAX = 100  # topics of one group in a list of groups
 AGES_MAX = 200  # partitions whose first record is read in one measurement, some 0.2 ms each
 OTHER = "other"
 
@@ -49,12 +52,14 @@ class TopicLag(NamedTuple):
 class GroupLags:
     """The lag of each group when it was measured last.
 
-    `by_group` has the records and the seconds of each group, `worst` the group of each topic that lacks the most.
+    `by_group` has the records and the seconds of each group, `rows` the same by topic, the greatest first; `worst` the
+    group of each topic that lacks the most.
     """
 
     def __init__(self, topics: Topics, router: Router) -> None:
         self._topics, self._router = topics, router
         self.by_group: dict[str, tuple[int, float]] = {}
+        self.rows: dict[str, tuple[LagRow, ...]] = {}
         self.worst: dict[str, TopicLag] = {}
 
     def __repr__(self) -> str:
@@ -78,18 +83,20 @@ class GroupLags:
             await asyncio.sleep(0)  # a group may have thousands of partitions
         seconds = await self._measure_ages(behind)
         by_group = {group.name: (0, 0.0) for group in asked}
-        topics: dict[tuple[str, str], TopicLag] = {}
+        topics = {(name, group.name): TopicLag(group.name, 0, 0.0) for group in asked for name in group.topics}
         async for row in in_slices(behind):
             lacking, longest = by_group[row.group]
             age = seconds.get(row, 0.0)
             by_group[row.group] = lacking + row.records, max(longest, age)
-            before = topics.get((row.topic, row.group), TopicLag(row.group, 0, 0.0))
-            lag = TopicLag(row.group, before.records + row.records, max(before.seconds, age))
-            topics[row.topic, row.group] = lag
+            before = topics[row.topic, row.group]
+            topics[row.topic, row.group] = TopicLag(row.group, before.records + row.records, max(before.seconds, age))
         worst: dict[str, TopicLag] = {}
-        for (name, _), lag in topics.items():
-            if name not in worst or worst[name].records < lag.records:
+        by_topic: dict[str, list[LagRow]] = {group.name: [] for group in asked}
+        async for (name, group_name), lag in in_slices(list(topics.items())):
+            by_topic[group_name].append(LagRow(name, lag.records, lag.seconds))
+            if lag.records and (name not in worst or worst[name].records < lag.records):
                 worst[name] = lag
+        self.rows = {name: tuple(nlargest(LAG_ROWS_MAX, rows, key=_records)) for name, rows in by_topic.items()}
         self.by_group, self.worst = by_group, worst
 
     async def _measure_ages(self, behind: list[Behind]) -> dict[Behind, float]:
@@ -118,6 +125,10 @@ class GroupLags:
         if len(rows) > GROUPS_MAX:
             ages[OTHER] = max(seconds for _, (_, seconds) in rows[GROUPS_MAX:])
         yield Numbers("penstock_group_lag_seconds", text, "group", ages)
+
+
+def _records(row: LagRow) -> int:
+    return row.records
 
 
 def behind_of(group: Group, bounds: Bounds) -> Iterator[Behind]:

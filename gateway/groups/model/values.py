@@ -311,8 +311,19 @@ class GroupView(Struct, frozen=True, array_like=True):
     holders: tuple[HolderView, ...] = ()
 
 
+class LagRow(Struct, frozen=True, array_like=True):
+    """The lag of a group in one topic that it has a position in. `seconds` is 0 where no age is measured."""
+
+    topic: str
+    records: int
+    seconds: float
+
+
 class GroupRow(Struct, frozen=True, array_like=True):
-    """A line of the list of groups."""
+    """A line of the list of groups.
+
+    `lags` has the topics in which the group lacks the most, LAG_ROWS_MAX at most; None: it is not measured yet.
+    """
 
     group: str
     state: str
@@ -320,6 +331,9 @@ class GroupRow(Struct, frozen=True, array_like=True):
     kind: str = "consumer"
     protocol_type: str = "consumer"  # of Kafka's protocol
     phase: str = ""  # of a group of Kafka's classic protocol
+    lags: tuple[LagRow, ...] | None = None
+    lag_records: int = 0  # in all topics
+    lag_s: float = 0.0
 
 
 class Row(NamedTuple):

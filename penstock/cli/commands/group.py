@@ -47,8 +47,9 @@ def list_groups(node: Node, as_json: bool) -> None:
     elif not print_limits(document) and not document["groups"]:
         print_note("There are no groups. The first member of a group creates it.")
     else:
-        rows = [(group["group"], group["state"], group["members"]) for group in document["groups"]]
-        print_table([Column("group", is_text=True), Column("state", is_text=True), Column("members")], rows)
+        names = ("group", "state", "members", "lag_records", "lag_s")
+        rows = [tuple(group.get(name) for name in names) for group in document["groups"]]
+        print_table([Column(name, is_text=name in ("group", "state")) for name in names], rows)
 
 
 @group.command()

@@ -46,9 +46,9 @@ def request_with(token, need, topic=None, connection=None):
     return request_of({"Authorization": f"Bearer {token}"}, names=names, need=need, connection=connection)
 
 
-# The first is a file of the package. The others are of a node: who may see the cluster may ask about each.
+# The first two are of the package. The others are of a node: who may see the cluster may ask about each.
 OF_THE_NODE = {
-    "/assets/{build}/{file}",
+    *("/assets/{build}/{file}", "/docs/{guide}"),
     *("/v1/cluster/nodes/{node_id}/may-restart", "/v1/cluster/nodes/{node_id}/disks"),
 }
 

@@ -178,3 +178,22 @@ def test_events_keep_what_is_not_of_other_topics(cause, member_id, detail, seen)
     expected = [] if seen is None else [structs.replace(event, detail=seen)]
     assert list(VisibleTopics(OnlyOrders()).events([event])) == expected
     assert list(ALL.events([event])) == [event]
+
+
+@in_process_only
+async def test_a_list_adds_up_the_lag_in_topics_that_the_caller_may_describe(clients: Clients):
+    await clients.group("all", "g").polled("m", topics=[HIDDEN, SHOWN])
+    groups, observer = clients.gateway.node.groups, clients.gateway.node.observer
+    document = (await clients.send("all", "GET", "/v1/groups")).json
+    assert [row["lag_records"] for row in document["groups"]] == [None], "not measured yet"
+    await groups._lags.measure(groups._groups())
+    await observer.sample()
+    rows = {}
+    for who in ("all", "some"):
+        [rows[who]] = (await clients.send(who, "GET", "/v1/groups", include="trend")).json["groups"]
+    assert (rows["all"]["lag_records"], rows["some"]["lag_records"]) == (2, 1)
+    assert (rows["all"]["lag_trend_s"][-1], rows["some"]["lag_trend_s"]) == (rows["all"]["lag_s"], [])
+    [row] = (await clients.send("some", "GET", "/v1/groups", topic=SHOWN)).json["groups"]
+    assert (row["group"], row["lag_records"]) == ("g", 1)
+    assert (await clients.send("some", "GET", "/v1/groups", topic=HIDDEN)).status == 403
+    assert (await clients.send("some", "GET", "/v1/groups", topic="orders.none")).json == {"groups": []}
