@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -151,6 +151,14 @@ class LogDirectoryManager:
                 self._full.add(directory)
                 log.warning("the disk is full: appends are refused until it has room", extra={"path": directory.path})
         return self._check_room if self._full else None
+
+    def without_room(self) -> Iterator[tuple[str, int, str]]:
+        """Yields the partitions, by topic and number, whose appends are refused for want of room, and the directory."""
+        if self._full:
+            for partition in self._partitions():
+                directory = self.directory_of(partition)
+                if directory in self._full and self._disk.free_bytes(directory.path) < ROOM_BYTES:
+                    yield partition.topic, partition.number, f"{directory.path} is full"
 
     def _check_room(self, partition: Partition) -> None:
         """Raises StorageFull if the disk has little room, and spare files are missing: they come before records."""

@@ -66,7 +66,7 @@ export type TopicConfig = { "retention_ms"?: (number) | (null); "retention_bytes
 
 export type CreateTopic = { "partitions"?: number; "replication_factor"?: number; "config"?: TopicConfig; };
 
-export type AlterTopic = { "config"?: TopicConfig; "partitions"?: number; "replication_factor"?: number; };
+export type AlterTopic = { "config"?: TopicConfig; "unset"?: (string)[]; "partitions"?: number; "replication_factor"?: number; };
 
 export type LimitedTo = { "right": "read" | "group"; "prefixes": (string)[]; };
 
