@@ -26,6 +26,8 @@ FROM libraries AS build
 COPY --from=codec /wheels /wheels
 COPY pyproject.toml pyproject.toml
 COPY README.md README.md
+COPY SECURITY.md SECURITY.md
+COPY docs docs
 COPY LICENSE LICENSE
 COPY engine engine
 COPY replication replication

@@ -259,7 +259,7 @@ minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Jav
 deploy-check: $(VENV)/.all ## Render the Helm chart; the schemas of Kubernetes and Compose and systemd judge deploy/ (minutes the first time: Go builds helm)
 	@$(BIN)/python -m tests.operations.deploy_check $(ARGS)
 
-image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
+image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes); OUT=DIR keeps it and its SBOM
 	tests/e2e/image.sh
 
 dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/

@@ -53,6 +53,10 @@ class Rule(NamedTuple):
             ):
                 raise InvalidConfig(f"{self.name} has more than {self.maximum} bytes", setting=self.name)
             return self._expect(isinstance(value, str), value, "a text")
+        if isinstance(self.default, float):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            bounds = f"a number from {self.minimum} to {self.maximum}"
+            return float(self._expect(is_number and self.minimum <= value <= self.maximum, value, bounds))  # type: ignore[operator,arg-type]
         is_number = isinstance(value, int) and not isinstance(value, bool)
         bounds = f"a whole number from {self.minimum} to {self.maximum}" + (" or null" if self.optional else "")
         assert self.maximum is not None

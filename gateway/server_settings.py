@@ -213,6 +213,13 @@ class ServerSettings:
         maximum=4 * GIB,
         why="How fast a merge reads objects, so that uploads keep most of the network. One partition merges at a time.",
     )
+    disk_move_bytes_per_second: int = setting(
+        50 * MIB,
+        minimum=64 * 1024,
+        maximum=4 * GIB,
+        why="How fast partitions are copied to other data directories, all together: requests need the same disks. "
+        "Below the rate of appends to a partition its move does not end.",
+    )
     scrub_bytes_per_second: int = setting(
         8 * MIB,
         minimum=0,
@@ -282,4 +289,31 @@ class ServerSettings:
         minimum=0,
         maximum=DAY_MS,
         why="Requests that take this long get a line; waits for data do not count. 0: none.",
+    )
+    otlp_endpoint: str = setting(
+        "",
+        why="The collector that takes spans by OTLP over HTTP: `http://127.0.0.1:4318`. Empty: no tracing. Without it "
+        "the variable `OTEL_EXPORTER_OTLP_ENDPOINT` is used.",
+    )
+    otlp_service_name: str = setting(
+        "penstock", why="The `service.name` of the node's spans. Without it `OTEL_SERVICE_NAME` is used."
+    )
+    otlp_resource_attributes: str = setting(
+        "",
+        why="Further attributes of the node in its spans: `deployment.environment.name=test,host.name=n1`. Without it "
+        "`OTEL_RESOURCE_ATTRIBUTES` is used.",
+    )
+    trace_ratio: float = setting(
+        0.0,
+        minimum=0,
+        maximum=1,
+        why="The share of the requests without a `traceparent` that get a span. A sampled request with that header "
+        "has a span in any case.",
+    )
+    trace_spans_per_second: int = setting(
+        100,
+        minimum=1,
+        maximum=100_000,
+        why="The spans that a node begins in a second: clients choose the sampled flag, and must not fill the memory. "
+        "The spans above it are counted as dropped.",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -28,6 +29,7 @@ from gateway.access.state import ChangeAccess, TenantLimits
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
+from gateway.admin.disks import NodeDisks, OwnDisks
 from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.admin.usage_routes import UsageContext, usage_handlers
@@ -91,6 +93,8 @@ from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
 from gateway.tables.tables import table_calls
+from gateway.tracing.current import current
+from gateway.tracing.tracer import SpanRing, Tracer
 from gateway.usage.holdings import Groups, Holdings
 from gateway.usage.keeper import UsageKeeper
 from gateway.usage.stored_bytes import StoredBytes
@@ -148,12 +152,15 @@ class Node:
         self.stored_bytes = StoredBytes(shard, tier, self._tenants, usage, executor, clock)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
+        self.own_disks = OwnDisks(shard, self.offload)
         self._access_gauges = access_gauges
         proxies = Proxies(settings.trusted_proxy_words)
         self.access = Access(clock, None, frozenset(settings.superuser_names), proxies, _attempts(settings))
         self.audit = None if audit is None else self._trail(audit, proxies)
         self.metrics = Metrics(self._families)
         self.stages = Stages()
+        self.spans = SpanRing()
+        tracer = self._tracer(random)
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -252,6 +259,7 @@ class Node:
             self.metrics,
             clock,
             random,
+            tracer,
         )
 
     def __repr__(self) -> str:
@@ -271,6 +279,7 @@ class Node:
             **self.router.handlers(),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
+            **self.own_disks.handlers(),
             **access_handlers(self.access),
             **status_handlers(self.observer),
             **audit_handlers(self.server.status.audit),
@@ -322,6 +331,17 @@ class Node:
         node_id, cluster_id = self.settings.node_id, self.shard.directory.identity.cluster_id
         prefix = f"{node_id}.{self.peers.index}-{self.clock.now_ms():x}-a"
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
+
+    def _tracer(self, random: Random) -> Tracer | None:
+        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        settings, peers = self.settings, self.peers
+        if not settings.otlp_endpoint:
+            return None
+        self.shard.committer.times.keep_recent()
+        per_second = settings.trace_spans_per_second / peers.count
+        process = settings.node_id, peers.index
+        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
+        return current.tracer
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -426,6 +446,7 @@ class Node:
             operate,
             siblings,
             partial(_sizes, self.shard),
+            NodeDisks(self.own_disks, self.peers),
             self.shard.directory.identity.cluster_id,
             self.tier.store_url,
             self.lifecycle,
@@ -451,6 +472,7 @@ class Node:
             self.tier,
             self.access,
             self.usage,
+            self.spans,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0),

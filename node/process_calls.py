@@ -43,6 +43,15 @@ class DirectoryFailed(Struct, frozen=True, array_like=True):
     detail: str
 
 
+class PartitionMoved(Struct, frozen=True, array_like=True):
+    """A partition that has another data directory now."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    directory_id: str
+
+
 class PartitionNumber(Struct, frozen=True, array_like=True):
     """A partition in calls to a process that does not need the topic's name."""
 

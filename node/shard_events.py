@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 from engine.directory.data_directory import DataDirectory
@@ -11,7 +11,7 @@ from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
 from engine.shard.served_topics import Topic
-from engine.shard.shard import Shard, ShardEvents
+from engine.shard.shard import MovedPartition, Shard, ShardEvents, record_in_catalog
 from gateway.admin.context import TierStatus
 from gateway.fetch.context import TierReader
 from gateway.produce.partitioner import Partitioners
@@ -38,6 +38,7 @@ def shard_events(
     tier: NodeTier,
     partitioners: Partitioners,
     directory_failed: Callable[[DataDirectory], None] = log_offline,
+    moved: Callable[[Shard, MovedPartition], Awaitable[None]] = record_in_catalog,
 ) -> ShardEvents:
     """Return the events of a shard whose partitions these lead, ship and choose."""
 
@@ -65,6 +66,7 @@ def shard_events(
         damaged=replicas.on_damaged,
         sealed=tier.wake_shipper,
         directory_failed=directory_failed,
+        moved=moved,
         tiered_end=tier.tiered_end,
         leading_epoch=replicas.leading_epoch,
         compacted_by_all=replicas.compacted_by_all,

@@ -152,7 +152,7 @@ type Appended struct {
 func (c *Client) Append(ctx context.Context, topic, key string, records ...NewRecord) ([]Appended, error) {
 	var body []byte
 	for _, record := range records {
-		body = appendLine(body, record, true)
+		body = appendLine(body, record)
 	}
 	if key == "" {
 		key = randomName("")

@@ -19,18 +19,6 @@ const (
 	unknownOffset = -1
 )
 
-// A batch of one partition. Its records are decided one after the other if it is halved; `decided` waits for all.
-type batch struct {
-	lines      []byte
-	ends       []int // of each line
-	deliveries []*Delivery
-	decided    *group
-	until      time.Time
-	order      int
-	maybeDone  bool
-	sent       request
-}
-
 type laneBreak struct {
 	order     int
 	maybeDone bool
@@ -133,13 +121,9 @@ func (l *lane) askIdentity(lost *identity) {
 }
 
 func (l *lane) requestOf(next *batch) request {
-	target := fmt.Sprintf("/v1/topics/%s/partitions/%d/records?ndjson=records", url.PathEscape(l.topic), l.partition)
-	return request{method: "POST", target: target, body: next.lines, repeatable: true, header: http.Header{
-		"Content-Type":   {"application/x-ndjson"},
-		"Producer-Id":    {fmt.Sprint(l.identity.ID)},
-		"Producer-Epoch": {fmt.Sprint(l.epoch)},
-		"Producer-Seq":   {fmt.Sprint(l.sequence)},
-	}}
+	target := fmt.Sprintf("/v1/topics/%s/partitions/%d/records", url.PathEscape(l.topic), l.partition)
+	header := http.Header{"Content-Type": {"application/vnd.penstock.recordbatch"}}
+	return request{method: "POST", target: target, body: next.encode(l.identity, l.epoch, l.sequence), repeatable: true, header: header}
 }
 
 func (l *lane) send(sent *batch) {
@@ -288,24 +272,12 @@ func (l *lane) fail(failed *batch, problem *Problem) {
 
 func (l *lane) done(decided *batch) {
 	p := l.producer
-	p.bytes -= len(decided.lines)
+	p.bytes -= decided.counted
 	p.unanswered -= len(decided.deliveries)
 	if decided.decided.left -= len(decided.deliveries); decided.decided.left == 0 {
 		close(decided.decided.done)
 	}
 	p.changed.Broadcast()
-}
-
-func (b *batch) halves() []*batch {
-	middle := len(b.deliveries) / 2
-	at := b.ends[middle-1]
-	first, second := *b, *b
-	first.lines, first.ends, first.deliveries = b.lines[:at:at], b.ends[:middle:middle], b.deliveries[:middle:middle]
-	second.lines, second.ends, second.deliveries = b.lines[at:], nil, b.deliveries[middle:]
-	for _, end := range b.ends[middle:] {
-		second.ends = append(second.ends, end-at)
-	}
-	return []*batch{&first, &second}
 }
 
 func baseOffset(answer []byte) (int64, error) {

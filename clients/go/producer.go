@@ -36,6 +36,7 @@ type Producer struct {
 	identity   *identity
 	asking     sync.Mutex
 	bytes      int
+	encoded    []byte // the record that is being placed
 	unanswered int
 	failure    *Problem
 	linger     *time.Timer
@@ -72,22 +73,22 @@ func (p *Producer) Send(ctx context.Context, topic string, record NewRecord) (*D
 	if err := p.learn(ctx, topic); err != nil {
 		return nil, err
 	}
-	line := appendLine(make([]byte, 0, len(record.Value)*4/3+len(record.Key)+64), record, false)
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.bytes > 0 && p.bytes+len(line) > p.options.BufferBytes {
+	if size := len(record.Key) + len(record.Value); p.bytes > 0 && p.bytes+size > p.options.BufferBytes {
 		p.closeBatches()
-		if err := p.wait(ctx, func() bool { return p.bytes == 0 || p.bytes+len(line) <= p.options.BufferBytes || p.closed }); err != nil {
+		if err := p.wait(ctx, func() bool { return p.bytes == 0 || p.bytes+size <= p.options.BufferBytes || p.closed }); err != nil {
 			return nil, err
 		}
 	}
 	if p.closed {
 		return nil, &Problem{Code: "client_closed", Detail: "the producer is closed"}
 	}
-	return p.place(topic, record, line), nil
+	p.encoded = appendFromKey(p.encoded[:0], record)
+	return p.place(topic, record), nil
 }
 
-func (p *Producer) place(topic string, record NewRecord, line []byte) *Delivery {
+func (p *Producer) place(topic string, record NewRecord) *Delivery {
 	known := p.topics[topic]
 	free := record.Partition == nil && record.Key == nil
 	partition := known.current
@@ -101,20 +102,22 @@ func (p *Producer) place(topic string, record NewRecord, line []byte) *Delivery 
 		l = &lane{producer: p, topic: topic, partition: partition, window: 1, changed: make(chan struct{})}
 		known.lanes[partition] = l
 	}
-	if l.open != nil && len(l.open.lines)+len(line) > p.options.BatchBytes {
+	isTimed := !record.Time.IsZero()
+	if l.open != nil && (len(l.open.data)+len(p.encoded) > p.options.BatchBytes || l.open.isTimed != isTimed) {
 		l.closeBatch()
 	}
 	if l.open == nil {
-		l.open = &batch{decided: &group{done: make(chan struct{})}, until: time.Now().Add(p.options.Delivery)}
+		l.open = newBatch(isTimed)
+		l.open.decided, l.open.until = &group{done: make(chan struct{})}, time.Now().Add(p.options.Delivery)
 	}
 	delivery := &Delivery{decided: l.open.decided}
-	l.open.lines = append(l.open.lines, line...)
-	l.open.ends = append(l.open.ends, len(l.open.lines))
-	l.open.deliveries = append(l.open.deliveries, delivery)
+	before := len(l.open.data)
+	l.open.add(record.Time, p.encoded, delivery)
 	l.open.decided.left++
-	p.bytes += len(line)
+	l.open.counted += len(l.open.data) - before
+	p.bytes += len(l.open.data) - before
 	p.unanswered++
-	if len(l.open.lines) >= p.options.BatchBytes {
+	if len(l.open.data) >= p.options.BatchBytes {
 		l.closeBatch()
 		if free {
 			known.current = (known.current + 1) % known.partitions

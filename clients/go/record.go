@@ -140,7 +140,7 @@ func decodeHeaders(data json.RawMessage) ([]Header, error) {
 }
 
 // appendLine appends a record as a line of ndjson=records.
-func appendLine(line []byte, record NewRecord, withPartition bool) []byte {
+func appendLine(line []byte, record NewRecord) []byte {
 	if record.Value == nil {
 		line = append(line, `{"value":null`...)
 	} else {
@@ -159,7 +159,7 @@ func appendLine(line []byte, record NewRecord, withPartition bool) []byte {
 	if !record.Time.IsZero() {
 		line = fmt.Appendf(line, `,"timestamp":%d`, record.Time.UnixMilli())
 	}
-	if withPartition && record.Partition != nil {
+	if record.Partition != nil {
 		line = fmt.Appendf(line, `,"partition":%d`, *record.Partition)
 	}
 	if len(record.Headers) > 0 {

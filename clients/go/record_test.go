@@ -23,7 +23,7 @@ func TestPartitionOfIsThatOfKafka(t *testing.T) {
 func TestALineIsDecodedAsItWasGiven(t *testing.T) {
 	record := NewRecord{Key: []byte{0xff, 0}, Value: []byte("a\n\"b\""), Time: time.UnixMilli(17),
 		Headers: []Header{{"h", []byte("1")}, {"h", nil}, {"g", []byte{0}}}}
-	line := appendLine(nil, record, false)
+	line := appendLine(nil, record)
 	var document map[string]any
 	if err := json.Unmarshal(line, &document); err != nil {
 		t.Fatal(err)
@@ -39,6 +39,23 @@ func TestALineIsDecodedAsItWasGiven(t *testing.T) {
 	}
 	if len(got.Headers) != 3 || got.Headers[0].Name != "g" || got.Headers[2].Value != nil {
 		t.Fatalf("%+v", got.Headers)
+	}
+}
+
+func TestHalvesOfABatchHaveItsRecords(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_000)
+	var whole = newBatch(true)
+	for n := range 301 {
+		record := NewRecord{Key: []byte{byte(n)}, Value: bytes.Repeat([]byte("v"), n), Headers: []Header{{"h", nil}}}
+		whole.add(at.Add(time.Duration(n)*time.Millisecond), appendFromKey(nil, record), &Delivery{})
+	}
+	whole.counted = len(whole.data)
+	parts := whole.halves()
+	if len(parts[0].deliveries)+len(parts[1].deliveries) != 301 || parts[0].counted+parts[1].counted != len(whole.data) {
+		t.Fatal(len(parts[0].deliveries), len(parts[1].deliveries))
+	}
+	if again := parts[0].halves(); !bytes.HasPrefix(whole.data[headBytes:], again[0].data[headBytes:]) {
+		t.Fatal("the first records have changed")
 	}
 }
 

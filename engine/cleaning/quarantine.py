@@ -81,8 +81,8 @@ class Quarantine:
         segment = _sealed_segment(partition, file.base_offset)
         if segment is None or segment.is_being_replaced or partition.offline is not None:
             return False
-        if (segment.next_offset, segment.size_bytes) != (file.end_offset, file.size_bytes):  # it was compacted
-            return False
+        if (segment.path, segment.next_offset, segment.size_bytes) != (file.path, file.end_offset, file.size_bytes):
+            return False  # it was compacted, or moved to another data directory
         if segment.damage != finding.damage:
             if finding.damage:
                 return await self._quarantine_ranges(partition, segment, finding.damage, finding.scrubbed_bytes)

@@ -15,7 +15,8 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from engine.directory.ceilings import Ceiling, Count, count_of
-from engine.directory.data_directory import DataDirectory
+from engine.directory.data_directory import FIRST, DataDirectory
+from engine.directory.interrupted_moves import end_interrupted_moves
 from engine.directory.log_directories import LogDirectories
 from engine.directory.safe_delete import RemovalSteps
 from engine.directory.topic_deleter import TopicDeleter
@@ -105,6 +106,8 @@ class Catalog:
             known_topics = {(record.name, record.topic_id) for record in scan.records}
             known_topics.update(scan.without_metadata, ((name, topic_id) for name, topic_id, _ in scan.deleted))
             remove_leftovers(self._disk, self._directories, known_topics)
+            for record in scan.records:
+                self._end_interrupted_moves(record)
             scan.records = [self._record_moves(record) for record in scan.records]
         for record in scan.records:
             if record.hosted is not None:
@@ -137,6 +140,12 @@ class Catalog:
             remove_moved_away(self._disk, self._directories, record)
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
+
+    def _end_interrupted_moves(self, record: TopicRecord) -> None:
+        try:
+            end_interrupted_moves(self._disk, self._directories, record)
+        except OSError as error:  # the partition is then missing, or has leftovers
+            log.warning("an interrupted move was not ended", extra={"topic": record.name, "reason": str(error)})
 
     def _record_moves(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
@@ -238,6 +247,7 @@ class Catalog:
         old_partitions = set() if old is None else set(old.local_partitions)
         added = [number for number in record.local_partitions if number not in old_partitions]
         if old is not None:
+            record = dataclasses.replace(record, directory_ids=old.directory_ids)  # a partition may just have moved
             await self._in_thread(self._clear_earlier, old, added)
             moved_away = [number for number in old.local_partitions if number not in record.local_partitions]
             await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
@@ -288,6 +298,22 @@ class Catalog:
                 directory.drop_recovery_points(keys)
         except OSError as error:
             raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
+
+    async def record_move(self, topic_id: str, name: str, number: int, directory_id: str) -> None:
+        """Records that a partition is in another data directory now. No-op if the topic or partition is gone.
+
+        The next start finds the partition without this record too. Raises StorageFull, StorageFailed.
+        """
+        async with self.changing:
+            record = self.records.get(name)
+            if record is None or record.topic_id != topic_id or number not in record.local_partitions:
+                return
+            directory_ids = {key: value for key, value in record.directory_ids.items() if key != str(number)}
+            if directory_id != FIRST:
+                directory_ids[str(number)] = directory_id
+            record = dataclasses.replace(record, directory_ids=directory_ids)
+            await self._change_files("recording a move of", save_settings, record)
+            self.records[name] = record
 
     async def remove_partitions(self, record: TopicRecord, numbers: Sequence[int]) -> None:
         """Removes the files of partitions that left this node. The record must already exclude them."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -110,6 +111,26 @@ class LogDirectoryManager:
                 checkpoints[self._key_of(partition)] = saved._replace(log_start=log_start)
             await self._in_thread(partial(directory.save_checkpoints, checkpoints))
             log_.log_start = max(log_.log_start, log_start)
+
+    @asynccontextmanager
+    async def moving(self, partition: Partition, target: DataDirectory) -> AsyncIterator[None]:
+        """Saves the positions of a partition in the directory that it moves to, and each in its own one afterwards.
+
+        No other save happens meanwhile: a power loss at any time finds the positions. Raises OSError before the move.
+        """
+        source = self.directory_of(partition)
+        async with self._saving:
+            point = {self._key_of(partition): Checkpoint(partition.durable_end, partition.log.log_start)}
+            checkpoints = await self._checkpoints(target)
+            await self._in_thread(partial(target.save_checkpoints, checkpoints | point))
+            try:
+                yield
+            finally:
+                for directory in (target, source):
+                    if directory.fault is None:
+                        with suppress(OSError):  # the next save reports it
+                            checkpoints = self._checkpoints_in(directory)
+                            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
 
     async def fill_spares(self) -> Callable[[Partition], None] | None:
         """Makes the missing spare files. Returns the check of appends while a directory has no room for them.

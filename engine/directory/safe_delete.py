@@ -118,4 +118,5 @@ def is_empty_partition(disk: Disk, directory: str) -> bool:
 
 
 def _is_partition(disk: Disk, directory: str, name: str) -> bool:
-    return paths.is_partition_number(name) and disk.kind(f"{directory}/{name}") is FileKind.DIRECTORY
+    has_name = paths.is_partition_number(name) or paths.move_directory_of(name) is not None
+    return has_name and disk.kind(f"{directory}/{name}") is FileKind.DIRECTORY

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from engine.directory.data_directory import FIRST, DataDirectory
+from engine.directory.interrupted_moves import remove_move_directories
 from engine.directory.log_directories import LogDirectories
 from engine.directory.placement import assign_directories
 from engine.directory.safe_delete import (
@@ -92,6 +93,7 @@ def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
             log_leftovers(remove_partition_dir(disk, path))
         if paths_found:
             disk.fsync_dir(topic_dir)
+    remove_move_directories(disk, directories, record, numbers)
 
 
 def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:

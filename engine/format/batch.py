@@ -19,6 +19,7 @@ from engine.errors import DecodedTooLarge, InvalidBatch, RecordTooLarge
 from engine.format.batch_header import HEADER_BYTES as HEADER_BYTES
 from engine.format.batch_header import KEYED_PRODUCER as KEYED_PRODUCER
 from engine.format.batch_header import MAGIC as MAGIC
+from engine.format.batch_header import NO_TIMESTAMP as NO_TIMESTAMP
 from engine.format.batch_header import PREFIX_BYTES as PREFIX_BYTES
 from engine.format.batch_header import Buffer as Buffer
 from engine.format.batch_header import Codec as Codec

@@ -20,6 +20,7 @@ HEADER_BYTES = 61
 MAGIC = 2
 PREFIX_BYTES = 12  # base offset and length, which `batch_length` does not count
 NO_PRODUCER = -1
+NO_TIMESTAMP = -1  # the latest time of a client's batch that leaves the time to the leader
 KEYED_PRODUCER = -2  # the first record of such a batch carries an entry of ours: engine/format/keyed_batch.py
 CODEC_MASK = 0b111
 

@@ -16,6 +16,8 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap .compacted.tmp .repaired.tmp
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced cleaned
+    <data>/topics/<topic>/<topic id>/<partition>.<move id>.future   a copy that another data directory's replica becomes
+    <data>/topics/<topic>/<topic id>/<partition>.<move id>.moved    the replica before its move, to be removed
     <data>/tier-cache/blocks           blocks of tiered segments, safe to delete
 
 The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
@@ -57,6 +59,8 @@ LEADER_EPOCHS = "leader-epochs"
 FENCED = "fenced"
 CLEANED = "cleaned"  # in a partition's directory: how far its log is compacted
 MOVED_AWAY = "moved-away"  # in a partition's directory: other nodes host it, and its files may be removed
+FUTURE = ".future"  # of a partition's directory that is being copied from another data directory
+MOVED = ".moved"  # of a partition's directory that another data directory has taken over
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
@@ -85,6 +89,7 @@ _SWAP = re.compile(r"(\d{20})\.swap")
 _COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
+_MOVE = re.compile(rf"(0|[1-9]\d*)\.([0-9a-zA-Z_-]+)({re.escape(FUTURE)}|{re.escape(MOVED)})")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
 _DELETED = re.compile(r"([^/]+)/([A-Za-z0-9_-]{1,64})\.json")
 _REGISTRATION = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]+\.json")
@@ -206,6 +211,25 @@ def is_topic_id(name: str) -> bool:
 def is_partition_number(name: str) -> bool:
     """True if a directory of this name can be a partition's: the number without leading zeros."""
     return bool(_PARTITION.fullmatch(name))
+
+
+class MoveDirectory(NamedTuple):
+    """A directory of a move between data directories: the partition, the id of the move, and FUTURE or MOVED."""
+
+    partition: int
+    move_id: str
+    suffix: str
+
+
+def move_directory(partition_path: str, move_id: str, suffix: str) -> str:
+    """Returns the path beside a partition's directory that a move uses."""
+    return f"{partition_path}.{move_id}{suffix}"
+
+
+def move_directory_of(name: str) -> MoveDirectory | None:
+    """Returns the parts of the name of a move's directory; None for any other name."""
+    match = _MOVE.fullmatch(name)
+    return None if match is None else MoveDirectory(int(match[1]), match[2], match[3])
 
 
 def is_partition_file(name: str) -> bool:

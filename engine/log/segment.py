@@ -17,6 +17,7 @@ from engine.format.index import SegmentIndex, load_index
 from engine.log.damaged_ranges import Damage
 from engine.runtime.disk import Disk, WouldBlock, read_derived, replace_file
 
+MOVE_S = 10.0  # a reader waits while a segment changes its directory, which takes two syncs
 READ_AHEAD_BYTES = 16 * 1024  # one read covers many small batches; of large ones it wastes little
 
 _LOCK = threading.Lock()  # of all segments: held for a few assignments, never for a call of the disk
@@ -48,6 +49,8 @@ class Segment:
         self._is_deleted = False
         self.is_made = True  # False: the first append makes the file
         self.is_being_replaced = False  # another file may have its name: what is found there is not this segment
+        self.changes = 0  # of written bytes: truncations, damage and repairs; a copy made before one is not this file's
+        self.moved: threading.Event | None = None  # set when the file has its new directory
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size_bytes} bytes)"
@@ -65,7 +68,12 @@ class Segment:
         if (handle := self._handle) is not None:
             return handle
         is_made = self.is_made
-        handle = self.disk.open(self.path) if is_made else self.disk.open(self.path, create=True, writable=True)
+        try:
+            handle = self.disk.open(self.path) if is_made else self.disk.open(self.path, create=True, writable=True)
+        except FileNotFoundError:
+            if not is_made or self.moved is None or not self.moved.wait(MOVE_S):
+                raise
+            handle = self.disk.open(self.path)
         surplus: int | None = handle
         with _LOCK:
             self.is_made = True
@@ -156,6 +164,7 @@ class Segment:
 
     def mark_replaced(self, size_bytes: int) -> None:
         """Forgets the state of the earlier file after a good copy has replaced it."""
+        self.changes += 1
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, ()
@@ -163,6 +172,7 @@ class Segment:
 
     def mark_damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
         """Sets the damaged records, which are not served, and the file's size; batches may have moved in it."""
+        self.changes += 1
         self._retire_handle()
         self.loaded_index = None
         self.size_bytes, self.damage = size_bytes, damages
@@ -177,10 +187,17 @@ class Segment:
 
     def shorten(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
         """Sets the new end after a truncation; this handle appends from now on."""
+        self.changes += 1
         self._retire_handle()
         self._handle, self.loaded_index = handle, index
         self.next_offset, self.size_bytes = next_offset, size_bytes
         self.damage = tuple(damage for damage in self.damage if damage.start_offset < next_offset)
+        self._close_if_idle()
+
+    def move_to(self, directory: str, handle: int | None) -> None:
+        """Sets the directory that has the file now, and the handle that appends to it; None for a sealed segment."""
+        self._retire_handle()
+        self.directory, self._handle, self.is_being_replaced = directory, handle, False
         self._close_if_idle()
 
     def seal(self) -> None:

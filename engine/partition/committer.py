@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from engine.settings import TopicSettings
 
 TIMER_S_MIN = 0.001  # the resolution of the loop's timers
 GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, for which every other partition may wait
+RECENT_GROUPS = 64  # an append of a cluster waits for its followers, while later groups are written
 PUT_OFF_S = 0.1  # pause before the retry of a sync that could not open a file
 
 OnSealed = Callable[[Partition, list[Segment]], None]
@@ -98,6 +100,10 @@ class CommitQueue:
         return taken
 
 
+# When a group began, and the seconds of its writes and of its syncs; None: it had none.
+GroupTime = tuple[float, float, float | None]
+
+
 class GroupTimes:
     """Times of all groups so far, in seconds. `queue` is how long the first append of a group waited for the writer."""
 
@@ -106,6 +112,7 @@ class GroupTimes:
         self.append = Histogram()
         self.flush = Histogram()
         self.flushes = 0
+        self.recent: deque[GroupTime] | None = None  # the last groups, for who follows single appends
 
     def histograms(self) -> tuple[Histogram, ...]:
         return self.queue, self.append, self.flush
@@ -116,6 +123,16 @@ class GroupTimes:
         if files:
             self.flush.observe(group.sync_s)
             self.flushes += files
+        if self.recent is not None:
+            self.recent.append((group.began_s, group.write_s, group.sync_s if files else None))
+
+    def keep_recent(self) -> None:
+        """Keeps the times of the last groups from now on."""
+        self.recent = deque(maxlen=RECENT_GROUPS)
+
+    def group_of(self, queued_s: float) -> GroupTime | None:
+        """Returns the first kept group that began after an append was queued, by the committer's clock."""
+        return next((group for group in self.recent or () if group[0] >= queued_s), None)
 
 
 class Committer:

@@ -23,10 +23,11 @@ async def mark_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
     fencing = partition.validator.fencing
     if fencing.is_noted:
         return
-    try:
-        await _save(disk, executor, partition.log.directory, NO_FENCE)
-    except OSError as error:
-        raise storage_error(f"{partition.name}: setting a fencing token", error) from error
+    async with partition.segments_lock:  # the partition may be moving to another directory
+        try:
+            await _save(disk, executor, partition.log.directory, NO_FENCE)
+        except OSError as error:
+            raise storage_error(f"{partition.name}: setting a fencing token", error) from error
     fencing.is_noted = True
 
 

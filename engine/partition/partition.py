@@ -320,6 +320,14 @@ class Partition:
         else:
             self.watermark.cut()
 
+    def move_to(self, directory: str, handle: int | None) -> None:
+        """Uses the equal files of another directory; the handle appends to the last one. The partition is paused."""
+        self.log.directory = directory
+        for segment in self.log.segments:
+            segment.move_to(directory, handle if segment is self.log.active else None)
+        self.snapshots.invalidate()
+        self.cuts += 1  # a compaction in progress has the old paths
+
     def discard_queue(self) -> int:
         """Drops the queue, whose appends have failed; returns its bytes."""
         discarded, self.queue = self.queue, []

@@ -89,11 +89,12 @@ class Group:
     now: Callable[[], float] = _no_time
     write_s: float = 0.0
     sync_s: float = 0.0
+    began_s: float = 0.0
 
 
 def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> None:
     """Do all writes, call back, then do all syncs. Stores errors of any kind in the work that they belong to."""
-    began = group.now()
+    group.began_s = began = group.now()
     for work in group.work:
         if not work.is_written:
             work.write_error = _write(disk, work)
@@ -249,7 +250,7 @@ class WriterThread:
         `submit` repeats a write that has failed here, with the same bytes at the same place. Call it while no group is
         in progress.
         """
-        began = group.now()
+        group.began_s = began = group.now()
         if not self._pace.is_quick(began) or not _is_for_loop(group):
             return False
         try:

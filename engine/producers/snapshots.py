@@ -179,7 +179,8 @@ def save_state(
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """Returns the offsets of the snapshots, ascending."""
-    offsets = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
+    names = (name for name in disk.listdir(directory) if name.endswith(paths.SNAPSHOT))  # most are of segments
+    offsets = map(paths.snapshot_offset_of, names)
     return sorted(offset for offset in offsets if offset is not None)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
@@ -24,6 +24,7 @@ from engine.compaction.swapping import SegmentSwapper, own_compacted_end
 from engine.directory.catalog import Catalog
 from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory
+from engine.directory.interrupted_moves import end_interrupted_moves
 from engine.directory.log_directories import LogDirectories, log_offline
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.directory.topics import TopicRecord
@@ -43,7 +44,9 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.shard.deletion import TopicDeletion
+from engine.shard.directory_moves import BYTES_PER_SECOND, DirectoryMoves
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
 from engine.shard.opening import Opener, OpeningPartitions, OpenRequest, open_requests
@@ -66,6 +69,20 @@ def _own_epoch(partition: Partition) -> int | None:
     return partition.log.leader_epoch
 
 
+class MovedPartition(NamedTuple):
+    """A partition that has another data directory."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    directory_id: str
+
+
+async def record_in_catalog(shard: Shard, moved: MovedPartition) -> None:
+    """Records a move where the process has the catalog itself."""
+    await shard.catalog.record_move(moved.topic_id, moved.topic, moved.partition, moved.directory_id)
+
+
 @dataclass(frozen=True, slots=True)
 class ShardEvents:
     """The calls that a shard makes: what happens to its partitions, and two positions that others know."""
@@ -79,6 +96,7 @@ class ShardEvents:
     damaged: Callable[[Partition, int], None] = _nothing  # records at an offset were quarantined
     sealed: Callable[[Partition], None] = _nothing  # it has more to ship
     directory_failed: Callable[[DataDirectory], None] = log_offline
+    moved: Callable[[Shard, MovedPartition], Awaitable[None]] = record_in_catalog  # to another data directory
     tiered_end: Callable[[Partition], int | None] = _nothing  # None: nothing is tiered
     leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None: another node leads
     compacted_by_all: Callable[[Partition], int] = own_compacted_end  # of every replica
@@ -101,6 +119,7 @@ class Shard:
         additional: Sequence[DataDirectory] = (),
         keys_max: int = TOTAL_KEYS_MAX,
         events: ShardEvents = NO_EVENTS,
+        move_bytes_per_second: int = BYTES_PER_SECOND,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -133,6 +152,17 @@ class Shard:
         self._divergence_handler = DivergenceHandler(
             disk, executor, clock, self.committer, self.log_manager, self.sealer, self.key_budget
         )
+        self.moves = DirectoryMoves(
+            disk,
+            self.directories,
+            self.committer,
+            self.sealer,
+            self.log_manager,
+            new_id,
+            ThrottledThread("penstock-move", move_bytes_per_second),
+            self._on_moved,
+            self.advancer.drop,
+        )
         self.housekeeping = Housekeeping(
             self.partitions, self.committer, self.log_manager, clock, self.deletion.due, self._background
         )
@@ -158,6 +188,8 @@ class Shard:
         if records is None:
             await self.catalog.load()
             records = list(self.catalog.records.values())
+        elif self.directories.is_several:
+            await self._in_thread(self._end_interrupted_moves, records)
         if not (first := self.directory).was_clean:
             log.warning("the last run did not stop cleanly", extra={"last_shutdown": first.last_shutdown.value})
         self._high_watermarks = self.directories.load_high_watermarks()
@@ -171,6 +203,7 @@ class Shard:
         """Makes everything durable and leaves the directory clean. Returns whether that succeeded."""
         if self._ticker is not None:
             self._ticker.cancel()
+        await self.moves.stop()
         await self.committer.sync_all(self.partitions)
         self.sealer.stop()
         self.segment_swapper.stop()
@@ -288,6 +321,7 @@ class Shard:
             partition.go_offline(reason)
             self.committer.drop(partition)
         async for partition in in_slices(partitions):
+            await self.moves.wait_ended(partition)
             async with self.committer.pause(partition):  # wait for the group and the truncation in progress
                 await self.sealer.wait_saved(partition)
             for segment in partition.log.segments:
@@ -392,9 +426,22 @@ class Shard:
                 self._events.opened(self, topic, partition)
             self.topics.serve(topics)
 
+    async def _on_moved(self, topic_id: str, partition: Partition, directory: DataDirectory) -> None:
+        moved = MovedPartition(topic_id, partition.topic, partition.number, directory.directory_id)
+        await self._events.moved(self, moved)
+
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.generation)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
+
+    def _end_interrupted_moves(self, records: Sequence[TopicRecord]) -> None:
+        """Ends the moves that a kill of this process has interrupted, while the supervisor went on."""
+        for record in records:
+            try:
+                owned = partial(self.owns, record.topic_id)
+                end_interrupted_moves(self.disk, self.directories, record, owned)
+            except OSError as error:  # the partition is then missing, or has leftovers
+                log.warning("an interrupted move was not ended", extra={"topic": record.name, "reason": str(error)})
 
     async def _record_damage(self, partition: Partition, file: SealedFile, finding: Finding) -> None:
         await self.quarantine.record(partition, file, finding)

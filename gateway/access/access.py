@@ -12,10 +12,10 @@ the time it takes reveals nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multidict import istr
 
@@ -168,7 +168,7 @@ class Access:
         self.verifier = verifier
         self._compile()
 
-    def guard(self, request: Request, handled: Handled) -> Awaitable[Response]:
+    def guard(self, request: Request, handled: Handled) -> Coroutine[Any, Any, Response]:
         """Returns what a handler returned; a long poll ends with a Problem once its caller has lost the right to it."""
         if self.tokens is None or request.route.operation not in LONG_POLLS:
             return response_of(handled)

@@ -13,8 +13,11 @@ from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import collect_metrics
 from gateway.admin.restart import restart_reasons
 from gateway.assets.files import build_name
-from gateway.console.page import ISOLATION, KEPT_FOREVER, Packed, console_file, shell
-from gateway.docs.page import content_security_policy, docs_page
+from gateway.assets.packed import Packed
+from gateway.console.page import KEPT_FOREVER, console_file, shell
+from gateway.docs.guide_page import guide_page
+from gateway.docs.index import search_index
+from gateway.docs.page import docs_page
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
@@ -25,6 +28,7 @@ from gateway.http.rights import Operation
 from gateway.metrics.metrics import merge_pages
 from openapi import contract_json
 
+SEARCH_INDEX = "search.json"
 LINKS = {
     "console": "/",
     "topics": "/v1/topics",
@@ -129,9 +133,21 @@ async def openapi_json(request: Request, context: AdminContext) -> Response:
 async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
-    headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
-    page = docs_page(_client_url(request, context), version("penstock-server"))
-    return Response(body=page, headers=headers | ISOLATION)
+    address = _client_url(request, context)
+    return _send_if_new(
+        request, await context.offload.in_thread(lambda: docs_page(address, version("penstock-server")))
+    )
+
+
+async def docs_guide(request: Request, context: AdminContext) -> Response:
+    """GET /docs/{guide}: a guide as a page, or the index of the search. Raises Problem not_found."""
+    read_query(request, NoQuery)
+    name = request.names["guide"]
+    try:
+        page = await context.offload.in_thread(search_index if name == SEARCH_INDEX else lambda: guide_page(name))
+    except KeyError:
+        raise Problem("not_found", f"there is no guide {name:.100}; see /docs/guides") from None
+    return _send_if_new(request, page)
 
 
 async def root(request: Request, context: AdminContext) -> Response:
@@ -141,10 +157,7 @@ async def root(request: Request, context: AdminContext) -> Response:
         response = json_response(LINKS)
         response.headers["Vary"] = "Accept"
         return response
-    page = shell(version("penstock-server"))
-    if is_not_modified(request.headers.get("If-None-Match"), page.headers["ETag"]):
-        return Response(status=304, headers=dict(page.headers))
-    return _send(request, page, {})
+    return _send_if_new(request, shell(version("penstock-server")))
 
 
 async def console_asset(request: Request, context: AdminContext) -> Response:
@@ -161,6 +174,12 @@ async def console_asset(request: Request, context: AdminContext) -> Response:
         raise Problem("not_found", f"the console has no file {name:.100}; load its page again") from None
     is_this_build = request.names["build"] == build_name()
     return _send(request, file, {"Cache-Control": KEPT_FOREVER} if is_this_build else NO_STORE)
+
+
+def _send_if_new(request: Request, page: Packed) -> Response:
+    if is_not_modified(request.headers.get("If-None-Match"), page.headers["ETag"]):
+        return Response(status=304, headers=dict(page.headers))
+    return _send(request, page, {})
 
 
 def _send(request: Request, file: Packed, headers: dict[str, str]) -> Response:

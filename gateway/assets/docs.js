@@ -1,4 +1,4 @@
-// Search, copy buttons and one language for all examples. /docs shows everything without this script.
+// Search, copy buttons and one language for all examples. The pages below /docs show everything without this script.
 "use strict";
 (() => {
   document.documentElement.classList.add("scripted");
@@ -35,21 +35,25 @@
   });
   try { choose(localStorage.getItem("language")); } catch { /* storage is switched off */ }
 
-  // Search over everything that has a data-kind: operations, problems, parts of the guide.
+  // Search over operations, errors and guides. The index is loaded when the box is first used.
   const search = document.querySelector(".search");
   const box = search.querySelector("input");
   const list = search.querySelector("ul");
   const count = search.querySelector("output");
+  const root = search.dataset.root;
   search.hidden = false;
-  let parts;
-  const indexed = () => parts ??= [...document.querySelectorAll("[data-kind]")].map((part) => ({
-    id: part.id,
-    kind: part.dataset.kind,
-    title: part.querySelector("h2, h3, h4").textContent,
-    near: `${part.id} ${part.querySelector(".path")?.textContent ?? ""}`.toLowerCase(),
-    text: [...part.querySelectorAll("div > p, section > p, dt code, dd, summary, pre")]
-      .map((one) => one.textContent).join(" ").replace(/\s+/g, " "),
-  }));
+  let parts, loading;
+  async function load() {
+    try {
+      const answer = await fetch(`${root}search.json`);
+      parts = (await answer.json()).map(([kind, title, href, near, text]) => ({ kind, title, href, near: near.toLowerCase(), text }));
+      show();
+    } catch {
+      loading = undefined;
+      count.textContent = "The search needs the node, which does not answer";
+      count.classList.add("empty");
+    }
+  }
   const rank = (part, words) => {
     const title = part.title.toLowerCase();
     const all = `${title} ${part.near} ${part.text.toLowerCase()}`;
@@ -64,14 +68,15 @@
     return (from ? "… " : "") + part.text.slice(from, from + 110) + " …";
   }
   function show() {
+    if (!parts) return void (loading ??= load());
     const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = words.length ? indexed()
+    const found = words.length ? parts
       .map((part, place) => ({ part, place, rank: rank(part, words) }))
       .filter((one) => one.rank < 9)
       .sort((a, b) => a.rank - b.rank || a.place - b.place) : [];
     list.replaceChildren(...found.slice(0, 12).map(({ part }) => {
       const link = document.createElement("a");
-      link.href = `#${part.id}`;
+      link.href = root + part.href;
       for (const [name, text] of [["kind", part.kind], ["title", part.title], ["excerpt", excerpt(part, words[0])]]) {
         const span = document.createElement("span");
         span.className = name;

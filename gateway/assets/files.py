@@ -6,10 +6,12 @@ no folder; `vendor/` holds files byte for byte as their registry has them, and l
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
 FOLDERS = ("", "console", "vendor")
+GUIDE_FOLDERS = ("operate", "reference", "internals", "tutorials")
 
 
 @cache
@@ -25,6 +27,18 @@ def asset_text(name: str) -> str:
 @cache
 def asset_names() -> tuple[str, ...]:
     return tuple(sorted(_all_files()))
+
+
+@cache
+def guide_texts() -> Mapping[str, str]:
+    """Returns the pages of the manual by their path in the repository, where `guides/` has links to them.
+
+    Decisions are not among them.
+    """
+    folder = resources.files("gateway.assets") / "guides"
+    folders = [folder, folder / "docs", *(folder / "docs" / name for name in GUIDE_FOLDERS)]
+    pages = [path for one in folders for path in one.iterdir() if path.name.endswith(".md")]
+    return {str(path).removeprefix(f"{folder}/"): path.read_text() for path in sorted(pages, key=str)}
 
 
 @cache

@@ -5,15 +5,12 @@ behind a prefix. A file is under the name of the build, so that a browser may ke
 allows scripts of the node alone and nothing inline but the import map.
 """
 
-import gzip
 import json
-from collections.abc import Mapping
 from functools import cache
 from html import escape
-from typing import NamedTuple
 
-from engine.format.compression import pack
 from gateway.assets.files import asset_bytes, build_name, hash_source
+from gateway.assets.packed import ASK_EACH_TIME, Packed, pack_file
 
 MODULES = {"preact": "preact.mjs", "preact/hooks": "hooks.mjs", "htm": "htm.module.js", "uplot": "uPlot.esm.js"}
 STYLES = ("tokens.css", "console.css")
@@ -25,20 +22,7 @@ TYPES = {
     "LICENSE": "text/plain; charset=utf-8",
     "json": "application/json",
 }
-# The headers of the shell, /docs and every file: no page of another origin may embed or read them.
-ISOLATION = {
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 KEPT_FOREVER = "public, max-age=31536000, immutable"
-
-
-class Packed(NamedTuple):
-    """A file as it is sent, by the Content-Encoding that a client takes."""
-
-    bodies: Mapping[str | None, bytes]
-    headers: Mapping[str, str]
 
 
 @cache
@@ -49,18 +33,16 @@ def shell(version: str) -> Packed:
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": content_security_policy(),
         "ETag": f'"{build_name()}-{version}"',
-        "Cache-Control": "no-cache",
-        "Vary": "Accept, Accept-Encoding",
-        **ISOLATION,
+        **ASK_EACH_TIME,
     }
-    return _pack(text.encode(), headers)
+    return pack_file(text.encode(), headers)
 
 
 @cache
 def console_file(name: str) -> Packed:
     """Returns a file that the shell may load. Raises KeyError."""
-    headers = {"Content-Type": TYPES[name.rpartition(".")[2]], "Vary": "Accept-Encoding", **ISOLATION}
-    return _pack(asset_bytes(name), headers)
+    headers = {"Content-Type": TYPES[name.rpartition(".")[2]], "Vary": "Accept-Encoding"}
+    return pack_file(asset_bytes(name), headers)
 
 
 @cache
@@ -78,10 +60,6 @@ def content_security_policy() -> str:
         "trusted-types": "'none'",
     }
     return "; ".join(f"{name} {value}" for name, value in rules.items())
-
-
-def _pack(text: bytes, headers: Mapping[str, str]) -> Packed:
-    return Packed({None: text, "gzip": gzip.compress(text, 9, mtime=0), "zstd": bytes(pack("zstd", text))}, headers)
 
 
 def _address(name: str) -> str:

@@ -20,7 +20,7 @@ def operation_article(guide: Guide, operation: Operation) -> Html:
     text = element("div", about, details, class_="text")
     examples = element("div", *_examples(guide, operation), class_="examples")
     parts = [element("header", heading, line), element("div", text, examples, class_="columns")]
-    return element("article", *parts, id=operation.operation_id, class_="operation", data_kind="Operation")
+    return element("article", *parts, id=operation.operation_id, class_="operation")
 
 
 def _examples(guide: Guide, operation: Operation) -> list[Html]:

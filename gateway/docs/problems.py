@@ -40,7 +40,6 @@ def _problem(guide: Guide, code: str) -> Html:
         element("p", *_flags(is_retryable=problem["retryable"], is_safe=problem["no_side_effects"]), class_="flags"),
         id=guide.links[code].removeprefix("#"),
         class_="problem",
-        data_kind="Problem",
     )
 
 

@@ -27,6 +27,8 @@ from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
 from gateway.http.rights import ANONYMOUS, Caller, Names, Need
 from gateway.quotas.charges import Charges
+from gateway.tracing.span import Span
+from gateway.tracing.trace_context import TraceContext
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import RequestHead
 
@@ -86,7 +88,8 @@ class Request:
     browser, and those of quotas. `charges` are the quotas that it debits, of them `debited_bytes` for its body; `meter`
     debits a body without a length, `topic_meter` one that names topics. `is_counted_poll`: it counts as a long poll of
     its owners. `change`: of the audit trail. `space`: the names of its tenant; None: it is of none.
-    `stored_records` are those that it has stored for a tenant.
+    `stored_records` are those that it has stored for a tenant. `trace` is the context that it names, `span` its own
+    span, if it is sampled.
     """
 
     __slots__ = (
@@ -113,9 +116,11 @@ class Request:
         "reserved_bytes",
         "route",
         "space",
+        "span",
         "stored_records",
         "topic_meter",
         "topics_read",
+        "trace",
     )  # fmt: skip
 
     change: AuditedChange
@@ -152,6 +157,8 @@ class Request:
         self.meter: BodyMeter | None = None
         self.topic_meter: TopicMeter | None = None
         self.is_counted_poll = False
+        self.trace: TraceContext | None = None
+        self.span: Span | None = None
         self.held_bytes = self.connection_bytes = self.reserved_bytes = self.debited_bytes = self.stored_records = 0
 
     def __repr__(self) -> str:

@@ -125,7 +125,7 @@ def find_topic_by_key(context: KafkaContext, key: str | bytes) -> Topic | None:
 
 
 def may_know(request: KafkaRequest, name: str) -> bool:
-    """Returns whether a client that names a topic by its id may know that it is there."""
+    """Returns whether a client may know that a topic is there."""
     space = request.space
     return (space is None or name.startswith(space.prefix)) and request.caller.allows(Operation.DESCRIBE, name)
 

@@ -74,8 +74,8 @@ class KafkaRequest:
     connection for that time. `space`: the names of its caller's tenant; the message has stored ones.
     """
 
-    __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "message", "size_bytes", "space",
-                 "stored_records", "throttle_ms", "version")  # fmt: skip
+    __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "is_of_many_topics", "message",
+                 "size_bytes", "space", "stored_records", "throttle_ms", "version")  # fmt: skip
 
     def __init__(self, api: Api, head: Head, client: Client, began: float) -> None:
         self.api = api
@@ -87,6 +87,7 @@ class KafkaRequest:
         self.charges: Charges | None = None  # the quotas that it debits
         self.error = Error.NONE
         self.throttle_ms = 0
+        self.is_of_many_topics = False  # each has quotas of its own
         self.space: Names | None = None
         self.size_bytes = self.stored_records = 0  # for the bill of a tenant
 

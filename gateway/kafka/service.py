@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from gateway.http.problems import Problem
 from gateway.kafka import audit, sasl
 from gateway.kafka.cluster import find_topic_by_id, may_know
+from gateway.kafka.codec.fetch import FetchAnswer, Key
 from gateway.kafka.codec.messages import Buffer, Malformed, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
@@ -35,6 +36,7 @@ from gateway.kafka.requests import (
     read_head,
 )
 from gateway.kafka.tenant_names import stored_request, visible_response
+from gateway.quotas.charges import Charges
 from gateway.quotas.quotas import Requester
 from gateway.usage.counting import OTHER
 from gateway.usage.meters import PRODUCES, READS
@@ -145,6 +147,8 @@ class Service:
         elif isinstance(outcome, RawReply):
             pieces = [_LENGTH.pack(len(outcome)) + outcome]
         elif outcome is not None:
+            if request.is_of_many_topics and type(outcome) is FetchAnswer:
+                self._debit_read_topics(request, outcome)
             if request.throttle_ms and hasattr(outcome, "throttle_time_ms"):
                 outcome.throttle_time_ms = request.throttle_ms
             try:
@@ -201,7 +205,8 @@ class Service:
         if name in WITHOUT_QUOTA:
             return
         client_id = request.client.client_id if self._quotas.has_clients else ""
-        topic = _topic_of(request, self._context) if self._quotas.has_topics else ""
+        sizes = _sizes_of_topics(request, self._context) if self._quotas.has_topics else {}
+        topic = next(iter(sizes)) if len(sizes) == 1 else ""
         key = (caller.owner_name, f"kafka_{name}", client_id, topic)
         charges = self._quotas.kept.get(key)
         if charges is None:
@@ -213,11 +218,32 @@ class Service:
                 request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
             return
         request.charges = charges
-        verdict = charges.enter(now, size_bytes, inf)
+        self._enter(request, charges, size_bytes)
+        if len(sizes) > 1:
+            request.is_of_many_topics = True
+            if name == "Produce":
+                for topic, topic_bytes in sizes.items():
+                    self._enter(request, self._quotas.charges_of_topic(topic, now), topic_bytes)
+
+    def _enter(self, request: KafkaRequest, charges: Charges, size_bytes: int) -> None:
+        verdict = charges.enter(request.began, size_bytes, inf)
         if verdict is not None and verdict.wait_s > 0:
-            request.throttle_ms = min(round(verdict.wait_s * 1000) or 1, THROTTLE_MS_MAX)
+            self._throttle(request, verdict.wait_s)
             for policy in verdict.violated:
                 self._metrics.quota_throttled[policy.dimension.field] += 1
+
+    def _throttle(self, request: KafkaRequest, wait_s: float) -> None:
+        request.throttle_ms = max(request.throttle_ms, min(round(wait_s * 1000) or 1, THROTTLE_MS_MAX))
+
+    def _debit_read_topics(self, request: KafkaRequest, answer: FetchAnswer) -> None:
+        """Debits what a fetch of several topics has read of each. Its client is held back by the tightest of them."""
+        now = time.perf_counter()
+        for key, rows in answer.topics:
+            if size_bytes := sum(len(row.data) for row in rows):
+                charges = self._quotas.charges_of_topic(_name_of(key, request, self._context), now)
+                charges.take_out(now, size_bytes)
+                if (wait_s := charges.wait_s(now)) > 0:
+                    self._throttle(request, wait_s)
 
     def _check_identity(self, request: KafkaRequest) -> None:
         """Raises Malformed for a client that is not known, or not any more."""
@@ -258,18 +284,25 @@ class Service:
         request_log.info("request", extra=fields)
 
 
-def _topic_of(request: KafkaRequest, context: KafkaContext) -> str:
-    """Returns the topic of a produce, or of a fetch with its session; of several none is charged."""
-    if request.api.name not in ("Produce", "Fetch"):
-        return ""
-    keys = {key for key, _ in request.message.topics}
-    if request.api.name == "Fetch" and request.message.session_epoch > 0 and request.client.session is not None:
-        keys.update(key for key, _ in request.client.session.positions)
-    if len(keys) != 1:
-        return ""
-    [key] = keys
+def _sizes_of_topics(request: KafkaRequest, context: KafkaContext) -> dict[str, int]:
+    """Returns the bytes of records by topic of a produce; of a fetch with its session the topics, without bytes."""
+    sizes: dict[str, int] = {}
+    if request.api.name == "Produce":
+        for key, batches in request.message.topics:
+            if name := _name_of(key, request, context):
+                sizes[name] = sizes.get(name, 0) + sum(len(records or b"") for _, records in batches)
+    elif request.api.name == "Fetch":
+        keys = {key for key, _ in request.message.topics}
+        if request.message.session_epoch > 0 and request.client.session is not None:
+            keys.update(key for key, _ in request.client.session.positions)
+        sizes = dict.fromkeys((name for key in keys if (name := _name_of(key, request, context))), 0)
+    return sizes
+
+
+def _name_of(key: Key, request: KafkaRequest, context: KafkaContext) -> str:
+    """Returns the name of a topic, or of its id; an empty one if the caller may not know it: it debits nothing then."""
     if isinstance(key, str):
-        return key
+        return key if may_know(request, key) else ""
     topic = find_topic_by_id(context, key)
     return topic.record.name if topic is not None and may_know(request, topic.record.name) else ""
 

@@ -21,7 +21,7 @@ from gateway.kafka.requests import KafkaRequest
 from gateway.routing.router import Answering, PartitionCall
 
 NO_TRANSACTIONS = (
-    "this server has no transactions: use an idempotent producer without a transactional id (docs/transactions.md)"
+    "this server has no transactions: use an idempotent producer without a transactional id (docs/from-kafka.md)"
 )
 NO_TRANSACTION = -1
 PRODUCERS_MAX = 1000  # of one partition in an answer: those that wrote last

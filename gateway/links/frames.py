@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from engine.runtime.read_buffers import ReadBuffers
 
 HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
-CALL, REPLY, FAILURE, CANCEL = range(4)
+CALL, REPLY, FAILURE, CANCEL, TRACE = range(5)  # a process of an earlier version ignores TRACE, whose number is 0
 
 BUFFER_BYTES = 128 * 1024  # hundreds of small frames
 LARGE_BYTES = 16 * 1024  # smaller payloads are copied, which costs less than another system call

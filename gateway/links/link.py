@@ -4,6 +4,7 @@ Processes of one node use Unix sockets, nodes use connections that gateway/links
 each other. gateway/links/frames.py has the frames; arguments are MessagePack, payloads are raw bytes, so that a batch
 is not decoded on its way. Each handler has the type of its arguments, and they are decoded here, before it is called.
 Most are structs in array form: a newer version appends fields, an older one ignores them.
+A call that is made for a span follows a frame with the context of that span, and has a span of its own, its child.
 All frames of a turn of the loop leave in one write, so that the other process wakes up once for them and appends their
 batches in one group.
 Invariants: (1) the payload bytes under way on a link are bounded, and beyond that a call is rejected at once; (2) a
@@ -17,6 +18,7 @@ import asyncio
 import itertools
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -27,7 +29,10 @@ from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background
 from gateway.http.problems import KINDS, Problem
-from gateway.links.frames import CALL, CANCEL, FAILURE, REPLY, Frame, FrameReader, encode_frame
+from gateway.links.frames import CALL, CANCEL, FAILURE, REPLY, TRACE, Frame, FrameReader, encode_frame
+from gateway.tracing.current import current
+from gateway.tracing.span import INTERNAL, Span
+from gateway.tracing.trace_context import parse_traceparent
 
 A = TypeVar("A")
 Answer = tuple[object, bytes | bytearray]  # the result and its payload
@@ -114,6 +119,7 @@ class Link(asyncio.BufferedProtocol):
         self._calls: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
         self._serving: dict[int, asyncio.Future[Any]] = {}
         self._unstarted: set[int] = set()  # those of them whose tasks have not run yet
+        self._traceparent = ""  # of the next call
         self.bytes_in_flight = 0
 
     def __repr__(self) -> str:
@@ -145,6 +151,8 @@ class Link(asyncio.BufferedProtocol):
         self._calls[number] = future
         self.bytes_in_flight += len(payload)
         future.add_done_callback(lambda done: self._end_call(number, len(payload), done))
+        if current.span is not None:
+            self._send(TRACE, 0, current.span.context.traceparent)
         self._send(CALL, number, (name, arguments), payload)
         return future
 
@@ -201,7 +209,12 @@ class Link(asyncio.BufferedProtocol):
     def _dispatch(self, frame: Frame) -> None:
         kind, number, arguments, payload = frame
         if kind == CALL:
-            self._begin_to_serve(number, *_call_of(arguments), payload)
+            if self._traceparent:
+                self._serve_traced(number, *_call_of(arguments), payload)
+            else:
+                self._begin_to_serve(number, *_call_of(arguments), payload)
+        elif kind == TRACE:
+            self._traceparent = _decode(arguments) if current.tracer is not None else ""
         elif kind == CANCEL:
             self._unstarted.discard(number)
             if (serving := self._serving.pop(number, None)) is not None:
@@ -211,6 +224,17 @@ class Link(asyncio.BufferedProtocol):
                 future.set_result((_decode(arguments), payload))
             else:
                 future.set_exception(RemoteFailure(*_decode(arguments)))
+
+    def _serve_traced(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
+        """Serves a call that is made for a span."""
+        text, self._traceparent = self._traceparent, ""
+        tracer, parent, now = current.tracer, parse_traceparent(text), time.perf_counter()
+        span = None if tracer is None or parent is None else tracer.begin(name, INTERNAL, parent, now)
+        current.run(span, lambda: self._begin_to_serve(number, name, arguments, payload))
+        if span is not None and (serving := self._serving.get(number)) is not None:
+            serving.add_done_callback(partial(_end_span, span))
+        elif span is not None:
+            _end_span(span)
 
     def _begin_to_serve(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
         """Begins a call now if it needs no task, and no task of an earlier call has yet to begin."""
@@ -303,6 +327,13 @@ class Link(asyncio.BufferedProtocol):
         # marks the error as retrieved: the caller may have left
         if future.cancelled() or isinstance(future.exception(), TimeoutError):
             self._send(CANCEL, number, None)
+
+
+def _end_span(span: Span, serving: asyncio.Future[Any] | None = None) -> None:
+    """Ends the span of a call. Without a future it was refused at once."""
+    span.is_error = serving is None or serving.cancelled() or serving.exception() is not None
+    if current.tracer is not None:
+        current.tracer.end(span)
 
 
 def _cancel(serving: asyncio.Future[Any]) -> None:

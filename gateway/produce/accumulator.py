@@ -24,6 +24,8 @@ from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.produce.batching import SharedRows, encode_all
 from gateway.routing.leader_failover import Leader
+from gateway.tracing.current import current
+from gateway.tracing.span import Span
 from replication.replica.acks import Acks
 from replication.replica.appends import AppendOutcome
 
@@ -136,9 +138,11 @@ class TurnBatch:
 
 
 class TurnAppend:
-    """The append of this turn to one partition, which more requests may join."""
+    """The append of this turn to one partition, which more requests may join. `span`: of the last that has one."""
 
-    __slots__ = ("acks", "batch_bytes_max", "batches", "partition", "settings", "size_bytes", "timeout_ms", "topic")
+    __slots__ = (
+        "acks", "batch_bytes_max", "batches", "partition", "settings", "size_bytes", "span", "timeout_ms", "topic"
+    )  # fmt: skip
 
     def __init__(self, topic: Topic, partition: int, acks: Acks, timeout_ms: int) -> None:
         self.topic = topic
@@ -149,6 +153,7 @@ class TurnAppend:
         self.batch_bytes_max = shared_bytes_max(topic.settings)
         self.batches: list[TurnBatch] = []
         self.size_bytes = 0
+        self.span: Span | None = None
 
     def __repr__(self) -> str:
         return f"TurnAppend({self.topic.record.name}/{self.partition}, {self.batches})"
@@ -162,7 +167,10 @@ class TurnAppend:
                 batches = [part for batch in batches for part in (batch.apart() if batch.is_of_several else (batch,))]
             encoded = encoded_turn(batches, self.settings)
             queued = [batch.queued(data, self.settings) for batch, data in zip(batches, encoded, strict=True)]
-            appends = leader.produce_all(queued, self.acks, self.timeout_ms)
+            if self.span is current.span:
+                appends = leader.produce_all(queued, self.acks, self.timeout_ms)
+            else:
+                appends = current.run(self.span, partial(leader.produce_all, queued, self.acks, self.timeout_ms))
         except Exception as error:
             for batch in batches:
                 batch.fail(error)
@@ -218,6 +226,8 @@ class Accumulator:
         if turn is None:
             turn = self._open[place] = TurnAppend(topic, partition, acks, timeout_ms)
             asyncio.get_running_loop().call_soon(self._end_turn, place, turn)
+        if current.span is not None:
+            turn.span = current.span
         batch = turn.batch_for(shared.size_bytes, now_ms)
         entry: KeyEntry | SequenceEntry | None = shared.key
         if shared.sequenced is not None:

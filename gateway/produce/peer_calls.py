@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 
 from engine.producers.appends import conditions_of
 from engine.producers.partition_keys import FoundKey
@@ -10,7 +12,9 @@ from gateway.links.link import Handler, handler
 from gateway.produce.context import ProduceContext
 from gateway.produce.idempotency import find_in_partitions
 from gateway.produce.queue import no_room
+from gateway.produce.spans import note_append
 from gateway.routing.calls import AppendArguments, CheckAppendArguments, FindKeyArguments
+from gateway.tracing.current import current
 from replication.replica.appends import AppendOutcome
 from replication.replica.replicas import AnyReplica
 
@@ -26,7 +30,10 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
 
     def begin_append(arguments: AppendArguments, payload: bytes) -> asyncio.Future[AppendOutcome | None]:
         leader, conditions = leader_for(arguments, payload), conditions_of(arguments.conditions)
-        return leader.produce(payload, arguments.acks, arguments.timeout_ms, conditions).future()
+        future = leader.produce(payload, arguments.acks, arguments.timeout_ms, conditions).future()
+        if (span := current.span) is not None:
+            future.add_done_callback(partial(note_append, span, context, arguments, time.perf_counter()))
+        return future
 
     async def append(arguments: AppendArguments, payload: bytes) -> tuple[AppendOutcome | None, bytes]:
         return await begin_append(arguments, payload), b""

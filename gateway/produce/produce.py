@@ -44,6 +44,7 @@ from gateway.produce.queue import (
     stored_records,
 )
 from gateway.produce.request import ProduceRequest, parse
+from gateway.produce.spans import note_produce
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.produce.value_checks import check_bytes
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
@@ -92,6 +93,8 @@ class TopicProduce(PendingProduce[Response]):
         context, topic, acknowledged = self.context, self.topic, time.perf_counter()
         if self.request.space is not None:
             self.request.stored_records = stored_records(self.parts, outcomes)
+        if self.request.span is not None:
+            note_produce(self.request.span, self, self.began, self.parts, outcomes, self.parsed.acks)
         if self.parsed.render is not None:
             return self.parsed.render(self, outcomes)
         headers: tuple[Header, ...] = ()

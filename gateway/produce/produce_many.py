@@ -50,6 +50,7 @@ from gateway.produce.queue import (
     stored_records,
 )
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
+from gateway.produce.spans import note_produce
 from gateway.produce.value_checks import check_bytes, find_mismatches
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
@@ -178,6 +179,8 @@ class _PendingMany(PendingProduce[Response]):
     def result(self, outcomes: Sequence[Outcome]) -> Response:
         if self._request.space is not None:
             self._request.stored_records = stored_records(self._parts, outcomes)
+        if self._request.span is not None:
+            note_produce(self._request.span, self, self._began, self._parts, outcomes, self._acks)
         headers: tuple[Header, ...] = ()
         if self._is_keyed:
             topics = [part.topic for part in self._parts if part.topic is not None]

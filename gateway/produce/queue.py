@@ -38,7 +38,7 @@ class HeldKeys(Protocol):
 class PendingProduce(Pending[T]):
     """The parts of a request that are queued. A subclass makes the result of their outcomes."""
 
-    __slots__ = ("_failure", "_left", "_outcomes", "_queued_at", "context", "held")
+    __slots__ = ("_failure", "_left", "_outcomes", "context", "held", "queued_at")
 
     def __init__(self, context: ProduceContext, held: HeldKeys | None = None) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class PendingProduce(Pending[T]):
         self._left = len(parts)
         self._failure: BaseException | None = None  # of a part: neither positions nor a problem
         self._outcomes: list[Outcome] = [None] * self._left
-        self._queued_at = time.perf_counter()
+        self.queued_at = time.perf_counter()
         if self._left > 1:
             for number, part in enumerate(parts):
                 _queue(context, part, acks, timeout_ms, now_ms, partial(self.receive, number=number))
@@ -94,7 +94,7 @@ class PendingProduce(Pending[T]):
             return
         context = self.context
         context.metrics.delayed_produces.value -= 1
-        context.stages.ack.observe(time.perf_counter() - self._queued_at)
+        context.stages.ack.observe(time.perf_counter() - self.queued_at)
         if self.held is not None:
             self.held.release()
         if self.is_over:  # the client has left

@@ -23,7 +23,7 @@ from gateway.produce.value_checks import check_values, quick_bytes
 
 async def stored_batch(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part:
     """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
-    header = _check_head(body, to, context)
+    body, header = _check_head(body, to, context)
     if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
         await context.offload.in_thread(lambda: _check_records(body, to.settings, to.settings.batch_decoded_bytes_max))
     await _check_sequence(header, to, context)
@@ -32,7 +32,7 @@ async def stored_batch(body: bytes | bytearray, to: Destination, context: Produc
 
 def stored_batch_now(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part | None:
     """Returns what `stored_batch` returns; None if that takes a thread, or a look-up of the producer's id."""
-    header = _check_head(body, to, context)
+    body, header = _check_head(body, to, context)
     if header.producer_id >= 0 and (to.sequenced is not None or not context.producer_ids.is_known(header.producer_id)):
         return None
     if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
@@ -45,19 +45,23 @@ def _must_check_records(settings: TopicSettings) -> bool:
     return settings.verify == "full" or bool(settings.value_schema)
 
 
-def _check_head(body: bytes | bytearray, to: Destination, context: ProduceContext) -> record_batch.Header:
+def _check_head(
+    body: bytes | bytearray, to: Destination, context: ProduceContext
+) -> tuple[bytes | bytearray, record_batch.Header]:
+    """Returns the batch and its header, with the time of arrival if it has none."""
     settings = to.settings
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
     check_count(header.record_count, context.settings.records_per_request_max)
-    return header
+    if settings.timestamp_type != "append" and header.max_timestamp != record_batch.NO_TIMESTAMP:
+        return body, header
+    data = bytearray(body)
+    record_batch.stamp_append_time(data, to.now_ms)
+    return data, header._replace(max_timestamp=to.now_ms)
 
 
 def _part(body: bytes | bytearray, header: record_batch.Header, to: Destination) -> Part:
     data = body
-    if to.settings.timestamp_type == "append":
-        data = bytearray(body)
-        record_batch.stamp_append_time(data, to.now_ms)
     if to.sequenced is not None and header.producer_id < 0:
         data = bytearray(data)
         record_batch.stamp_sequence(data, *to.sequenced)

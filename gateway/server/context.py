@@ -21,11 +21,12 @@ from gateway.routing.partitions import Topics
 from gateway.settings import NodeSettings
 from gateway.status.context import StatusContext
 from gateway.subscriptions.context import PushContext
+from gateway.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """`shard` is the index of this process among the shards of its node. `audit`: None if it is switched off."""
+    """`shard` is the index of this process among the shards of its node. `audit`, `tracer`: None if switched off."""
 
     settings: NodeSettings
     shard: int
@@ -46,3 +47,4 @@ class ServerContext:
     metrics: Metrics
     clock: Clock
     random: Random
+    tracer: Tracer | None = None

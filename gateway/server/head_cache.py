@@ -31,6 +31,7 @@ from gateway.produce.headers import own_key, own_sequence
 from gateway.produce.request import ProduceRequest, with_own
 from gateway.server.dialect import Dialect
 from gateway.server.requests import Requests
+from gateway.tracing.trace_context import TRACEPARENT
 from gateway.wire.exchange import Carrier
 from gateway.wire.messages import Header, RequestHead, VariedHead
 
@@ -42,7 +43,8 @@ _READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept
                    "if-none-match", "transfer-encoding", "penstock-client-id", "penstock-forward", "penstock-rack",
                    "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
 _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
-_VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
+_VARYING = {"x-request-id": "", TRACEPARENT: "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
+_SHOWN = ("x-request-id", TRACEPARENT)  # that are looked for in the headers of every request
 _TENANT = TENANT.lower()
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
@@ -285,7 +287,7 @@ class HeadCache:
 def _vary(known: KnownHead, wanted: ProduceRequest, head: VariedHead) -> KnownHead | None:
     """Returns a known produce with the key and the sequence of another head; None if its headers are to be made."""
     varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
-    if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
+    if (varying.request_id >= 0 or varying.traceparent >= 0) and any(name.lower() in _SHOWN for name, _ in head.own):
         return None
     if (at := varying.key) >= 0 and (key is None or (key := own_key(key, values[at])) is None):
         return None

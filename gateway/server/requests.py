@@ -33,7 +33,10 @@ from gateway.http.response import Response, Stream
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
+from gateway.server.request_spans import RequestSpans
 from gateway.server.throttle import Throttle
+from gateway.tracing.current import TracedCoroutine
+from gateway.tracing.trace_context import TRACEPARENT
 from gateway.usage.counting import UsageCounting
 
 log = logging.getLogger("penstock.gateway")
@@ -48,7 +51,7 @@ _ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
 _HOST, _TRANSFER_ENCODING, _CONTENT_TYPE = istr("Host"), istr("Transfer-Encoding"), istr("Content-Type")
 _FORWARD, _CLIENT_ID, _KEY = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
 _SIGNED = f"{SIGNATURE}="
-_REQUEST_ID = istr("X-Request-Id")
+_REQUEST_ID, _TRACEPARENT = istr("X-Request-Id"), istr(TRACEPARENT)
 
 
 def answer_problem(request: Request, problem: Problem) -> Response:
@@ -75,6 +78,8 @@ class Requests:
         self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
+        self.spans = RequestSpans(context.tracer, context.topics)
+        self._is_tracing = context.tracer is not None
         self._hosts = Hosts(context.settings)
         self._quotas = context.access.quotas
         self.throttle = Throttle(
@@ -103,6 +108,8 @@ class Requests:
         if given is None or not REQUEST_ID.fullmatch(given):
             given = f"{self._id_prefix}-{next(self._ids):x}"
         request.id = given
+        if self._is_tracing or _TRACEPARENT in request.headers:
+            self.spans.begin(request)
         self._metrics.requests_in_flight.value += 1
         listener = request.connection.listener
         try:
@@ -115,7 +122,8 @@ class Requests:
                 self.check(request)
             if self._superusers is not None and request.caller.is_superuser:
                 self._superusers.note_superuser(request)
-            return self._call(request) if not self._quotas.is_on else self.throttle.begin(request)
+            call = self._call if not self._quotas.is_on else self.throttle.begin
+            return call(request) if request.span is None else self.spans.call(request.span, call, request)
         except Exception as error:
             return self.failure(request, error)
 
@@ -137,7 +145,8 @@ class Requests:
             if isinstance(handled, Response):
                 response = handled
             else:
-                response = await self.access.guard(request, handled)
+                guarded = self.access.guard(request, handled)
+                response = await (guarded if request.span is None else TracedCoroutine(guarded, request.span))
         except ConnectionResetError:
             self._release(request)
             raise  # the client of a stream has left: an answer cannot be sent
@@ -178,6 +187,8 @@ class Requests:
             answers.observe(seconds)
         if seconds >= self.log.least_s or response.status >= 500:
             self.log.log_answer(request, response, seconds)
+        if request.span is not None:
+            self.spans.end(request, request.span, response)
         return response
 
     def abandon(self, request: Request) -> None:
@@ -191,6 +202,8 @@ class Requests:
             self.throttle.settle(request, request.charges, None)
         self._bodies.release(request)
         self._metrics.requests_in_flight.value -= 1
+        if request.span is not None:
+            self.spans.end(request, request.span, None)
 
     def begin_stream(self, request: Request, stream: Stream) -> Stream:
         """Returns a stream whose bytes are debited, and counted for its tenant."""

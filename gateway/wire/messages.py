@@ -88,6 +88,7 @@ class Varying(NamedTuple):
     sequence: int = -1  # Producer-Seq
     request_id: int = -1  # X-Request-Id
     length: int = -1  # Content-Length
+    traceparent: int = -1
 
 
 class VariedHead(RequestHead):

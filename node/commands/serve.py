@@ -33,8 +33,9 @@ EXIT_START_REFUSED = 1
 GROUPS = {
     "Addresses": "host port direct_port_base internal_port_base advertised_url advertised_direct_url "
     "kafka_listen kafka_advertised rest_proxy_listen rest_proxy_instance_timeout_ms requests_before_move",
-    "Data": "data_dir data_dirs cluster_id log_files_max scrub_bytes_per_second scrub_interval_ms "
-    "compaction_check_ms compaction_bytes_per_second compaction_memory_bytes table_memory_bytes",
+    "Data": "data_dir data_dirs cluster_id log_files_max disk_move_bytes_per_second "
+    "scrub_bytes_per_second scrub_interval_ms compaction_check_ms "
+    "compaction_bytes_per_second compaction_memory_bytes table_memory_bytes",
     "Object store": "store tier_check_ms accepted_counts_ms tier_cache_bytes_max tier_spool_bytes_max "
     "tier_merge_below_bytes tier_merge_target_bytes tier_merge_min_age_ms tier_merge_bytes_per_second",
     "TLS between nodes": "internal_tls internal_tls_ca internal_tls_cert internal_tls_key",
@@ -60,6 +61,7 @@ GROUPS = {
     "lingering_close_ms_max request_bytes_in_flight_max connection_bytes_in_flight_max http2_streams_max "
     "http2_ping_ms shutdown_timeout_ms throttle_ms_max",
     "Logs and metrics": "log_level request_log slow_request_ms metrics_topics_max",
+    "Tracing": "otlp_endpoint otlp_service_name otlp_resource_attributes trace_ratio trace_spans_per_second",
 }
 
 
@@ -128,6 +130,8 @@ def _option(rule: Rule) -> Any:
         shown = f"{rule.why} [default: {format_quantity(rule.name, rule.default)}]"
         return click.option(flag, rule.name, type=Amount(rule), default=None, help=shown)
     shown = f"{rule.why} [default: {rule.default}]" if rule.default != "" else rule.why
+    if isinstance(rule.default, float):
+        return click.option(flag, rule.name, type=float, default=None, help=shown)
     return click.option(flag, rule.name, type=click.Choice(rule.choices) if rule.choices else str, help=shown)
 
 

@@ -69,6 +69,7 @@ from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.public_listeners import read_listeners, reserved
 from node.setup.reloading import FileReloader, read_tokens_at_start, reloader_for_node, use_tokens
+from node.setup.tracing import CollectorExport
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
 from replication.replica.standalone import StandaloneReplicas
@@ -160,7 +161,17 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         replicas, partitioners = StandaloneReplicas(settings.node_id, spool), Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners)
         additional = directories.additional
-        shard = Shard(disk, directory, clock, executor, new_id, additional=additional, keys_max=keys_max, events=events)
+        shard = Shard(
+            disk,
+            directory,
+            clock,
+            executor,
+            new_id,
+            additional=additional,
+            keys_max=keys_max,
+            events=events,
+            move_bytes_per_second=settings.disk_move_bytes_per_second,
+        )
         session = coordination.session()
         blocks = StoredBlocks(session)
 
@@ -218,10 +229,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         node.stored_bytes.start()
         node.holdings.start()
         node.observer.start()
+        export = CollectorExport(settings, node.spans, executor)
+        export.start()
         try:
             yield node
         finally:
             await node.drain()
+            await export.stop()
             access.stop()
             node.observer.stop()
             node.holdings.stop()

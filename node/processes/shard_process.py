@@ -26,7 +26,7 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
-from engine.shard.shard import Shard
+from engine.shard.shard import MovedPartition, Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
@@ -56,6 +56,7 @@ from node.process_calls import (
     ClosePartitions,
     CreateTopic,
     DirectoryFailed,
+    PartitionMoved,
     Ready,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
@@ -75,6 +76,7 @@ from node.setup.issuers import use_issuers
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
+from node.setup.tracing import export_to_worker
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
 
@@ -105,8 +107,12 @@ async def run(task: ShardTask) -> None:
         tier = ShardTier(logs, worker, store.url, spool)
         replicas = cluster.create_replicas(peers, supervisor.link, new_id, clock.boottime, spool)
         partitioners = Partitioners(random.Random())
-        events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)
+        reports = (partial(report_failure, supervisor), partial(report_move, supervisor))
+        events = shard_events(replicas, tier, partitioners, *reports)
+        move_bytes_per_second = max(1, settings.disk_move_bytes_per_second // task.count)
+        shard = Shard(
+            disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events, move_bytes_per_second
+        )
         shard.catalog.without_metadata = task.without_metadata
         changes = SupervisedChanges(shard, supervisor, cluster.replication_factor_max)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
@@ -168,6 +174,9 @@ async def run(task: ShardTask) -> None:
         node.stored_bytes.start()
         node.holdings.start()
         node.observer.start()
+        export = export_to_worker(settings, node.spans, worker)
+        if export is not None:
+            export.start()
         freeze_objects()
         await listener.open()
         await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
@@ -176,6 +185,8 @@ async def run(task: ShardTask) -> None:
         await first_of(stop.wait(), supervisor_lost.wait())
         await cluster.move_clients(listener)
         await listener.drain()
+        if export is not None:
+            await export.stop()
         node.observer.stop()
         node.holdings.stop()
         await node.stored_bytes.stop()
@@ -348,6 +359,11 @@ def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
         failed = DirectoryFailed(directory.directory_id, directory.fault.detail)
         sent = supervisor.link().begin("directory_failed", failed)
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+
+async def report_move(supervisor: LinkClient, _: Shard, moved: MovedPartition) -> None:
+    """Has the supervisor record that a partition is in another data directory. Raises EngineError."""
+    await supervisor.link().call("partition_moved", PartitionMoved(*moved), timeout_s=CHANGE_S)
 
 
 class SupervisedBlocks:

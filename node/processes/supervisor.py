@@ -225,6 +225,7 @@ class Supervisor:
             self.register,
             self.ready,
             self.follow_failure,
+            self._catalog.record_move,
             lambda: self.tokens,
             lambda: self._access,
             self._access_keeper.change,

@@ -12,7 +12,7 @@ from gateway.links.link import Link, handler
 from gateway.metrics.process_metrics import process_handlers
 from node.cluster.standalone_topics import Membership
 from node.messages import RecordFields
-from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, Ready
+from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, PartitionMoved, Ready
 from node.setup.auditing import CALL as AUDIT_CALL
 from node.setup.auditing import take_lines
 
@@ -25,6 +25,7 @@ class SupervisorActions:
     register: Callable[[int, Link], Awaitable[list[RecordFields]]]
     ready: Callable[[int, int], None]
     follow_failure: Callable[[str, str], None]
+    record_move: Callable[[str, str, int, str], Awaitable[None]]
     tokens: Callable[[], str | None]
     access: Callable[[], str | None]
     change_access: Callable[[Change], Awaitable[int]]
@@ -56,6 +57,7 @@ class SupervisorConnection:
                 "take_producer_ids": handler(NoneType, self._take_producer_ids),
                 "end_of_producer_ids": handler(NoneType, self._end_of_producer_ids),
                 "directory_failed": handler(DirectoryFailed, self._on_directory_failed),
+                "partition_moved": handler(PartitionMoved, self._on_partition_moved),
                 **process_handlers(supervisor.gauges),
                 **supervisor.member.handlers(),
             }
@@ -94,6 +96,10 @@ class SupervisorConnection:
 
     async def _on_directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
         self._supervisor.follow_failure(failed.directory_id, failed.detail)
+        return None, b""
+
+    async def _on_partition_moved(self, moved: PartitionMoved, _: bytes) -> tuple[None, bytes]:
+        await self._supervisor.record_move(moved.topic_id, moved.topic, moved.partition, moved.directory_id)
         return None, b""
 
     async def _delete_topic(self, name: str, _: bytes) -> tuple[None, bytes]:

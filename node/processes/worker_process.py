@@ -29,6 +29,7 @@ from engine.tiering.store.store import open_store
 from gateway.links.link import Handler, handler
 from gateway.links.link_client import LinkClient, listen
 from gateway.metrics.process_metrics import process_handlers
+from gateway.tracing.tracer import SpanRing
 from node.messages import (
     CHANGE_S,
     RecordFields,
@@ -65,6 +66,7 @@ from node.processes.process_parts import (
 from node.processes.shard_compaction import RemotePartition
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
+from node.setup.tracing import CollectorExport, span_handlers
 
 NICENESS = 10
 CALL_S = 10.0
@@ -91,7 +93,9 @@ async def run(task: ShardTask) -> None:
             task.settings, disk, lambda: _scrubbed(served, shards), segment_restorer(store, disk, task.identity)
         )
         compactor = make_compactor(task.settings, disk, lambda: _compacted(served, shards))
-        handlers = _handlers(shipping, shards, served)
+        spans = SpanRing()
+        export = CollectorExport(task.settings, spans, executor)
+        handlers = _handlers(shipping, shards, served, spans)
         supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await connect_to_supervisor(supervisor)
@@ -101,8 +105,10 @@ async def run(task: ShardTask) -> None:
         await link.call("ready", Ready(task.index, 0), timeout_s=CHANGE_S)
         scrubber.start()
         compactor.start()
+        export.start()
         await first_of(stop.wait(), supervisor_lost.wait())
         server.close()
+        await export.stop()
         await compactor.stop()
         await scrubber.stop()
         await shipping.stop()
@@ -110,7 +116,9 @@ async def run(task: ShardTask) -> None:
             caller.close()
 
 
-def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord]) -> dict[str, Handler]:
+def _handlers(
+    shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord], spans: SpanRing
+) -> dict[str, Handler]:
     async def open_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
@@ -142,7 +150,8 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
     return {
         **{name: handler(RecordFields, function) for name, function in topics.items()},
         **HEARTBEAT,
-        **process_handlers(shipping.gauges),
+        **process_handlers(lambda: (*shipping.gauges(), *spans.gauges())),
+        **span_handlers(spans),
         "wake": handler(PartitionNumber, wake),
         "statistics": handler(PartitionNumber, statistics),
     }

@@ -23,14 +23,23 @@ from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.links.rest_proxy_address import check_rest_proxy_address
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
+from gateway.tracing.otlp import resource_attributes
 from node.setup.public_listeners import check_plain, default_listener, is_loopback, read_generation
 from penstock.units import MEANING, kind_of, with_units
 from replication.coordination.zookeeper_security import ZookeeperSecurity
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_ENDPOINT = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,15})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 _OTHER_VARIABLES = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT", penstock_codec.VARIABLE}
+# The variables of OpenTelemetry that a setting is taken from if its own is not set.
+OPENTELEMETRY = {
+    "otlp_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "otlp_service_name": "OTEL_SERVICE_NAME",
+    "otlp_resource_attributes": "OTEL_RESOURCE_ATTRIBUTES",
+}
 _KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting begins like this
 
 
@@ -55,6 +64,8 @@ def load_settings(
     if config_file is not None:
         take(config_file, "file", _read_toml(config_file))
     words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in (*NODE_RULES, *RENAMED)}
+    for name, variable in OPENTELEMETRY.items():
+        words[name] = words[name] or environment.get(variable, "")
     words = {name: word for name, word in words.items() if word and not _KUBERNETES_PORT.match(word)}
     values = {name: _from_word(RENAMED.get(name, name), word) for name, word in words.items()}
     take("the environment", "environment", values)
@@ -136,6 +147,8 @@ def _from_word(name: str, word: str) -> object:
         return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
     if isinstance(default, int):
         return int(word) if _NUMBER.fullmatch(word) else word
+    if isinstance(default, float):
+        return float(word) if _DECIMAL.fullmatch(word) else word
     if isinstance(default, tuple):
         return [item.strip() for item in word.split(",")]
     return word
@@ -193,6 +206,7 @@ def _check_relations(settings: NodeSettings) -> None:
         raise StartRefused(f"accepted_counts_ms is {settings.accepted_counts_ms}", hint=hint)
     _check_cluster(settings)
     _check_encryption(settings)
+    _check_tracing(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
@@ -238,6 +252,17 @@ def _check_encryption(settings: NodeSettings) -> None:
     if settings.internal_tls != OFF and not all(internal_tls_files(settings)):
         text = f"internal_tls is {settings.internal_tls}, and a file is missing"
         raise StartRefused(text, hint="give internal_tls_ca, internal_tls_cert and internal_tls_key")
+
+
+def _check_tracing(settings: NodeSettings) -> None:
+    """Checks what spans are exported with. Raises StartRefused."""
+    if settings.otlp_endpoint and not _ENDPOINT.fullmatch(settings.otlp_endpoint):
+        hint = "give the base URL of a collector that takes OTLP over HTTP: http://127.0.0.1:4318"
+        raise StartRefused("otlp_endpoint is not the URL of a collector", hint=hint)
+    try:
+        resource_attributes(settings.otlp_resource_attributes, settings.otlp_service_name, "")
+    except ValueError as error:
+        raise StartRefused(f"otlp_resource_attributes: {error}", hint="give name=value,name=value") from None
 
 
 def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:

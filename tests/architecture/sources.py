@@ -90,36 +90,43 @@ class Module:
         """Return whether the file begins with a docstring, or is empty."""
         return self._names.has_head
 
-    @cached_property
+    @property
     def _names(self) -> Names:
-        tree = self.tree
-        found = Names(set(), set(), set(), not tree.body or ast.get_docstring(tree) is not None)
-        for node in nodes_of(tree):
-            match node:
-                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                    found.identifiers.add(name)
-                case ast.Constant(value=str(text)):
-                    found.strings.add(text)
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    found.identifiers.add(name)
-                case ast.Import(names=names):
-                    found.imports.update(alias.name for alias in names)
-                case ast.ImportFrom(module=module, names=names, level=level):
-                    assert level == 0, f"{self.path}: imports are absolute here"
-                    assert module is not None
-                    found.imports.update([module, *(f"{module}.{alias.name}" for alias in names)])
-        return found
+        return self._facts[0]
+
+    @property
+    def _uses(self) -> Uses:
+        return self._facts[1]
 
     @cached_property
-    def _uses(self) -> Uses:
-        nodes = nodes_of(self.tree)
+    def _facts(self) -> tuple[Names, Uses]:
+        tree = self.tree
+        nodes = nodes_of(tree)
+        names = Names(set(), set(), set(), not tree.body or ast.get_docstring(tree) is not None)
+        calls = []
+        for node in nodes:
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                    names.identifiers.add(name)
+                case ast.Constant(value=str(text)):
+                    names.strings.add(text)
+                case ast.Call(func=function):
+                    calls.append(function)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.identifiers.add(name)
+                case ast.Import(names=imported):
+                    names.imports.update(alias.name for alias in imported)
+                case ast.ImportFrom(module=origin, names=imported, level=level):
+                    assert level == 0, f"{self.path}: imports are absolute here"
+                    assert origin is not None
+                    names.imports.update([origin, *(f"{origin}.{alias.name}" for alias in imported)])
         homes = _homes(nodes)
-        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-        return Uses(
-            foreign={name for node in nodes if (name := _resolved(node, homes)) is not None},
-            called={name for function in calls if (name := _resolved(function, homes)) is not None},
+        uses = Uses(
+            foreign={dotted for node in nodes if (dotted := _resolved(node, homes)) is not None},
+            called={dotted for function in calls if (dotted := _resolved(function, homes)) is not None},
             methods={function.attr for function in calls if isinstance(function, ast.Attribute)},
         )
+        return names, uses
 
 
 def nodes_of(tree: ast.AST) -> list[ast.AST]:

@@ -22,19 +22,20 @@ CALLBACKS = re.compile(r"(when|on|hook|callback|handler)_|.*_(hook|callback|hand
 def assigned_callbacks(source: str) -> set[str]:
     """Return the attributes of other objects that are assigned and hold callbacks."""
     tree = ast.parse(source)
-    methods = {one.name for one in nodes_of(tree) if isinstance(one, FUNCTIONS) and not _is_property(one)}
+    nodes = nodes_of(tree)
+    methods = {one.name for one in nodes if isinstance(one, FUNCTIONS) and not _is_property(one)}
     functions = {one.name for one in tree.body if isinstance(one, FUNCTIONS)}
     return {
         target.attr
-        for target, value in _assignments(tree)
+        for target, value in _assignments(nodes)
         if not (isinstance(target.value, ast.Name) and target.value.id == "self")
         if CALLBACKS.match(target.attr) or _is_function(value, functions, methods)
     }
 
 
-def _assignments(tree: ast.Module) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
+def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[ast.Attribute, ast.expr | None]]:
     """Yield the assigned attributes, each with its value; with the value of all of them for nested targets."""
-    for node in nodes_of(tree):
+    for node in nodes:
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:

@@ -144,7 +144,7 @@ PLANTED = {
     "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],
     "One door to the metrics": [("engine.partition.writer", "prometheus_client")],
     "One door to PyJWT": [("gateway.access.oidc.verifier", "jwt")],
-    "aiohttp sends webhooks, greets nodes and fetches keys of issuers; the public port has our own requests": [
+    "aiohttp sends webhooks and spans, greets nodes, fetches keys of issuers; the public port has our own requests": [
         ("gateway.http.request", "aiohttp")
     ],
     "One door to cryptography: the client encrypts values": [("gateway.http.request", "cryptography")],

@@ -55,7 +55,11 @@ def test_a_wheel_has_its_packages_the_license_and_what_they_read_and_no_tests(wh
     assert not [file for file in files if re.search(r"(^|/)(tests?|loadtests|conftest\.py|build)(/|$)", file)]
     assert not [file for file in files if file.startswith("engine/testing")]
     assert {"penstock/py.typed", "openapi/gateway.yaml"} <= {*files}
-    assert [file for file in files if file.startswith("gateway/assets/")]
+    guides = {
+        file.removeprefix("gateway/assets/guides/") for file in files if file.startswith("gateway/assets/guides/")
+    }
+    assert {"README.md", "SECURITY.md", "docs/produce.md", "docs/reference/cli.md"} <= guides
+    assert {file for file in guides if not file.endswith(".md") or "decisions" in file} == set()
     assert all(any(file.endswith("licenses/LICENSE") for file in one) for one in found.values())
 
 

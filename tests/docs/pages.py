@@ -33,7 +33,7 @@ def documents() -> list[Path]:
     """Return every Markdown page that belongs to the repository."""
     pages = [*ROOT.glob("*.md"), *(page for home in HOMES for page in (ROOT / home).rglob("*.md"))]
     assert len(pages) > 5
-    return sorted(pages)
+    return sorted(page for page in pages if not page.is_symlink())  # the gateway's package has links to pages
 
 
 def prose(text: str) -> str:

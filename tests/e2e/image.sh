@@ -4,6 +4,7 @@
 # For machines without a Docker engine: buildah, as root, without a daemon. The base is a Debian made on the spot by
 # debootstrap, since a registry of images may be out of reach; where one is not, name the real base:
 #     BASE=docker.io/library/python:3.11-slim-bookworm tests/e2e/image.sh
+# With OUT=DIRECTORY it leaves the image there, as an OCI archive, and its SBOM.
 # Needs: apt-get install buildah debootstrap. Takes minutes; `make image-check` runs it, `make test` does not.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -103,3 +104,17 @@ start
 curl -sf "$url/partitions/0/records?from=earliest" | grep -q kept
 stop
 ok
+if [ -n "${OUT:-}" ]; then
+    say "its SBOM has Debian's packages and Python's"
+    mkdir -p "$OUT"
+    root=$(buildah mount "$container")
+    "${PYTHON:-.venv/bin/python}" -m tests.distributions.image_sbom "$root" >"$OUT/penstock-image-sbom.json"
+    buildah umount "$container" >/dev/null
+    grep -q pkg:deb/debian/libc6@ "$OUT/penstock-image-sbom.json"
+    grep -q pkg:pypi/penstock-server@ "$OUT/penstock-image-sbom.json"
+    ok
+    say "an OCI archive of it is written"
+    rm -f "$OUT/penstock-image.oci.tar"
+    buildah push -q penstock "oci-archive:$OUT/penstock-image.oci.tar:penstock"
+    ok
+fi

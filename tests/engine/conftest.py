@@ -15,7 +15,7 @@ from engine.partition.partition import Partition
 from engine.runtime.disk import Disk, RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.shard.served_topics import Topic
-from engine.shard.shard import Shard, ShardEvents
+from engine.shard.shard import Shard, ShardEvents, record_in_catalog
 from replication.replica.standalone import StandaloneReplica, StandaloneReplicas
 from tests import disk_faults
 
@@ -61,6 +61,7 @@ class EventHooks:
         self.read_failed = self.replicas.on_read_failed
         self.damaged = self.replicas.on_damaged
         self.directory_failed = log_offline
+        self.moved = record_in_catalog
         self.leading_epoch, self.compacted_by_all = self.replicas.leading_epoch, self.replicas.compacted_by_all
 
     def events(self) -> ShardEvents:

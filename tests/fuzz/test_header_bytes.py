@@ -30,7 +30,7 @@ PIECES = (b"text/", b"application/json", b"application/x-ndjson", b"; charset=",
           b"\xf0\x9f\x98\x80", b"\x01", b"\x7f")  # fmt: skip
 PLACES = {"partition": "0", "group": "g", "member": "m", "key": "k", "subscription": "s", "node_id": "1",
           "rule": "r", "token": "t", "owner": "topic", "name": "none.", "tenant": "acme", "build": "b",
-          "file": "app.js"}  # fmt: skip
+          "file": "app.js", "guide": "start"}  # fmt: skip
 BODY = b'{"records":[{"key":"k","value":1}]}'
 NOT_OURS = {500, 502, 504}  # of the 5xx the rest may be right: 501, 503, 505, 507
 WAIT = "/v1/topics/quiet/partitions/0/records?from=latest&wait_ms=60000"

@@ -86,8 +86,14 @@ def _another_value(rule):
         return not rule.default
     if rule.choices:
         return next(choice for choice in rule.choices if choice != rule.default)
+    if isinstance(rule.default, float):
+        return 0.5
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
+    if rule.name == "otlp_resource_attributes":
+        return "deployment.environment.name=test"
+    if rule.name == "otlp_endpoint":
+        return "http://127.0.0.1:4318"
     if rule.name == "advertised_direct_url":
         return "https://another.example:{port}"
     if rule.name == "trusted_proxies":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from click.testing import CliRunner, Result
 
 from engine.errors import EngineError
@@ -31,6 +32,8 @@ from spark_ingest.run_limits import RunLimits
 
 NOW_MS = 1_700_000_000_000
 Stores = tuple[ObjectStore, ObjectStore]  # of segments, and the output
+# The first of the operations that a test ends at, one after the other; it goes on with each third one behind it.
+THIRDS = [pytest.param(first, marks=[pytest.mark.long] if first > 1 else []) for first in (1, 2, 3)]
 _NONCES = count(1)  # of all runs and rewrites: no two have the same
 
 

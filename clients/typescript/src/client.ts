@@ -4,7 +4,7 @@ import type { Operations } from "./contract.js";
 import { GroupConsumer, type GroupOptions } from "./group.js";
 import { Producer, type ProducerOptions } from "./producer.js";
 import { ShareConsumer, type ShareOptions } from "./queue.js";
-import { lineOf, StoredRecord, toBase64, keyBytes, type Json, type OutgoingRecord } from "./records.js";
+import { asRecordLine, lineOf, StoredRecord, toBase64, keyBytes, type Json, type OutgoingRecord } from "./records.js";
 import { OPERATIONS } from "./tables.js";
 import { isPenstockError, problemError } from "./errors.js";
 import { Transport, type Answer, type CallOptions, type ClientOptions } from "./transport.js";
@@ -69,7 +69,7 @@ export class Client {
 
   /** Stores records in one request, once: repeats carry an Idempotency-Key, by default a random one. */
   async append(topic: string, records: readonly OutgoingRecord[], options: CallOptions = {}): Promise<Appended[]> {
-    const body = records.map((record) => (record.partition === undefined ? lineOf(record) : withPartition(record))).join("");
+    const body = records.map(placedLine).join("");
     const message = {
       method: "POST",
       path: `/v1/topics/${encodeURIComponent(topic)}/records?ndjson=records`,
@@ -152,8 +152,10 @@ export class Client {
   }
 }
 
-function withPartition(record: OutgoingRecord): string {
-  return `{"partition":${record.partition},${lineOf(record).slice(1)}`;
+function placedLine(record: OutgoingRecord): string {
+  const { text, isPlain } = lineOf(record);
+  const line = isPlain ? asRecordLine(text.slice(0, -1)) : text;
+  return record.partition === undefined ? line : `{"partition":${record.partition},${line.slice(1)}`;
 }
 
 function queryOf(query: Query = {}): string {

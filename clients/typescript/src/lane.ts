@@ -7,20 +7,10 @@
  * otherwise be stored twice.
  */
 import { PenstockError, isPenstockError } from "./errors.js";
+import { Outcome, type Delivery } from "./outcome.js";
+import { Lines } from "./lines.js";
+import type { Line } from "./records.js";
 import { mayRetry, now, retryDelayMs, sleep, type Message, type Transport } from "./transport.js";
-
-export interface Position {
-  topic: string;
-  partition: number;
-  /** null if a repeat was recognised whose position the node has forgotten. */
-  offset: number | null;
-}
-
-export interface Delivery {
-  line: string;
-  resolve: (position: Position) => void;
-  reject: (error: PenstockError) => void;
-}
 
 export interface Identity {
   producer_id: number;
@@ -32,13 +22,25 @@ export interface LaneContext {
   inFlightMax: number;
   /** Returns the producer's id, or another one in place of `lost`. */
   identity: (lost?: Identity) => Promise<Identity>;
-  /** Called with the bytes of a batch that has its outcome. */
-  onDone: (bytes: number, records: number, error?: PenstockError) => void;
+  /** Called with the length of a batch that has its outcome. */
+  onDone: (length: number, records: number, error?: PenstockError) => void;
+  /** Called with what was stored, and when by the clock of the node. */
+  onStored: (topic: string, records: number, answer: Stored) => void;
+}
+
+export interface Stored {
+  base: number | null;
+  timestampMs: number | undefined;
+  isDuplicate: boolean;
 }
 
 interface Batch {
-  deliveries: Delivery[];
-  bytes: number;
+  lines: Lines;
+  /** The length by which the producer has counted it. */
+  counted: number;
+  outcome: Outcome;
+  /** The rank of the first record in the outcome. */
+  from: number;
   until: number;
   order: number;
   isMaybeDone: boolean;
@@ -58,8 +60,7 @@ const RESTARTS_MAX = 8; // in a row, because the node does not know the numbers 
 const OF_ONE_RECORD = new Set([400, 413, 422]); // one record may be to blame: halves of the batch are sent
 
 export class Lane {
-  open: Delivery[] = [];
-  openBytes = 0;
+  #open: Batch | undefined;
   readonly #ready: Batch[] = [];
   #inFlight: Batch[] = [];
   #again: Batch[] = [];
@@ -81,17 +82,24 @@ export class Lane {
     readonly context: LaneContext,
   ) {}
 
-  add(delivery: Delivery, bytes: number): void {
-    this.open.push(delivery);
-    this.openBytes += bytes;
+  /** The length of the batch that is being filled. */
+  get openLength(): number {
+    return this.#open?.counted ?? 0;
+  }
+
+  add(line: Line, delivery: Delivery): void {
+    const open = (this.#open ??= newBatch(new Outcome(this.topic, this.partition), new Lines(line.isPlain)));
+    open.lines.add(line);
+    open.counted += line.text.length;
+    delivery.place(open.outcome, open.outcome.add());
   }
 
   /** Makes a batch of the open records, and sends what may be sent. */
   close(deadlineMs: number): void {
-    if (this.open.length > 0) {
-      this.#ready.push({ deliveries: this.open, bytes: this.openBytes, until: now() + deadlineMs, order: 0, isMaybeDone: false });
-      this.open = [];
-      this.openBytes = 0;
+    if (this.#open) {
+      this.#open.until = now() + deadlineMs;
+      this.#ready.push(this.#open);
+      this.#open = undefined;
     }
     this.#pump();
   }
@@ -111,7 +119,7 @@ export class Lane {
       const batch = this.#ready.shift()!;
       batch.order = this.#order++;
       batch.message = this.#messageOf(batch, this.#identity);
-      this.#sequence = (this.#sequence + batch.deliveries.length) % SEQUENCES;
+      this.#sequence = (this.#sequence + batch.lines.count) % SEQUENCES;
       this.#inFlight.push(batch);
       void this.#send(batch);
     }
@@ -134,8 +142,8 @@ export class Lane {
   #messageOf(batch: Batch, identity: Identity): Message {
     return {
       method: "POST",
-      path: `/v1/topics/${encodeURIComponent(this.topic)}/partitions/${this.partition}/records?ndjson=records`,
-      body: batch.deliveries.map((delivery) => delivery.line).join(""),
+      path: `/v1/topics/${encodeURIComponent(this.topic)}/partitions/${this.partition}/records?ndjson=${batch.lines.isPlain ? "values" : "records"}`,
+      body: batch.lines.bytes(),
       headers: {
         "Content-Type": "application/x-ndjson",
         "Producer-Id": `${identity.producer_id}`,
@@ -151,14 +159,14 @@ export class Lane {
       const isOldest = this.#inFlight[0] === batch; // before it is sent: later its answer may be older than the others
       try {
         const answer = await this.context.transport.attempt(batch.message!, batch.until);
-        return this.#store(batch, baseOffset(answer.json));
+        return this.#store(batch, storedOf(answer.json));
       } catch (caught) {
         const error = asError(caught);
         this.#answeredAt = now();
         const wasMaybeDone = batch.isMaybeDone;
         batch.isMaybeDone ||= error.maybeDone;
         const isBehind = this.#break !== undefined && batch.order > this.#break.order;
-        if (error.code === "duplicate_older_than_window") return this.#store(batch, null);
+        if (error.code === "duplicate_older_than_window") return this.#store(batch, { base: null, timestampMs: undefined, isDuplicate: true });
         if (error.code === "producer_fenced") {
           this.#fenced = error;
           return this.#settle(batch, [], error);
@@ -176,7 +184,7 @@ export class Lane {
           await sleep(delayMs);
           continue;
         }
-        const isOfOne = OF_ONE_RECORD.has(error.status) && batch.deliveries.length > 1 && !wasMaybeDone && !error.maybeDone;
+        const isOfOne = OF_ONE_RECORD.has(error.status) && batch.lines.count > 1 && !wasMaybeDone && !error.maybeDone;
         this.#breakAt(batch, false);
         return isOfOne ? this.#settle(batch, halves(batch)) : this.#settle(batch, [], error);
       }
@@ -204,14 +212,13 @@ export class Lane {
     else this.#settle(batch, [batch]);
   }
 
-  #store(batch: Batch, base: number | null): void {
+  #store(batch: Batch, stored: Stored): void {
     this.#answeredAt = now();
     this.#restarts = 0;
     this.#window = this.context.inFlightMax;
-    batch.deliveries.forEach((delivery, rank) => {
-      delivery.resolve({ topic: this.topic, partition: this.partition, offset: base === null ? null : base + rank });
-    });
-    this.#done(batch);
+    batch.outcome.decide(batch.from, batch.lines.count, stored.base);
+    this.context.onStored(this.topic, batch.lines.count, stored);
+    this.context.onDone(batch.counted, batch.lines.count);
     this.#settle(batch, []);
   }
 
@@ -235,30 +242,31 @@ export class Lane {
   }
 
   #fail(batch: Batch, error: PenstockError): void {
-    for (const delivery of batch.deliveries) delivery.reject(error);
-    this.#done(batch, error);
+    batch.outcome.decide(batch.from, batch.lines.count, null, error);
+    this.context.onDone(batch.counted, batch.lines.count, error);
   }
+}
 
-  #done(batch: Batch, error?: PenstockError): void {
-    this.context.onDone(batch.bytes, batch.deliveries.length, error);
-  }
+function newBatch(outcome: Outcome, lines: Lines): Batch {
+  return { lines, counted: 0, outcome, from: 0, until: 0, order: 0, isMaybeDone: false };
 }
 
 function halves(batch: Batch): Batch[] {
-  const middle = batch.deliveries.length >> 1;
-  return [batch.deliveries.slice(0, middle), batch.deliveries.slice(middle)].map((deliveries) => ({
-    ...batch,
-    deliveries,
-    bytes: deliveries.reduce((sum, delivery) => sum + delivery.line.length, 0),
-  }));
+  const [first, second] = batch.lines.halves();
+  const counted = batch.counted >> 1;
+  return [
+    { ...batch, lines: first, counted },
+    { ...batch, lines: second, counted: batch.counted - counted, from: batch.from + first.count },
+  ];
 }
 
-function baseOffset(json: unknown): number | null {
-  const result = (json as { results?: { base_offset?: unknown }[] } | null)?.results?.[0];
+function storedOf(json: unknown): Stored {
+  const result = (json as { results?: { base_offset?: unknown; timestamp?: unknown; duplicate?: unknown }[] } | null)?.results?.[0];
   if (result === undefined || (typeof result.base_offset !== "number" && result.base_offset !== null)) {
     throw new PenstockError({ code: "not_a_node", detail: "the answer to a produce has no position", retryable: true, noSideEffects: false });
   }
-  return result.base_offset as number | null;
+  const timestampMs = typeof result.timestamp === "number" ? result.timestamp : undefined;
+  return { base: result.base_offset as number | null, timestampMs, isDuplicate: result.duplicate === true };
 }
 
 function asError(error: unknown): PenstockError {

@@ -1,7 +1,9 @@
-/** A producer: records of any topics, gathered into batches by partition; a promise for each record. */
+/** A producer: records of any topics, gathered into batches by partition; an outcome for each record. */
 import { PenstockError } from "./errors.js";
-import { Lane, type Identity, type LaneContext, type Position } from "./lane.js";
-import { keyBytes, lineOf, partitionOf, type OutgoingRecord } from "./records.js";
+import { Lane, type Identity, type LaneContext } from "./lane.js";
+import { Delivery } from "./outcome.js";
+import { keyBytes, lineOf, partitionOf, type Line, type OutgoingRecord } from "./records.js";
+import { Tally, type AcceptedCount, type ProducerStatistics } from "./statistics.js";
 import { now, type Transport } from "./transport.js";
 
 export interface ProducerOptions {
@@ -20,7 +22,8 @@ export interface ProducerOptions {
 interface Waiting {
   topic: string;
   record: OutgoingRecord;
-  delivery: { line: string; resolve: (position: Position) => void; reject: (error: PenstockError) => void };
+  line: Line;
+  delivery: Delivery;
 }
 
 interface Topic {
@@ -40,12 +43,14 @@ export class Producer {
   readonly #countPartitions: (topic: string) => Promise<number>;
   #identity: Promise<Identity> | undefined;
   #waiting: Waiting[] = [];
-  #bytes = 0;
+  readonly #tally = new Tally();
+  #buffered = 0;
   #unanswered = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #idle: (() => void)[] = [];
   #room: (() => void)[] = [];
   #failure: PenstockError | undefined;
+  #isPlacing = false;
   #isClosed = false;
 
   constructor(transport: Transport, countPartitions: (topic: string) => Promise<number>, options: ProducerOptions) {
@@ -56,12 +61,13 @@ export class Producer {
       transport,
       inFlightMax: this.#options.inFlightMax,
       identity: (lost) => this.#askIdentity(transport, lost),
-      onDone: (bytes, records, error) => {
-        this.#bytes -= bytes;
+      onDone: (length, records, error) => {
+        this.#buffered -= length;
         this.#unanswered -= records;
-        this.#failure ??= error;
+        if (error) this.#fail(records, error);
         this.#placeWaiting();
       },
+      onStored: (topic, records, { timestampMs, isDuplicate }) => this.#tally.onStored(topic, records, timestampMs, isDuplicate),
     };
   }
 
@@ -71,19 +77,26 @@ export class Producer {
   }
 
   /**
-   * Queues a record. The promise has its position, or rejects with a PenstockError whose `maybeDone` says whether it
-   * may be stored. A promise that is not awaited does no harm: `flush` and `close` throw the first failure.
+   * Queues a record. Throws TypeError for a record that has no JSON, and PenstockError `client_closed`. A delivery that is
+   * not awaited does no harm: `flush` and `close` throw the first failure.
    */
-  send(topic: string, record: OutgoingRecord): Promise<Position> {
-    const promise = new Promise<Position>((resolve, reject) => {
-      if (this.#isClosed) throw new PenstockError({ code: "client_closed", detail: "the producer is closed" });
-      const delivery = { line: lineOf(record), resolve, reject };
-      this.#unanswered++;
-      if (this.#waiting.length === 0 && this.#isPlaced(topic, record, delivery)) return;
-      this.#waiting.push({ topic, record, delivery });
-    });
-    promise.catch(ignore);
-    return promise;
+  send(topic: string, record: OutgoingRecord): Delivery {
+    if (this.#isClosed) throw new PenstockError({ code: "client_closed", detail: "the producer is closed" });
+    const line = lineOf(record);
+    const delivery = new Delivery();
+    this.#unanswered++;
+    if (this.#waiting.length > 0 || !this.#isPlaced(topic, record, line, delivery)) this.#waiting.push({ topic, record, line, delivery });
+    return delivery;
+  }
+
+  statistics(): ProducerStatistics {
+    const { recordsAcknowledged, recordsFailed, batches, duplicates } = this.#tally;
+    return { recordsAcknowledged, recordsFailed, batches, duplicates, unanswered: this.#unanswered, bufferedLength: this.#buffered };
+  }
+
+  /** Returns what was acknowledged since the last call, by topic and ten minutes; `penstock ingest audit --clients` reads them as lines of JSON. */
+  takeAcceptedCounts(): AcceptedCount[] {
+    return this.#tally.takeAccepted();
   }
 
   /** Waits until no record is without an outcome. Throws the first failure since the last flush. */
@@ -105,48 +118,52 @@ export class Producer {
   }
 
   #placeWaiting(): void {
+    if (this.#isPlacing) return; // a lane that fails its batches at once calls back
+    this.#isPlacing = true;
     let count = 0;
-    for (const { topic, record, delivery } of this.#waiting) {
-      if (!this.#isPlaced(topic, record, delivery)) break;
+    for (const { topic, record, line, delivery } of this.#waiting) {
+      if (!this.#isPlaced(topic, record, line, delivery)) break;
       count++;
     }
-    if (count === this.#waiting.length) this.#waiting.length = 0;
-    else this.#waiting.splice(0, count);
+    this.#waiting.splice(0, count);
+    this.#isPlacing = false;
     if (this.#waiting.length === 0) this.#room.splice(0).forEach((resolve) => resolve());
     if (this.#unanswered === 0) this.#idle.splice(0).forEach((resolve) => resolve());
     else if (this.#idle.length > 0) this.#closeBatches();
   }
 
   /** Puts a record into its batch. Returns false if there is no room, or if the partitions of its topic are not known. */
-  #isPlaced(topic: string, record: OutgoingRecord, delivery: Waiting["delivery"]): boolean {
-    const known = this.#topics.get(topic);
-    if (!known || now() - known.askedAt > LEARN_PARTITIONS_MS) void this.#learn(topic);
-    if (!known || (this.#bytes > 0 && this.#bytes + delivery.line.length > this.#options.bufferBytes)) return false;
-    this.#place(topic, known, record, delivery);
+  #isPlaced(name: string, record: OutgoingRecord, line: Line, delivery: Delivery): boolean {
+    const topic = this.#topics.get(name);
+    if (!topic) void this.#learn(name);
+    if (!topic || (this.#buffered > 0 && this.#buffered + line.text.length > this.#options.bufferBytes)) return false;
+    this.#place(name, topic, record, line, delivery);
     return true;
   }
 
-  #place(topic: string, known: Topic, record: OutgoingRecord, delivery: Waiting["delivery"]): void {
-    const bytes = delivery.line.length;
+  #place(name: string, topic: Topic, record: OutgoingRecord, line: Line, delivery: Delivery): void {
+    const { batchBytes, deliveryMs, lingerMs } = this.#options;
+    const { length } = line.text;
     const isFree = record.partition === undefined && record.key === undefined;
-    const partition = record.partition ?? (record.key === undefined ? known.current : partitionOf(keyBytes(record.key), known.partitions));
-    let lane = known.lanes.get(partition);
-    if (!lane) known.lanes.set(partition, (lane = new Lane(topic, partition, this.#context)));
-    this.#bytes += bytes;
-    if (lane.open.length > 0 && lane.openBytes + bytes > this.#options.batchBytes) lane.close(this.#options.deliveryMs);
-    lane.add(delivery, bytes);
-    if (lane.openBytes >= this.#options.batchBytes) {
-      lane.close(this.#options.deliveryMs);
-      if (isFree) known.current = (known.current + 1) % known.partitions;
+    const partition = record.partition ?? (record.key === undefined ? topic.current : partitionOf(keyBytes(record.key), topic.partitions));
+    let lane = topic.lanes.get(partition);
+    if (!lane) topic.lanes.set(partition, (lane = new Lane(name, partition, this.#context)));
+    this.#buffered += length;
+    if (lane.openLength > 0 && lane.openLength + length > batchBytes) lane.close(deliveryMs);
+    lane.add(line, delivery);
+    if (lane.openLength >= batchBytes) {
+      lane.close(deliveryMs);
+      if (isFree) topic.current = (topic.current + 1) % topic.partitions;
     } else {
-      this.#timer ??= setTimeout(() => this.#closeBatches(), this.#options.lingerMs);
+      this.#timer ??= setTimeout(() => this.#closeBatches(), lingerMs);
     }
   }
 
   #closeBatches(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    for (const topic of this.#topics.values()) {
+    for (const [name, topic] of this.#topics) {
+      if (now() - topic.askedAt > LEARN_PARTITIONS_MS) void this.#learn(name);
       for (const lane of topic.lanes.values()) lane.close(this.#options.deliveryMs);
       topic.current = (topic.current + 1) % topic.partitions;
     }
@@ -172,9 +189,14 @@ export class Producer {
   #rejectWaiting(topic: string, error: PenstockError): void {
     const rejected = this.#waiting.filter((waiting) => waiting.topic === topic);
     this.#waiting = this.#waiting.filter((waiting) => waiting.topic !== topic);
-    for (const { delivery } of rejected) delivery.reject(error);
-    if (rejected.length > 0) this.#failure ??= error;
+    for (const { delivery } of rejected) delivery.place(error);
+    if (rejected.length > 0) this.#fail(rejected.length, error);
     this.#unanswered -= rejected.length;
+  }
+
+  #fail(records: number, error: PenstockError): void {
+    this.#failure ??= error;
+    this.#tally.recordsFailed += records;
   }
 
   #askIdentity(transport: Transport, lost?: Identity): Promise<Identity> {
@@ -187,5 +209,3 @@ export class Producer {
     return (this.#identity = ask());
   }
 }
-
-function ignore(): void {}

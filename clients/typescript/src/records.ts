@@ -93,23 +93,36 @@ export class StoredRecord {
   }
 }
 
-/** Encodes a record as a line of `ndjson=records`. Throws TypeError if it has no JSON. */
-export function lineOf(record: OutgoingRecord): string {
-  const value = record.value;
-  let line: string;
-  if (value instanceof Uint8Array) {
-    line = `{"value_base64":"${toBase64(value)}"`;
-  } else {
-    const json = JSON.stringify(value);
-    if (json === undefined) throw new TypeError(`a value of type ${typeof value} has no JSON`);
-    const isText = record.headers !== undefined && typeof value === "string"; // a content type may make the node unquote it
-    line = isText ? `{"value_base64":"${toBase64(new TextEncoder().encode(json))}"` : `{"value":${json}`;
+/** A line of NDJSON with its end: a record's bare value, or a record. */
+export interface Line {
+  text: string;
+  isPlain: boolean;
+}
+
+/** Throws TypeError if the record has no JSON. */
+export function lineOf(record: OutgoingRecord): Line {
+  const { value, key, headers, timestamp } = record;
+  if (value instanceof Uint8Array) return recordLine(`{"value_base64":"${toBase64(value)}"`, record);
+  const json = JSON.stringify(value);
+  if (json === undefined) throw new TypeError(`a value of type ${typeof value} has no JSON`);
+  if (key === undefined && headers === undefined && timestamp === undefined) {
+    return value === null ? { text: asRecordLine(json), isPlain: false } : { text: json + "\n", isPlain: true };
   }
-  const key = record.key;
-  if (key !== undefined) line += typeof key === "string" ? `,"key":${JSON.stringify(key)}` : `,"key_base64":"${toBase64(key)}"`;
-  if (record.timestamp !== undefined) line += `,"timestamp":${Math.round(Number(record.timestamp))}`;
-  if (record.headers !== undefined) line += `,"headers":${JSON.stringify(record.headers, headerJson)}`;
-  return line + "}\n";
+  const isText = headers !== undefined && typeof value === "string"; // a content type may make the node unquote it
+  return recordLine(isText ? `{"value_base64":"${toBase64(new TextEncoder().encode(json))}"` : `{"value":${json}`, record);
+}
+
+/** Returns a plain line, without its end, as a record. */
+export function asRecordLine(value: string): string {
+  return `{"value":${value}}\n`;
+}
+
+function recordLine(begun: string, { key, headers, timestamp }: OutgoingRecord): Line {
+  let text = begun;
+  if (key !== undefined) text += typeof key === "string" ? `,"key":${JSON.stringify(key)}` : `,"key_base64":"${toBase64(key)}"`;
+  if (timestamp !== undefined) text += `,"timestamp":${integer(Math.round(Number(timestamp)))}`;
+  if (headers !== undefined) text += `,"headers":${JSON.stringify(headers, headerJson)}`;
+  return { text: text + "}\n", isPlain: false };
 }
 
 function headerJson(_: string, value: unknown): unknown {

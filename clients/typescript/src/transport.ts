@@ -30,7 +30,7 @@ export interface Message {
   method: string;
   /** With its query. */
   path: string;
-  body?: string;
+  body?: string | Uint8Array<ArrayBuffer>;
   headers?: Record<string, string>;
   isRepeatable: boolean;
   waitMs?: number;

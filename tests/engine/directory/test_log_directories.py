@@ -1,5 +1,6 @@
 """Several data directories: the placement and discovery of partitions; a failing directory affects only its own."""
 
+import asyncio
 import errno
 import fcntl
 import json
@@ -13,7 +14,7 @@ import pytest
 
 from engine.directory.data_directory import require_format
 from engine.directory.log_directories import open_data_directories
-from engine.directory.placement import assign_directories
+from engine.directory.placement import Placed, PlannedMove, Room, assign_directories, plan_moves
 from engine.errors import EngineError, StartRefused, Unreachable
 from engine.format import batch
 from engine.runtime.disk import RealDisk
@@ -32,10 +33,21 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_a_partition_goes_where_the_fewest_are_then_where_the_most_room_is():
-    assert assign_directories(4, {"": 0, "x": 0}, {"": 5, "x": 9}) == ["x", "", "x", ""]
-    assert assign_directories(3, {"": 2, "x": 0}, {"": 9, "x": 1}) == ["x", "x", ""]
+def test_a_new_partition_goes_where_the_most_bytes_are_free_for_each_partition():
+    assert assign_directories(4, {"": 0, "x": 0}, {"": 8, "x": 8}) == ["", "x", "", "x"]
+    assert assign_directories(4, {"": 0, "x": 0}, {"": 4, "x": 9}) == ["x", "x", "", "x"]
+    assert assign_directories(2, {"": 0, "x": 9}, {"": 0, "x": 9}) == ["x", "x"], "a full disk gets none"
     assert assign_directories(2, {"": 1, "x": 1}, {}) == ["", "x"]
+
+
+def test_moves_are_planned_by_free_bytes_and_end_before_they_overshoot():
+    rooms = {"/a": Room(10, 100), "/b": Room(90, 100), "/c": Room(50, 100)}
+    placed = [Placed("t", number, "/a", size) for number, size in enumerate((41, 30, 8, 5))]
+    assert plan_moves(rooms, placed, 10) == [PlannedMove("t", 1, "/a", "/b", 30), PlannedMove("t", 2, "/a", "/b", 8)]
+    assert plan_moves(rooms, placed, 25) == [PlannedMove("t", 1, "/a", "/b", 30)]
+    assert plan_moves(rooms, [], 10) == plan_moves({"/a": Room(1, 9)}, placed, 1) == []
+    same = {"/a": Room(10, 100), "/b": Room(10, 100), "/c": Room(20, 100)}
+    assert [move.target for move in plan_moves(same, [Placed("t", 0, "/a", 5)], 1)] == ["/c"], "/b is on the disk of /a"
 
 
 async def test_partitions_are_spread_and_found_again(lives):
@@ -347,8 +359,13 @@ async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path
     first, further = tmp_path / "a", small_file_system / "penstock"
     async with running_node(first, clock, RealDisk(), [further]) as node:
         await make(node)
-        lost = [n for n, one in node.shard.topics["t"].partitions.items() if str(further) in one.log.directory]
-        assert len(lost) == PARTITIONS / 2
+        assert not [n for n, p in node.shard.topics["t"].partitions.items() if str(further) in p.log.directory]
+        lost = [1, 3]
+        for number in lost:  # by themselves they go where most bytes are free
+            topic_id = node.shard.topics["t"].record.topic_id
+            node.shard.moves.start(node.shard.partition("t", number), topic_id, str(further))
+        while node.shard.moves.statuses():
+            await asyncio.sleep(0.01)
         remount(small_file_system, "abort")
         with pytest.raises(EngineError):
             await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), Acks.ALL, 5000)

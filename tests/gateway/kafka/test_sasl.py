@@ -318,6 +318,58 @@ async def test_quotas_hold_a_client_back_and_refuse_nothing(
             assert (await reader.receive()).throttle_time_ms > 0
 
 
+@pytest.mark.parametrize("limits", [{"bytes_in": 2000}, {"bytes_out": 1000}])
+async def test_a_quota_of_a_topic_holds_for_requests_of_several_topics(
+    tmp_path: Path, tokens_file: Path, token: str, limits: dict[str, float]
+) -> None:
+    async with kafka_node(tmp_path, parse_tokens(tokens_file.read_text())) as (node, _), connected(node) as client:
+        for topic in ("t-busy", "t-calm", "t-free"):
+            await node.shard.create_topic(topic, 1, 1, {})
+        quotas = [
+            Quota(
+                id=id_of(Owner.TOPIC, name),
+                owner=Owner.TOPIC,
+                name=name,
+                per=Scope.NODE,
+                bytes_in=limits.get("bytes_in"),
+                bytes_out=limits.get("bytes_out"),
+            )
+            for name in ("t-busy", "t-calm", "other-calm")
+        ]
+        node.access.quotas.use(quotas)
+        assert await login(client, token) == 0
+
+        async def produced(first: str, size_bytes: int) -> int:
+            message = produce(first, {0: batch(b"x" * size_bytes)})
+            message.topic_data.extend(produce("t-free", {0: batch(b"y")}).topic_data)
+            client.send("Produce", 9, message)
+            answer = await client.receive()
+            assert [topic.partition_responses[0].error_code for topic in answer.responses] == [0, 0]
+            return int(answer.throttle_time_ms)
+
+        async def fetched(first: str) -> int:
+            message = fetch(first, {0: 0})
+            message.topics.extend(fetch("t-free", {0: 0}).topics)
+            client.send("Fetch", 9, message)
+            answer = await client.receive()
+            return int(answer.throttle_time_ms)
+
+        if "bytes_in" in limits:
+            assert await produced("t-busy", 3000) == 0
+            assert await produced("t-busy", 1) > 0
+            async with connected(node) as stranger:
+                assert await login(stranger, token) == 0
+                stranger.send("Produce", 9, produce("other-calm", {0: batch(b"x" * 9000)}))
+                assert (await stranger.receive()).responses[0].partition_responses[0].error_code != 0
+            assert (Owner.TOPIC, "other-calm") not in node.access.quotas.uses, "who may not write to it debits nothing"
+            assert await produced("t-calm", 1) == 0, "a topic pays for its own records only"
+        else:
+            await produced("t-busy", 3000)
+            await produced("t-calm", 1)
+            assert await fetched("t-busy") > 0
+            assert await fetched("t-calm") == 0
+
+
 async def test_a_client_that_has_sent_a_wrong_token_is_not_known_any_more(node: Node) -> None:
     with pytest.raises(Malformed):
         sasl.check_still_known(Client("127.0.0.1:1", None), node.access, 0)

@@ -14,7 +14,7 @@ HTML = {"Accept": "text/html"}
 async def test_the_page_the_docs_and_the_files_are_isolated(gateway):
     shell = await gateway.send("GET", "/", headers=HTML)
     (script,) = re.findall(r'<script type="module" src="\./([^"]+)"', shell.body.decode())
-    for path, headers in (("/", HTML), ("/docs", {}), (f"/{script}", {})):
+    for path, headers in (("/", HTML), ("/docs", {}), ("/docs/start", {}), (f"/{script}", {})):
         answer = await gateway.send("GET", path, headers=headers)
         assert {name: answer.headers[name] for name in ISOLATED} == ISOLATED, path
     assert "script-src 'self' 'sha256-" in shell.headers["Content-Security-Policy"]

@@ -68,3 +68,15 @@ async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
         await gateway.send("GET", f"/v1/topics/unknown-{n}")
     after = (await gateway.send("GET", "/metrics")).body.count(b"\n")
     assert after - before < 60
+
+
+async def test_guides_and_the_index_of_their_search_are_sent_packed_and_asked_about_by_their_tag(gateway):
+    for path in ("/docs", "/docs/produce"):
+        answer = await gateway.send("GET", path, headers={"Accept-Encoding": "gzip, deflate"})
+        assert (answer.status, answer.headers["Content-Encoding"]) == (200, "gzip"), path
+        again = await gateway.send("GET", path, headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+    assert len((await gateway.send("GET", "/docs/search.json")).json) > 500
+    missing = await gateway.send("GET", "/docs/no-such-guide")
+    assert (missing.status, missing.json["code"]) == (404, "not_found")
+    assert (await gateway.send("GET", "/docs/..%2FREADME")).status == 404

@@ -30,6 +30,14 @@ async def test_a_fetched_batch_can_be_produced_again(new_topic):
     assert await target.records() == await source.records()
 
 
+async def test_a_batch_without_a_time_gets_that_of_its_arrival(topic):
+    [before] = [result["timestamp"] for result in (await topic.post_lines("0")).json["results"]]
+    rows = [Row(record_batch.NO_TIMESTAMP, None, value, []) for value in (b"1", b"2")]
+    await topic.post(bytes(record_batch.encode(rows)), RECORD_BATCH)
+    [_, first, second] = await topic.records()
+    assert before <= first["timestamp"] == second["timestamp"] < before + 3_600_000
+
+
 @in_process_only
 async def test_a_batch_over_the_record_limit_is_refused(start_gateway):
     topic = await (await start_gateway(records_per_request_max=2)).create("few")

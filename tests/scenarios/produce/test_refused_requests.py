@@ -19,7 +19,7 @@ IDS = {"ids": lambda operation: operation.operation_id}
 def path_of(operation, topic="no-such-topic", group="g"):
     path = operation.path.replace("{topic}", topic).replace("{partition}", "0").replace("{node_id}", "1")
     path = path.replace("{group}", group).replace("{member}", "m").replace("{key}", "k").replace("{subscription}", "s")
-    path = path.replace("{rule}", "r").replace("{token}", "t").replace("{tenant}", "acme")
+    path = path.replace("{rule}", "r").replace("{token}", "t").replace("{tenant}", "acme").replace("{guide}", "start")
     return path.replace("{owner}/{name}", "tenant/acme")
 
 

@@ -25,7 +25,16 @@ from spark_ingest.upkeep import rewrite
 from spark_ingest.upkeep.clean import clean
 from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.retain import retain
-from tests.spark_ingest.jobs import assert_sound, dead_letters, invoke, listed_files, read_rows, run_job, table_rows
+from tests.spark_ingest.jobs import (
+    THIRDS,
+    assert_sound,
+    dead_letters,
+    invoke,
+    listed_files,
+    read_rows,
+    run_job,
+    table_rows,
+)
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 from tests.spark_ingest.upkeep.compacting import (
@@ -178,8 +187,9 @@ def test_replaced_files_stay_for_the_time_of_grace() -> None:
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("error", [Killed("here"), StoreUnavailable("503")])
+@pytest.mark.parametrize("first", THIRDS)
 def test_whatever_operation_it_ends_at_readers_see_old_or_new_files_and_the_next_one_finishes(
-    error: BaseException, is_after: bool
+    first: int, error: BaseException, is_after: bool
 ) -> None:
     _, output = filled(2, partitions=1)
     objects, rows, old = dict(output.objects), table_rows(output), listed_files(output)
@@ -188,7 +198,7 @@ def test_whatever_operation_it_ends_at_readers_see_old_or_new_files_and_the_next
     done, new = dict(output.objects), listed_files(output)
     assert table_rows(output) == rows
     assert counting.operations > 40
-    for at in range(1, counting.operations + 1):
+    for at in range(first, counting.operations + 1, 3):
         output.objects = dict(objects)
         with pytest.raises(type(error)):
             compacted(DyingStore(output, at, error, is_after=is_after))

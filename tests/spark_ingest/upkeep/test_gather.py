@@ -15,7 +15,7 @@ from spark_ingest.layout import JSONL, Layout
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.verify import verify
 from spark_ingest.upkeep.gather import gather
-from tests.spark_ingest.jobs import assert_sound, invoke, listed_files, new_id, run_job, table_rows
+from tests.spark_ingest.jobs import THIRDS, assert_sound, invoke, listed_files, new_id, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -75,9 +75,10 @@ def test_without_the_setting_and_in_other_formats_nothing_is_gathered(layout: La
     assert len(listed_files(output)) == 3
 
 
-def test_a_kill_before_any_operation_neither_loses_nor_repeats_a_row() -> None:
+@pytest.mark.parametrize("first", THIRDS)
+def test_a_kill_before_any_operation_neither_loses_nor_repeats_a_row(first: int) -> None:
     """What a killed run has left small is gathered by the next one that adds to the hour."""
-    for kill_at in count(1):
+    for kill_at in count(first, 3):
         log, output = TieredLog(MemoryStore()), MemoryStore()
         log.add(0, [*json_rows(5), *late(2)])
         run_and_gather(log.store, output, 1)

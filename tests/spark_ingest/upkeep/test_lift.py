@@ -28,7 +28,7 @@ from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.lift import lifted
 from spark_ingest.upkeep.rewrite import Done
 from spark_ingest.upkeep.unified_columns import unified
-from tests.spark_ingest.jobs import assert_sound, invoke, listed_files, run_job, table_rows
+from tests.spark_ingest.jobs import THIRDS, assert_sound, invoke, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
@@ -74,10 +74,11 @@ def test_old_files_get_the_types_and_the_values_of_the_columns_of_now(wanted: di
     assert_sound(output)
 
 
-def test_a_kill_before_any_operation_lifts_each_value_once() -> None:
+@pytest.mark.parametrize("first", THIRDS)
+def test_a_kill_before_any_operation_lifts_each_value_once(first: int) -> None:
     before = MemoryStore(START_MS)
     widened(before)
-    for kill_at in count(1):
+    for kill_at in count(first, 3):
         output = MemoryStore(START_MS)
         output.objects = dict(before.objects)
         try:

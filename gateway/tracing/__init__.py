@@ -1,0 +1,1 @@
+"""Tracing: spans of sampled requests, and their way to a collector by OTLP."""

@@ -1,0 +1,96 @@
+"""The guides below /docs: every page of docs/ but decisions, with links that lead somewhere, and a search over all."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.docs.guide_page import guide_page, render_guide
+from gateway.docs.index import entries, search_index
+from gateway.docs.manual import INDEX, Page, contents, pages, pages_by_path
+from gateway.docs.markdown import anchor, plain_text, render
+from gateway.docs.page import render_docs
+from openapi import load_contract, operations
+from tests.docs.pages import anchors
+from tests.gateway.docs.test_page import Outline
+
+ROOT = Path(__file__).parents[3]
+OUTLINES = {name: Outline(render_guide(page)) for name, page in pages().items()}
+API = {*Outline(render_docs(load_contract())).anchors}
+PAGE_BYTES_MAX, INDEX_BYTES_MAX = 40_000, 200_000
+
+
+def test_every_page_but_decisions_is_served_under_a_name_of_its_own() -> None:
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    wanted = {path for path in files if "decisions" not in path} | {"README.md", "SECURITY.md"}
+    assert {*pages_by_path()} == wanted
+    assert len(pages()) == len(wanted)
+
+
+def test_the_contents_lead_to_every_guide() -> None:
+    listed = {name for _, links in contents() for name, _ in links}
+    assert {*pages()} - listed == {"guides"}
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_page_has_its_headings_and_links_that_lead_somewhere(name: str) -> None:
+    outline = OUTLINES[name]
+    assert anchors(pages()[name].text) - {anchor(pages()[name].title)} <= {*outline.anchors}
+    for link in outline.links:
+        page, _, part = link.partition("#")
+        there = API if page == "../docs" else {*OUTLINES[page or name].anchors} if page in {"", *OUTLINES} else None
+        assert there is not None or "://" in link or link in ("data:,", "../docs"), link
+        assert not part or there is None or part in there, link
+    assert outline.tags.isdisjoint({"img", "iframe", "object", "form"})
+    assert "style" not in outline.attributes
+    assert len(guide_page(name).bodies["gzip"]) < PAGE_BYTES_MAX
+
+
+def test_the_search_has_operations_errors_and_sections_of_guides() -> None:
+    addresses = {address for _, _, address, _, _ in entries()}
+    wanted = {f"../docs#{one.operation_id}" for one in operations(load_contract())}
+    wanted |= {f"../docs#problem-{code}" for code in load_contract()["x-penstock-problems"]}
+    assert wanted | {"produce#retry-without-duplicates", "quick-start#produce"} <= addresses
+    for address in addresses - wanted:
+        page, _, part = address.partition("#")
+        assert not part or part in OUTLINES[page].anchors, address
+    assert len(search_index().bodies["gzip"]) < INDEX_BYTES_MAX
+
+
+ROWS = "<thead><tr>%s</tr></thead><tbody><tr>%s</tr></tbody>"
+TABLE = f'<div class="table" tabindex="0"><table>{ROWS}</table></div>'
+HOSTILE = '<script>alert("1")</script>'
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, f"`{HOSTILE}`", f"```\n{HOSTILE}\n```", f"| a |\n|---|\n| {HOSTILE} |", f"- {HOSTILE}"]
+)
+def test_text_is_escaped(text: str) -> None:
+    shown = render_guide(Page("docs/x.md", f"# T\n\n{text}\n"))
+    assert shown.count("<script") == 1
+    assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("# T\n\na\nb\n\nc", "<p>a\nb</p><p>c</p>"),
+        ("## A `b`: c\ntext", '<h2 id="a-b-c"><a href="#a-b-c">A <code>b</code>: c</a></h2><p>text</p>'),
+        ("- a\n  b\n- c", "<ul><li>a\n  b</li><li>c</li></ul>"),
+        ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
+        ("**a `b`** *c* 2 * 3 * 4", "<p><strong>a <code>b</code></strong> <em>c</em> 2 * 3 * 4</p>"),
+        ("[a](x.md#y) [`b`](../gone.py)", '<p><a href="x#y">a</a> <code>b</code></p>'),
+        ("![picture](a.png)<!-- note -->", ""),
+        (
+            "| a | b |\n|---|---|\n| `c\\|d` | |",
+            TABLE % ("<th>a</th><th>b</th>", "<td><code>c|d</code></td><td></td>"),
+        ),
+        ("```sh\n# a < b\n\nc\n```", '<pre tabindex="0"><code># a &lt; b\n\nc</code></pre>'),
+    ],
+)
+def test_markdown_of_the_pages(given: str, shown: str) -> None:
+    assert render(given, lambda target: target.replace(".md", "") if ".md" in target else None) == shown
+
+
+def test_text_for_the_search_is_what_a_reader_sees() -> None:
+    assert plain_text("| a `b` | [c](d.md) |\n|---|---|\n| **e** | |") == "a b c e"
+    assert pages_by_path()[INDEX].title == "Documentation"
