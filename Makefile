@@ -85,6 +85,7 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_architecture
+	@if [ -x "$${CHROMIUM:-/usr/bin/chromium}" ]; then $(MAKE) -s console-tests ARGS=--docs; fi
 
 format: $(VENV)/.all ### Format the code
 	$(BIN)/ruff check --fix .
