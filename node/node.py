@@ -28,6 +28,7 @@ from gateway.access.state import ChangeAccess, TenantLimits
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.access_routes import AccessContext
 from gateway.admin.context import AdminContext, OwnerContext
+from gateway.admin.disks import NodeDisks, OwnDisks
 from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.admin.usage_routes import UsageContext, usage_handlers
@@ -149,6 +150,7 @@ class Node:
         self.stored_bytes = StoredBytes(shard, tier, self._tenants, usage, executor, clock)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
+        self.own_disks = OwnDisks(shard, self.offload)
         self._access_gauges = access_gauges
         proxies = Proxies(settings.trusted_proxy_words)
         self.access = Access(clock, None, frozenset(settings.superuser_names), proxies, _attempts(settings))
@@ -275,6 +277,7 @@ class Node:
             **self.router.handlers(),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
+            **self.own_disks.handlers(),
             **access_handlers(self.access),
             **status_handlers(self.observer),
             **usage_handlers(self.usage),
@@ -432,6 +435,7 @@ class Node:
             operate,
             siblings,
             partial(_sizes, self.shard),
+            NodeDisks(self.own_disks, self.peers),
             self.shard.directory.identity.cluster_id,
             self.tier.store_url,
             self.lifecycle,

@@ -76,7 +76,7 @@ def _move_directories(
     disk: Disk, directories: LogDirectories, record: TopicRecord, is_meant: Callable[[int], bool]
 ) -> list[_Leftover]:
     """Returns the directories of moves of some of a topic's partitions. Raises OSError."""
-    found = []
+    leftovers = []
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
         for name in disk.listdir(topic_dir):
@@ -86,8 +86,8 @@ def _move_directories(
                 and is_meant(move.partition)
                 and disk.kind(os.path.join(topic_dir, name)) is FileKind.DIRECTORY
             ):
-                found.append(_Leftover(topic_dir, name, move))
-    return found
+                leftovers.append(_Leftover(topic_dir, name, move))
+    return leftovers
 
 
 def _is_present(disk: Disk, directories: LogDirectories, record: TopicRecord, number: int) -> bool:

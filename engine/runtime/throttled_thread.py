@@ -43,9 +43,13 @@ class ThrottledThread:
         """Runs a function in the thread. Raises Stopped, and what the function raises."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
+    def end_pauses(self) -> None:
+        """Ends the step in progress, and every later one, with Stopped; `run` works still."""
+        self._stopping.set()
+
     async def stop(self, task: asyncio.Task[None] | None) -> None:
         """Ends the step in progress, and the task that calls `run`."""
-        self._stopping.set()
+        self.end_pauses()
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

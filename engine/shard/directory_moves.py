@@ -187,6 +187,7 @@ class DirectoryMoves:
     async def stop(self) -> None:
         """Cancels all moves; the partitions stay where they are."""
         self._is_stopped = True
+        self._thread.end_pauses()
         for partition in list(self._moves):
             self.cancel(partition)
         await self._background.wait_ended()

@@ -23,7 +23,7 @@ from engine.log.segment import Segment
 from engine.log.segment_swap import settle_swaps
 from engine.runtime.disk import Disk, FileKind, FileStat
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 128 * 1024  # larger pieces give no speed, and a cancel waits for one
 _DERIVED = (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.CHECKSUM)  # copied with their sealed segment
 
 Pace = Callable[[int], None]  # called before each piece with its bytes; raises to give up

@@ -64,7 +64,7 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
 
 async def reassign(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/reassignments"""
-    _check_operating(request, context)
+    check_operating(request, context)
     reassignment = await read_json(request, _Reassign)
     targets = {partition_number(text): nodes for text, nodes in reassignment.partitions.items()}
     await context.topics.refresh(reassignment.topic, 1 + max(targets, default=0))
@@ -79,7 +79,7 @@ async def reassign(request: Request, context: AdminContext) -> Response:
 
 async def cancel_reassignment(request: Request, context: AdminContext) -> Response:
     """DELETE /v1/cluster/reassignments/{topic}/{partition}"""
-    _check_operating(request, context)
+    check_operating(request, context)
     topic, number = request.names["topic"], path_partition(request)
     context.partitions.topic_id(topic, number)
     await request.intend(before=_replicas_of(context, topic, [number]))
@@ -89,8 +89,8 @@ async def cancel_reassignment(request: Request, context: AdminContext) -> Respon
 
 async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
-    _check_operating(request, context)
-    body, node_id = await read_json(request, _Drain), _node_id(request)
+    check_operating(request, context)
+    body, node_id = await read_json(request, _Drain), path_node_id(request)
     before = {"drained": node_id in context.peers.cluster.drained}
     await request.intend(before=before, after={"drained": body.drained})
     await context.operate(DrainNode(node_id, body.drained))
@@ -99,8 +99,8 @@ async def drain_node(request: Request, context: AdminContext) -> Response:
 
 async def decommission_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
-    _check_operating(request, context)
-    node_id = _node_id(request)
+    check_operating(request, context)
+    node_id = path_node_id(request)
     sizes = await collect_sizes(context)
     await request.intend(after={"decommissioned": True})
     moving = await context.operate(DecommissionNode(node_id, sizes))
@@ -110,7 +110,7 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
 async def may_restart(request: Request, context: AdminContext) -> Response:
     """GET /v1/cluster/nodes/{node_id}/may-restart"""
     read_query(request, NoQuery)
-    node_id, caller = _node_id(request), request.caller
+    node_id, caller = path_node_id(request), request.caller
     reasons = restart_reasons(context.peers.cluster, node_id, is_silent=not context.replicas.has_contact)
     shown = [row for row in reasons if row["topic"] is None or caller.allows(Operation.READ, row["topic"])]
     return json_response({"node_id": node_id, "may_restart": not reasons, "reasons": shown})
@@ -118,7 +118,7 @@ async def may_restart(request: Request, context: AdminContext) -> Response:
 
 async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
-    _check_operating(request, context)
+    check_operating(request, context)
     body = await read_json(request, _Balance, _Balance())
     sizes = await collect_sizes(context)
     if body.apply:
@@ -151,13 +151,14 @@ def _replicas_of(context: AdminContext, topic: str, partitions: Iterable[int]) -
     return {number: list(one.state.replicas) for number, one in states.items() if one is not None}
 
 
-def _check_operating(request: Request, context: AdminContext) -> None:
+def check_operating(request: Request, context: AdminContext) -> None:
     """Raises Problem unknown_query, Draining."""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
 
 
-def _node_id(request: Request) -> int:
+def path_node_id(request: Request) -> int:
+    """Returns the node of the path. Raises Problem invalid_config."""
     text = request.names["node_id"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) < 2**31):
         raise Problem("invalid_config", f"{text[:64]!r} is not a node id", setting="node_id")

@@ -10,6 +10,7 @@ from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
+from gateway.admin.disks import NodeDisks
 from gateway.admin.operation_calls import Operate
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
@@ -58,6 +59,7 @@ class AdminContext:
     operate: Operate
     siblings: Callable[[], Mapping[str, LinkClient]]
     own_sizes: Callable[[], dict[str, int]]
+    disks: NodeDisks
     cluster_id: str
     store_url: str
     lifecycle: Lifecycle

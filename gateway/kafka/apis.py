@@ -72,6 +72,7 @@ def make_apis(context: KafkaContext) -> dict[int, Api]:
         "AlterConfigs": configs.alter_configs,
         "ListConfigResources": configs.list_config_resources,
         "DescribeLogDirs": log_dirs.describe_log_dirs,
+        "AlterReplicaLogDirs": log_dirs.alter_replica_log_dirs,
         "DescribeAcls": acls.describe_acls,
         "CreateAcls": acls.create_acls,
         "DeleteAcls": acls.delete_acls,

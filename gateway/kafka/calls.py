@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.fetch.context import ReadContext
-from gateway.kafka.log_dirs import replica_size_handlers
 from gateway.kafka.positions import position_calls
 from gateway.kafka.stored_reads import stored_read_handlers
 from gateway.kafka.transactions import producer_calls
@@ -20,4 +19,4 @@ def kafka_calls(context: ReadContext) -> list[Answering]:
 
 def kafka_handlers(context: ReadContext) -> Mapping[str, Handler]:
     """Returns the handlers of calls to this process, by name."""
-    return {**stored_read_handlers(context), **replica_size_handlers(context)}
+    return stored_read_handlers(context)

@@ -1,62 +1,29 @@
-"""DescribeLogDirs: the directories of this node, and the bytes that its replicas take in each.
+"""DescribeLogDirs and AlterReplicaLogDirs: the directories of this node, their replicas, and moves between them.
 
-Each process of the node has some of the replicas, and says where they are.
+Each process of the node has some of the replicas (gateway/admin/disks.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from types import NoneType
-from typing import NamedTuple
-
 from engine.errors import EngineError
-from gateway.fetch.context import ReadContext
+from gateway.admin.disks import COPYING, DiskRow
+from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
+from gateway.kafka.audit import audited
 from gateway.kafka.cluster import visible_topics
 from gateway.kafka.codec.messages import Message, types_of
 from gateway.kafka.context import KafkaContext
-from gateway.kafka.errors import Error
+from gateway.kafka.errors import Error, error_of
 from gateway.kafka.requests import KafkaRequest
-from gateway.links.link import Handler, handler
 
-REPLICA_SIZES = "replica_sizes"
-SIZES_S = 2.0  # for the answer of each process; replicas of a silent process are left out
-LEVELS = 4  # of a partition's directory below that of the node: topics, name, id, number
 UNKNOWN_BYTES = -1
 
 Described, DescribedDirectory, DescribedTopic, DescribedRow = (
     types_of("DescribeLogDirs")[path] for path in ("", "results", "results.topics", "results.topics.partitions")
 )
-
-
-class ReplicaSize(NamedTuple):
-    """The bytes of one replica, and the directory of the node that has it."""
-
-    directory: str
-    topic: str
-    partition: int
-    size_bytes: int
-
-
-def replica_sizes(context: ReadContext) -> list[ReplicaSize]:
-    """Returns the replicas of this process."""
-    return [
-        ReplicaSize(
-            partition.log.directory.rsplit("/", LEVELS)[0], topic.record.name, number, partition.statistics().size_bytes
-        )
-        for topic in context.topics.all()
-        for number, partition in topic.partitions.items()
-    ]
-
-
-def replica_size_handlers(context: ReadContext) -> Mapping[str, Handler]:
-    """Returns the handler of another process's question."""
-
-    async def sizes(_: None, __: bytes) -> tuple[list[ReplicaSize], bytes]:
-        return replica_sizes(context), b""
-
-    return {REPLICA_SIZES: handler(NoneType, sizes)}
+Altered, AlteredTopic, AlteredRow = (
+    types_of("AlterReplicaLogDirs")[path] for path in ("", "results", "results.partitions")
+)
 
 
 async def describe_log_dirs(request: KafkaRequest, context: KafkaContext) -> Message:
@@ -67,28 +34,60 @@ async def describe_log_dirs(request: KafkaRequest, context: KafkaContext) -> Mes
     requested = None if named is None else {one.topic: set(one.partitions) for one in named}
     visible = {topic.record.name for topic in visible_topics(request, context)}
     directories: dict[str, dict[str, list[Message]]] = {one: {} for one in context.settings.directories}
-    for directory, topic, number, size_bytes in await _all_sizes(context):
+    try:
+        node = await context.admin.disks.describe(context.settings.node_id)
+    except EngineError as error:  # a process does not answer
+        return Described(error_code=request.note(error_of(error)))
+    rows = [(row.directory, row.topic, row.partition, row.size_bytes, False) for row in node.replicas]
+    copied = [row for row in node.moves if row.state == COPYING]
+    rows += [(row.target, row.topic, row.partition, row.size_bytes - row.left_bytes, True) for row in copied]
+    for directory, topic, number, size_bytes, is_future in rows:
         if topic in visible and (requested is None or number in requested.get(topic, ())):
-            rows = directories.setdefault(directory, {}).setdefault(topic, [])
-            rows.append(DescribedRow(number, size_bytes, 0, False))
+            of_topic = directories.setdefault(directory, {}).setdefault(topic, [])
+            of_topic.append(DescribedRow(number, size_bytes, 0, is_future))
+    rooms = {disk.path: disk for disk in node.disks}
     results = [
-        DescribedDirectory(0, directory, [DescribedTopic(*of_topic) for of_topic in topics.items()], *_UNKNOWN)
+        _described(directory, [DescribedTopic(*of_topic) for of_topic in topics.items()], rooms.get(directory))
         for directory, topics in directories.items()
     ]
     return Described(results=results)
 
 
-_UNKNOWN = (UNKNOWN_BYTES, UNKNOWN_BYTES)  # of the whole file system
+async def alter_replica_log_dirs(request: KafkaRequest, context: KafkaContext) -> Message:
+    """Moves replicas to other directories of this node, each by itself; the present one ends a move."""
+    is_allowed = request.caller.allows(Operation.OPERATE, "", Resource.CLUSTER)
+    visible = {topic.record.name for topic in visible_topics(request, context)}
+    topics: dict[str, list[Message]] = {}
+    for directory in request.message.dirs:
+        for of_topic in directory.topics:
+            for number in of_topic.partitions:
+                error = Error.CLUSTER_AUTHORIZATION_FAILED
+                if is_allowed and of_topic.name in visible:
+                    error = await _move(request, context, (of_topic.name, number, directory.path))
+                elif is_allowed:
+                    error = Error.UNKNOWN_TOPIC_OR_PARTITION
+                row = AlteredRow(number, request.note(error))
+                topics.setdefault(of_topic.name, []).append(row)
+    return Altered(results=[AlteredTopic(*of_topic) for of_topic in topics.items()])
 
 
-async def _all_sizes(context: KafkaContext) -> list[ReplicaSize]:
-    """Returns the replicas of all processes of this node that answer, each once."""
-    calls = [link.call(REPLICA_SIZES, None, timeout_s=SIZES_S) for link in context.peers.links.links(of_this_node=True)]
-    found = {row[1:3]: row for row in replica_sizes(context.fetch.reads)}
-    for outcome in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(outcome, EngineError):
-            continue
-        if isinstance(outcome, BaseException):
-            raise outcome
-        found |= {(topic, number): ReplicaSize(*row) for row in outcome[0] for _, topic, number, _ in [row]}
-    return [found[key] for key in sorted(found)]
+async def _move(request: KafkaRequest, context: KafkaContext, move: tuple[str, int, str]) -> Error:
+    name, number, path = move
+    if path not in context.settings.directories:
+        return Error.LOG_DIR_NOT_FOUND
+    after = {f"{name}/{number}": path}
+    try:
+        context.lifecycle.check_accepting()
+        async with audited(request, context, Operation.OPERATE, "", Resource.CLUSTER, before=None, after=after):
+            await context.admin.disks.move(context.settings.node_id, [move], is_dry_run=False)
+    except (EngineError, Problem) as error:
+        return error_of(error)
+    return Error.NONE
+
+
+def _described(path: str, topics: list[Message], disk: DiskRow | None) -> Message:
+    """Returns a directory; one without a row is configured and not opened."""
+    if disk is None or disk.reason:
+        return DescribedDirectory(Error.KAFKA_STORAGE_ERROR, path, topics, UNKNOWN_BYTES, UNKNOWN_BYTES)
+    room = (UNKNOWN_BYTES if size is None else size for size in (disk.capacity_bytes, disk.free_bytes))
+    return DescribedDirectory(0, path, topics, *room)

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.admin import (
     access_routes,
     cluster_operations,
+    disk_routes,
     fencing,
     operations,
     producers,
@@ -93,6 +94,9 @@ _ADMIN: Rows = [
     ("POST", "/v1/cluster/nodes/{node_id}/drain", OPERATE, cluster_operations.drain_node),
     ("POST", "/v1/cluster/nodes/{node_id}/decommission", OPERATE, cluster_operations.decommission_node),
     ("GET", "/v1/cluster/nodes/{node_id}/may-restart", SEE_CLUSTER, cluster_operations.may_restart),
+    ("GET", "/v1/cluster/nodes/{node_id}/disks", SEE_CLUSTER, disk_routes.describe_disks),
+    ("POST", "/v1/cluster/nodes/{node_id}/disks/moves", OPERATE, disk_routes.move_partitions),
+    ("DELETE", "/v1/cluster/nodes/{node_id}/disks/moves/{topic}/{partition}", OPERATE, disk_routes.cancel_move),
     ("POST", "/v1/cluster/balance", OPERATE, cluster_operations.balance),
     ("GET", "/healthz", OPEN, operations.healthz),  # health reports nothing else
     ("GET", "/readyz", OPEN, operations.readyz),

@@ -34,7 +34,8 @@ GROUPS = {
     "Addresses": "host port direct_port_base internal_port_base advertised_url advertised_direct_url "
     "kafka_listen kafka_advertised rest_proxy_listen rest_proxy_instance_timeout_ms requests_before_move",
     "Data": "data_dir data_dirs cluster_id log_files_max disk_move_bytes_per_second "
-    "scrub_bytes_per_second scrub_interval_ms compaction_check_ms compaction_bytes_per_second compaction_memory_bytes table_memory_bytes",
+    "scrub_bytes_per_second scrub_interval_ms compaction_check_ms "
+    "compaction_bytes_per_second compaction_memory_bytes table_memory_bytes",
     "Object store": "store tier_check_ms accepted_counts_ms tier_cache_bytes_max tier_spool_bytes_max "
     "tier_merge_below_bytes tier_merge_target_bytes tier_merge_min_age_ms tier_merge_bytes_per_second",
     "TLS between nodes": "internal_tls internal_tls_ca internal_tls_cert internal_tls_key",

@@ -95,6 +95,20 @@ class Admin(Generic[ResultT]):
         """Drains a node and moves everything off it."""
         return self._call(api.decommission_node(node_id))
 
+    def disks(self, node_id: int) -> ResultT:
+        """Returns the data directories of a node, and the partitions that move between them."""
+        return self._call(api.describe_disks(node_id))
+
+    def move_partitions(
+        self, node_id: int, moves: Sequence[tuple[str, int, str]] | None, is_dry_run: bool = False
+    ) -> ResultT:
+        """Moves partitions, each given as topic, number and path, to other disks of a node. None: by free bytes."""
+        return self._call(api.move_partitions(node_id, moves, is_dry_run))
+
+    def cancel_move(self, node_id: int, topic: str, partition: int) -> ResultT:
+        """Ends the move of a partition to another disk; it stays where it is."""
+        return self._call(api.cancel_move(node_id, topic, partition))
+
     def balance(self, is_applied: bool = False) -> ResultT:
         """Returns moves that spread bytes over the nodes, and with `is_applied` starts them."""
         return self._call(api.balance(is_applied))

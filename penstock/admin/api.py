@@ -99,6 +99,23 @@ def decommission_node(node_id: int) -> Request:
     return Request("POST", f"/v1/cluster/nodes/{node_id}/decommission")
 
 
+def describe_disks(node_id: int) -> Request:
+    return Request("GET", f"/v1/cluster/nodes/{node_id}/disks")
+
+
+def move_partitions(node_id: int, moves: Sequence[tuple[str, int, str]] | None, is_dry_run: bool) -> Request:
+    document: dict[str, object] = {"dry_run": is_dry_run}
+    if moves is None:
+        document["balance"] = True
+    else:
+        document["moves"] = [{"topic": topic, "partition": number, "to": path} for topic, number, path in moves]
+    return _with_json("POST", f"/v1/cluster/nodes/{node_id}/disks/moves", document)
+
+
+def cancel_move(node_id: int, topic: str, partition: int) -> Request:
+    return Request("DELETE", f"/v1/cluster/nodes/{node_id}/disks/moves/{quote(topic, safe='')}/{partition}")
+
+
 def balance(is_applied: bool) -> Request:
     return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
 

@@ -81,6 +81,9 @@ COMMANDS = {
     "top": LazyCommand("penstock.cli.commands.top", "Show what is wrong, and the busiest topics."),
     "metrics": LazyCommand("penstock.cli.commands.top", "Show numbers of the last hour, from the memory of the nodes."),
     "version": LazyCommand("penstock.cli.commands.version", "Print the versions of the command and of the server."),
+    "disk": LazyCommand(
+        "penstock.cli.commands.disk", "Show the disks of a node, and move partitions between them while it runs."
+    ),
     "cluster": LazyCommand(
         "penstock.cli.commands.cluster", "Show the nodes of the cluster, and move partitions between them."
     ),

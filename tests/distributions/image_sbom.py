@@ -1,6 +1,6 @@
 """The list of what an image consists of, as CycloneDX: Debian's packages, and the distributions of Python.
 
-Reads the files of an image that is mounted, and starts nothing of it: `python -m tests.distributions.image_sbom ROOT`.
+Reads the files of a mounted image, and runs none of its programs: `python -m tests.distributions.image_sbom ROOT`.
 """
 
 from __future__ import annotations

@@ -84,6 +84,14 @@ export type Me = { "principal": string; "superuser": boolean; "anonymous": boole
 
 export type NodeSettings = { "node_id": number; "version": string; "settings": ({ "name": string; "value": unknown; "source": "flag" | "environment" | "file" | "default" | "adjusted"; "default": unknown; "minimum": (number) | (null); "maximum": (number) | (null); "choices": (string)[]; "why": string; })[]; };
 
+export type Disks = { "node_id": number; "disks": ({ "path": string; "online": boolean; "reason": (string) | (null); "free_bytes": (number) | (null); "capacity_bytes": (number) | (null); "partitions": number; "size_bytes": number; })[]; "moves": (DiskMove)[]; };
+
+export type DiskMoves = { "moves"?: ({ "topic": string; "partition": number; "to": string; })[]; "balance"?: boolean; "dry_run"?: boolean; };
+
+export type DiskMovePlan = { "node_id": number; "dry_run": boolean; "moves": (DiskMove)[]; };
+
+export type DiskMove = { "topic": string; "partition": number; "from": string; "to": string; "state": "planned" | "waiting" | "copying" | "failed"; "size_bytes": number; "left_bytes": number; "error": (string) | (null); };
+
 export type MayRestart = { "node_id": number; "may_restart": boolean; "reasons": ({ "code": "not_in_sync" | "needed" | "coordination_silent" | "unknown_node"; "detail": string; "topic": (string) | (null); "partitions": (number)[]; })[]; };
 
 export type Topic = { "topic": string; "topic_id": string; "replication_factor": number; "config": Record<string, unknown>; "partitions": (PartitionState)[]; };
@@ -289,6 +297,9 @@ export interface Operations {
   cancel_reassignment: { path: { topic: string | number; partition: string | number }; body: undefined; answer: unknown };
   drain_node: { path: { node_id: string | number }; body: Drain; answer: Drained };
   decommission_node: { path: { node_id: string | number }; body: undefined; answer: Decommissioned };
+  describe_disks: { path: { node_id: string | number }; body: undefined; answer: Disks };
+  move_partitions: { path: { node_id: string | number }; body: DiskMoves; answer: DiskMovePlan };
+  cancel_move: { path: { node_id: string | number; topic: string | number; partition: string | number }; body: undefined; answer: unknown };
   balance: { path: {}; body: Balance; answer: BalancePlan };
   list_rules: { path: {}; body: undefined; answer: RuleList };
   add_rule: { path: {}; body: AddRule; answer: RuleAdded };

@@ -51,6 +51,14 @@ TABLES = {
         "throttle_time_ms:i32 allow_replication_factor_change:bool@1+=true error_code:i16 error_message:string? "
         "responses[name:topic partitions[partition_index:i32 error_code:i16 error_message:string?]]",
     ),
+    "AlterReplicaLogDirs": Table(
+        34,
+        1,
+        2,
+        2,
+        "dirs[path:string topics[name:topic partitions:[]i32]]",
+        "throttle_time_ms:i32 results[topic_name:topic partitions[partition_index:i32 error_code:i16]]",
+    ),
     "AlterShareGroupOffsets": Table(
         91,
         0,

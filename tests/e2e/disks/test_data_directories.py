@@ -120,6 +120,54 @@ def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
         assert all(records(node, number) >= 2 for number in range(PARTITIONS))
 
 
+def test_partitions_move_between_the_disks_of_a_node_of_several_shards(tmp_path):
+    data_dir = home, other = [tmp_path / "a", tmp_path / "b"]
+    with running_process(tmp_path, data_dir=data_dir, shards=SHARDS) as node:
+        create(node)
+        assert set(statuses(node).values()) == {200}
+        before = lying_in(home)
+        moves = [moved(number, other if number in before else home) for number in range(PARTITIONS)]
+        plan = call(f"{node.url}/v1/cluster/nodes/1/disks/moves", "POST", {"moves": moves, "dry_run": True})
+        assert [move["state"] for move in plan["moves"]] == ["planned"] * PARTITIONS
+        call(f"{node.url}/v1/cluster/nodes/1/disks/moves", "POST", {"moves": moves})
+        assert set(statuses(node).values()) == {200}
+        wait_until(lambda: disks(node)["moves"] == [])
+        assert lying_in(other) == before
+        assert {row["path"]: row["partitions"] for row in disks(node)["disks"]}[str(other)] == len(before)
+        assert set(statuses(node).values()) == {200}
+        assert [records(node, number) for number in range(PARTITIONS)] == [3] * PARTITIONS
+        status, _, answer = send(f"{node.url}/v1/cluster/nodes/1/disks/moves", "POST", {"moves": [moved(0, "/tmp")]})
+        assert (status, b"is not a data directory" in answer) == (400, True)
+        assert node.stop() == 0
+    assert list(tmp_path.glob("*/topics/t/*/*.*.*")) == []
+
+
+@pytest.mark.long
+def test_a_kill_during_a_move_leaves_one_replica(tmp_path):
+    data_dir = [tmp_path / "a", tmp_path / "b"]
+    with running_process(tmp_path, data_dir=data_dir, shards=SHARDS, disk_move_bytes_per_second=65536) as node:
+        create(node)
+        target = f"{node.url}/v1/topics/t/partitions/0/records"
+        assert send(target, "POST", {"records": [{"value": "x" * 400_000}]})[0] == 200
+        (other,) = [path for path in data_dir if 0 not in lying_in(path)]
+        call(f"{node.url}/v1/cluster/nodes/1/disks/moves", "POST", {"moves": [moved(0, other)]})
+        wait_until(lambda: list(other.glob("topics/t/*/0.*.future")))
+        assert disks(node)["moves"][0]["state"] == "copying"
+        node.kill()
+    with running_process(tmp_path, data_dir=data_dir, shards=SHARDS) as node:
+        assert disks(node)["moves"] == []
+        assert records(node, 0) == 1
+        assert list(tmp_path.glob("*/topics/t/*/*.*.*")) == []
+
+
+def moved(number: int, to: Path | str) -> dict[str, Any]:
+    return {"topic": "t", "partition": number, "to": str(to)}
+
+
+def disks(node: NodeProcess) -> Any:
+    return call(f"{node.url}/v1/cluster/nodes/1/disks")
+
+
 def _or_none(what: Callable[[], Any]) -> Any:
     """Return None if the connection is refused or cut, as during a restart."""
     try:

@@ -46,8 +46,11 @@ def request_with(token, need, topic=None, connection=None):
     return request_of({"Authorization": f"Bearer {token}"}, names=names, need=need, connection=connection)
 
 
-# The first two are of the package. The third is of a node: who may see the cluster may ask about each.
-OF_THE_NODE = {"/assets/{build}/{file}", "/docs/{guide}", "/v1/cluster/nodes/{node_id}/may-restart"}
+# The first two are of the package. The others are of a node: who may see the cluster may ask about each.
+OF_THE_NODE = {
+    *("/assets/{build}/{file}", "/docs/{guide}"),
+    *("/v1/cluster/nodes/{node_id}/may-restart", "/v1/cluster/nodes/{node_id}/disks"),
+}
 
 
 def test_routes_about_one_topic_or_group_need_a_right_to_it_and_only_they():

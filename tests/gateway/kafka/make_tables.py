@@ -43,6 +43,7 @@ VERSIONS = {  # of each message that this listener reads: the versions that it u
     "IncrementalAlterConfigs": (0, 1),
     "AlterConfigs": (0, 2),
     "DescribeLogDirs": (1, 4),
+    "AlterReplicaLogDirs": (1, 2),
     "DescribeAcls": (1, 3),
     "CreateAcls": (1, 3),
     "DeleteAcls": (1, 3),

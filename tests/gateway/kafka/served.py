@@ -75,7 +75,7 @@ class Connection:
         self._writer.close()
 
 
-def request(api: str, path: str = "", **fields: Any) -> Message:
+def request(api: str, path: str = "", /, **fields: Any) -> Message:
     """Returns a request, or the part of one at a path."""
     return direction(api, is_request=True).types[path](**fields)
 

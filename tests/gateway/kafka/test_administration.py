@@ -65,6 +65,25 @@ async def test_directories_have_the_bytes_of_replicas(client: Connection, node: 
     assert [topic.name for topic in directory.topics] == ["t"]
 
 
+async def test_moves_to_another_directory_are_checked_and_the_present_one_moves_nothing(
+    client: Connection, node: Node
+) -> None:
+    await create(client, "t", num_partitions=1)
+
+    async def move(path: str, name: str, number: int) -> int:
+        topics = [request("AlterReplicaLogDirs", "dirs.topics", name=name, partitions=[number])]
+        directory = request("AlterReplicaLogDirs", "dirs", path=path, topics=topics)
+        [topic] = (await client.ask("AlterReplicaLogDirs", 2, dirs=[directory])).results
+        return int(topic.partitions[0].error_code)
+
+    home = node.settings.directories[0]
+    assert await move(home, "t", 0) == Error.NONE
+    assert await move("/nowhere", "t", 0) == Error.LOG_DIR_NOT_FOUND
+    assert await move(home, "t", 7) == await move(home, "absent", 0) == Error.UNKNOWN_TOPIC_OR_PARTITION
+    [directory] = (await client.ask("DescribeLogDirs", 4, topics=None)).results
+    assert 0 < directory.usable_bytes < directory.total_bytes
+
+
 def fields(message: Any) -> dict[str, Any]:
     return {name: getattr(message, name) for name in message.__struct_fields__}
 

@@ -32,6 +32,7 @@ class Change(NamedTuple):
 TOPIC = "/v1/topics/t"
 PARTITION = f"{TOPIC}/partitions/0"
 PUSH = "/v1/subscriptions/s"
+DISKS = "/v1/cluster/nodes/1/disks"
 RULE = {"id": "r1", "principals": ["anonymous"], "operations": ["read"], "resource": "topic", "name": "t"}
 CHANGES = [
     Change("create_topic", "PUT", TOPIC, {"partitions": 2}, 201),
@@ -55,6 +56,10 @@ CHANGES = [
     Change("drain_node", "POST", "/v1/cluster/nodes/1/drain", {"drained": True}, 409),
     Change("decommission_node", "POST", "/v1/cluster/nodes/1/decommission", status=409),
     Change("balance", "POST", "/v1/cluster/balance", {"apply": True}),
+    Change(
+        "move_partitions", "POST", f"{DISKS}/moves", {"moves": [{"topic": "t", "partition": 0, "to": "{disk}"}]}, 202
+    ),
+    Change("cancel_move", "DELETE", f"{DISKS}/moves/t/0", status=204),
     Change("create_token", "POST", "/v1/access/tokens", {"name": "shop"}, 201),
     Change("rotate_token", "POST", "/v1/access/tokens/shop/rotate", status=201),
     Change("revoke_token", "DELETE", "/v1/access/tokens/shop"),
@@ -90,6 +95,9 @@ VOLATILE = ("request_id", "lag_ms", "attempts", "last_error", "delivered", "fail
 async def make(gateway: Gateway, change: Change, headers: Mapping[str, str] | None = None) -> Answer:
     body = b"" if change.body is None else orjson.dumps(change.body)
     path = change.path
+    if b"{disk}" in body:
+        disks = (await gateway.send("GET", DISKS)).json["disks"]
+        body = body.replace(b"{disk}", disks[0]["path"].encode())
     if "{key}" in path:
         path = path.replace("{key}", (await gateway.send("GET", "/v1/access/keys")).json["keys"][0]["id"])
     return await gateway.send(change.method, path, body, {"Content-Type": JSON, **(headers or {})})

@@ -359,7 +359,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     overview = ask("GET", "/v1/overview").json()
     assert overview.keys() & {"totals", "nodes", "disks", "cluster_id"} == set()
     assert ask("GET", "/v1/history", topic=first["topics"][0]["topic"]).status_code == 200
-    for path in ("/v1/history", "/v1/settings", "/v1/cluster/nodes/1/may-restart"):
+    for path in ("/v1/history", "/v1/settings", "/v1/cluster/nodes/1/may-restart", "/v1/cluster/nodes/1/disks"):
         assert ask("GET", path).status_code == 403
     me = ask("GET", "/v1/me").json()
     assert {"resource": "topic", "operation": "read", "prefixes": [""], "names": []} in me["rights"]
@@ -371,6 +371,8 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     ask("POST", "/v1/cluster/nodes/1/drain")
     ask("POST", "/v1/cluster/nodes/1/decommission")
     ask("POST", "/v1/cluster/balance", {"apply": False})
+    ask("POST", "/v1/cluster/nodes/1/disks/moves", {"balance": True, "dry_run": True})
+    ask("DELETE", "/v1/cluster/nodes/1/disks/moves/orders/0")
     assert [one["name"] for one in ask("GET", "/v1/access/tokens").json()["tokens"]] == ["all"]
     assert ask("POST", "/v1/access/tokens", {"name": "boss"}).status_code == 201
     ask("POST", "/v1/access/tokens", {"name": "boss"})
