@@ -167,7 +167,10 @@ class TopicSettings:
         50,
         minimum=1,
         maximum=100,
-        why="Compaction begins when this part of the closed bytes is not compacted yet. Half bounds how often a record is copied.",
+        why=(
+            "Compaction begins when this part of the closed bytes is not compacted yet. Half bounds how "
+            "often a record is copied."
+        ),
     )
     segment_bytes: int = setting(
         64 * MIB,
@@ -336,7 +339,10 @@ class TopicSettings:
         1,
         minimum=1,
         maximum=2**31 - 1,
-        why="Counts the changes of `value_schema`. A change that earlier values may not follow must name the next version.",
+        why=(
+            "Counts the changes of `value_schema`. A change that earlier values may not follow must name "
+            "the next version."
+        ),
     )
 
     @property

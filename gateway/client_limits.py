@@ -23,7 +23,8 @@ class ClientLimits:
         minimum=0,
         maximum=GIB,
         why=(
-            "How much of a rejected body is read and dropped, for clients that read the answer only after sending everything."
+            "How much of a rejected body is read and dropped, for clients that read the answer only after "
+            "sending everything."
         ),
     )
     lingering_close_ms_max: int = setting(
@@ -132,7 +133,10 @@ class ClientLimits:
         16 * KIB,
         minimum=0,
         maximum=GIB,
-        why="Larger JSON and NDJSON answers are compressed for clients that ask: a megabyte takes 3 ms (zstd) or 6 ms (gzip).",
+        why=(
+            "Larger JSON and NDJSON answers are compressed for clients that ask: a megabyte takes 3 ms "
+            "(zstd) or 6 ms (gzip)."
+        ),
     )
     cache_max_age_ms: int = setting(
         60 * SECOND_MS,

@@ -114,7 +114,8 @@ class ClusterSettings:
         minimum=KIB,
         maximum=256 * MIB,
         why=(
-            "The most bytes in one answer to a follower; one batch is always sent. A follower has up to three answers in memory."
+            "The most bytes in one answer to a follower; one batch is always sent. A follower has up to "
+            "three answers in memory."
         ),
     )
     replica_fetch_wait_max_ms: int = setting(
@@ -130,7 +131,8 @@ class ClusterSettings:
         minimum=0,
         maximum=16 * GIB,
         why=(
-            "Memory for batches that followers in sync have not fetched yet; the shards share it. 0: the page cache answers."
+            "Memory for batches that followers in sync have not fetched yet; the shards share it. 0: the "
+            "page cache answers."
         ),
     )
     replica_catchup_bytes_per_second: int = setting(
@@ -167,7 +169,8 @@ class ClusterSettings:
         minimum=0,
         maximum=10 * MINUTE_MS,
         why=(
-            "How long a request other than a produce waits for a leader before 503. Longer than an election, so that a failover is a pause."
+            "How long a request other than a produce waits for a leader before 503. Longer than an "
+            "election, so that a failover is a pause."
         ),
     )
     leader_imbalance_check_ms: int = setting(

@@ -167,7 +167,8 @@ class ServerSettings:
         minimum=0,
         maximum=60 * MINUTE_MS,
         why=(
-            "How often counts of accepted records go to the store, for audits; a kill loses the counts since. 0: never; else at least a second."
+            "How often counts of accepted records go to the store, for audits; a kill loses the counts "
+            "since. 0: never; else at least a second."
         ),
     )
     tier_cache_bytes_max: int = setting(

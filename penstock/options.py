@@ -90,7 +90,10 @@ class ClientOptions:
     )
     idempotence: Idempotence = option(
         "on",
-        "Sequence numbers store each record once and in order. `if_offered` goes without on nodes that cannot; `off` always does, and acks=0 too.",
+        (
+            "Sequence numbers store each record once and in order. `if_offered` goes without on nodes that "
+            "cannot; `off` always does, and acks=0 too."
+        ),
         choices=get_args(Idempotence),
     )
     in_flight_max: int = option(
@@ -141,7 +144,10 @@ class ClientOptions:
     )
     verify_crc: bool = option(
         False,
-        "Consumers fetch stored batches instead of JSON and check their checksums. Values are exactly the stored bytes.",
+        (
+            "Consumers fetch stored batches instead of JSON and check their checksums. Values are exactly "
+            "the stored bytes."
+        ),
     )
     unreachable_timeout_ms: int = option(
         60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0
