@@ -153,12 +153,18 @@ class LogDirectoryManager:
         return self._check_room if self._full else None
 
     def without_room(self) -> Iterator[tuple[str, int, str]]:
-        """Yields the partitions, by topic and number, whose appends are refused for want of room, and the directory."""
-        if self._full:
-            for partition in self._partitions():
-                directory = self.directory_of(partition)
-                if directory in self._full and self._disk.free_bytes(directory.path) < ROOM_BYTES:
-                    yield partition.topic, partition.number, f"{directory.path} is full"
+        """Yields the partitions, by topic and number, whose disk has no room for appends, and the directory."""
+        full = {directory for directory in self._directories.usable if self._has_no_room(directory)}
+        for partition in self._partitions() if full else ():
+            directory = self.directory_of(partition)
+            if directory in full:
+                yield partition.topic, partition.number, f"{directory.path} is full"
+
+    def _has_no_room(self, directory: DataDirectory) -> bool:
+        try:
+            return self._disk.free_bytes(directory.path) < ROOM_BYTES
+        except OSError:  # no answer: not known
+            return False
 
     def _check_room(self, partition: Partition) -> None:
         """Raises StorageFull if the disk has little room, and spare files are missing: they come before records."""
