@@ -284,7 +284,7 @@ audit-dependencies: $(VENV)/.all ## Compare the locked packages with published a
 	@$(BIN)/python -m tests.distributions.audit_dependencies
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra otel --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra oidc --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
