@@ -81,9 +81,11 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m spark_ingest.config.page >docs/reference/ingest-settings.md.tmp
 	@mv docs/reference/ingest-settings.md.tmp docs/reference/ingest-settings.md
 	$(BIN)/python -m tests.clients.generated
+	$(BIN)/python -m tests.console.runbook
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_architecture
+	@if [ -x "$${CHROMIUM:-/usr/bin/chromium}" ]; then $(MAKE) -s console-tests ARGS=--docs; fi
 
 format: $(VENV)/.all ### Format the code
 	$(BIN)/ruff check --fix .
@@ -282,7 +284,7 @@ audit-dependencies: $(VENV)/.all ## Compare the locked packages with published a
 	@$(BIN)/python -m tests.distributions.audit_dependencies
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra otel --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra oidc --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data

@@ -21,6 +21,7 @@ from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
+from engine.tiering.shipping.job_holds import JobHolds
 from gateway.access.access import Access
 from gateway.access.attempts import Attempts
 from gateway.access.owners import Owners
@@ -34,6 +35,7 @@ from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import access_handlers, admin_handlers
 from gateway.admin.usage_routes import UsageContext, usage_handlers
 from gateway.audit.events import source_of
+from gateway.audit.reading import AuditReader, audit_handlers
 from gateway.audit.trail import Trail, audit_families
 from gateway.audit.writer import AuditSink
 from gateway.connections.long_polls import LongPolls
@@ -160,7 +162,7 @@ class Node:
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.spans = SpanRing()
-        tracer = self._tracer(random)
+        tracer = current.tracer = self._tracer(random)  # which links and deliveries use from now on
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -236,7 +238,7 @@ class Node:
             produce,
             fetch,
             admin,
-            StatusContext(admin, groups.coordinators, self.observer, VERSION),
+            self._status(admin, groups),
             groups,
             PushContext(groups, self._sender, owners, secrets.token_bytes),
             AccessContext(
@@ -282,6 +284,7 @@ class Node:
             **self.own_disks.handlers(),
             **access_handlers(self.access),
             **status_handlers(self.observer),
+            **audit_handlers(self.server.status.audit),
             **usage_handlers(self.usage),
             **self.holdings.handlers(),
             **self.quota_lending.handlers(),
@@ -332,15 +335,14 @@ class Node:
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
 
     def _tracer(self, random: Random) -> Tracer | None:
-        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        """Returns the tracer of this process. None: there is no collector."""
         settings, peers = self.settings, self.peers
         if not settings.otlp_endpoint:
             return None
         self.shard.committer.times.keep_recent()
         per_second = settings.trace_spans_per_second / peers.count
         process = settings.node_id, peers.index
-        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
-        return current.tracer
+        return Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -425,6 +427,14 @@ class Node:
             lambda: f"{random.getrandbits(128):032x}",
             self._copy_dead_letter,
         )
+
+    def _status(self, admin: AdminContext, groups: GroupContext) -> StatusContext:
+        settings, usage = self.settings, self.usage
+        directory = settings.audit_directory if settings.is_audited else None
+        audit = AuditReader(usage.disk, self.executor, directory)
+        jobs = JobHolds(usage.store, admin.cluster_id, self.clock)
+        read_jobs = partial(usage.in_store_thread, jobs.registered)
+        return StatusContext(admin, groups.coordinators, self.observer, audit, read_jobs, VERSION)
 
     def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(

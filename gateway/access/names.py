@@ -41,7 +41,8 @@ _HEADERS = ("penstock-", "location", "link")
 SHOWN = frozenset(
     {"acquire_records", "fetch", "fetch_many", "group_events", "group_poll", "read_table", "read_table_key",
      "tail_topic", "list_groups", "rest_produce_batch", "rest_produce_record", "rest_read_records",
-     "describe_overview", "list_topics", "read_history", "describe_me", "describe_settings",
+     "describe_overview", "list_topics", "read_history", "describe_me", "describe_settings", "read_audit",
+     "list_jobs",
      "add_rule", "create_token", "describe_tenant", "list_rules", "list_tenants", "list_tokens",
      "rotate_token"}
 )  # fmt: skip

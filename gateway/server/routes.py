@@ -28,7 +28,7 @@ from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
-from gateway.status import group_list, history_route, me, overview, topic_list
+from gateway.status import audit_route, group_list, history_route, job_list, me, overview, topic_list
 from gateway.subscriptions import routes as subscriptions
 from gateway.tables import key_route, table_route
 
@@ -115,6 +115,8 @@ _STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has
     ("GET", "/v1/history", AUTHENTICATED, history_route.read_history),
     ("GET", "/v1/me", AUTHENTICATED, me.describe_me),
     ("GET", "/v1/settings", OPERATE, me.describe_settings),
+    ("GET", "/v1/cluster/nodes/{node_id}/audit", OPERATE, audit_route.read_audit),
+    ("GET", "/v1/cluster/jobs", SEE_CLUSTER, job_list.list_jobs),
 ]
 _GROUPS: Rows = [
     ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),

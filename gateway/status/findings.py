@@ -49,7 +49,10 @@ class Finding(Struct, frozen=True, array_like=True):
 
     @property
     def runbook(self) -> str:
-        return RUNBOOK + self.code.replace("_", "")
+        return RUNBOOK + ("disk_full_soon" if self.code in OF_MOVES else self.code).replace("_", "")
+
+
+OF_MOVES = ("disk_move_running", "disk_move_failed")
 
 
 class Directory(Struct, frozen=True, array_like=True):
@@ -79,6 +82,9 @@ class Facts(Struct, frozen=True):
     damaged: tuple[tuple[str, int, str], ...] = ()
     diverged: tuple[tuple[str, int, str], ...] = ()
     not_uploaded: tuple[tuple[str, int, str], ...] = ()
+    without_room: tuple[tuple[str, int, str], ...] = ()
+    moving: tuple[tuple[str, int, str], ...] = ()
+    move_failed: tuple[tuple[str, int, str], ...] = ()
     directories: tuple[Directory, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     failing_pushes: tuple[tuple[str, str], ...] = ()
@@ -120,6 +126,12 @@ def _judge_partitions(facts: Facts) -> Iterator[Finding]:
          "choose which records stay: docs/operate/backup.md says how"),
         ("tier_behind", facts.not_uploaded, FAIL, "{0} is not uploaded by node {1}: {2}",
          "make the object store answer; penstock tier status TOPIC has the error of each partition"),
+        ("disk_full", facts.without_room, FAIL, "{0} takes no records on node {1}: {2}",
+         "free space there, shorten retention, or move partitions to another disk: penstock disk balance"),
+        ("disk_move_failed", facts.move_failed, WARN, "{0} could not move to another disk of node {1}: {2}",
+         "penstock disk list has the reasons; move it again, or penstock disk cancel TOPIC/PARTITION"),
+        ("disk_move_running", facts.moving, WARN, "{0} moves to another disk of node {1}: {2}",
+         "wait; if the bytes left do not fall, raise disk_move_bytes_per_second"),
     ):  # fmt: skip
         for topic, numbers, reason in _by_topic(rows):
             found = text.format(f"{topic}/{numbers}", facts.node_id, reason)
@@ -143,7 +155,7 @@ def _judge_node(facts: Facts) -> Iterator[Finding]:
         text = f"{facts.mid_log_truncations} logs were truncated in the middle at the last start: power was lost"
         yield Finding("mid_log_truncation", WARN, node, text, "the log of that start says which records are gone")
     if facts.tier_lag_s > TIER_LAG_S:
-        text = f"the oldest sealed segment has waited for {facts.tier_lag_s:.0f} s for its upload"
+        text = f"the oldest sealed segment has waited for {_text_of(facts.tier_lag_s)} for its upload"
         yield Finding("tier_behind", WARN, node, text, "penstock tier status TOPIC says which partition and why")
     if facts.files_share > FILES_SHARE:
         text = f"{facts.files_share:.0%} of the files that a process may open are open"
@@ -176,7 +188,7 @@ def _judge_consumers(facts: Facts) -> Iterator[Finding]:
     stuck = 0
     for group in facts.groups:
         remedy = f"penstock group explain {group.name} names the cause"
-        lag = f"{group.lag_records} records, the oldest of them {group.lag_s:.0f} s old"
+        lag = f"{group.lag_records} records, the oldest of them {_text_of(group.lag_s)} old"
         if group.lag_records and not group.members:
             stuck += 1
             if stuck > ONE_CODE_MAX:
@@ -190,6 +202,14 @@ def _judge_consumers(facts: Facts) -> Iterator[Finding]:
     for name, error in facts.failing_pushes:
         remedy = f"make the receiver answer 2xx; penstock subscription describe {name} has its last answers"
         yield Finding("push_fails", WARN, name, f"its requests fail: {error}", remedy, group=PUSH_PREFIX + name)
+
+
+def _text_of(seconds: float) -> str:
+    """Returns a duration for people."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def judge_cluster(view: ClusterView, *, is_silent: bool) -> list[Finding]:

@@ -57,7 +57,7 @@ async def describe_settings(request: Request, context: StatusContext) -> Respons
         rows.append(
             {
                 "name": rule.name,
-                "value": _without_credentials(value),
+                "value": without_credentials(value),
                 "source": source,
                 "default": rule.default,
                 "minimum": rule.minimum,
@@ -70,8 +70,8 @@ async def describe_settings(request: Request, context: StatusContext) -> Respons
     return await answer_document(request, document, is_polled=True)
 
 
-def _without_credentials(value: object) -> object:
+def without_credentials(value: object) -> object:
     """Returns a value without user, password and query in its URLs. Settings have no other secrets: they name files."""
     if isinstance(value, str):
         return ",".join(_CREDENTIALS.sub("", word) for word in value.split(",")) if "://" in value else value
-    return [_without_credentials(word) for word in value] if isinstance(value, tuple | list) else value
+    return [without_credentials(word) for word in value] if isinstance(value, tuple | list) else value

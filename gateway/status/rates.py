@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from itertools import islice
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -18,6 +20,9 @@ from engine.partition.partition import Partition
 from engine.shard.shard import Shard
 from gateway.status.partition_look import slices_of_partitions
 
+IDLE = (0.0, 0.0, 0.0)
+_COUNTERS = attrgetter("bytes_in", "bytes_out", "log.log_start")
+Counters = tuple[int | None, int, int, int]  # the leader epoch, and the numbers of _COUNTERS
 READS_MAX = 200  # of first records in one sample: each may open a file
 
 
@@ -54,10 +59,11 @@ class TopicNumbers(Struct, array_like=True):
 class _Seen:
     """The counters of a partition at the last sample, and its rates since the one before."""
 
-    __slots__ = ("bytes_in", "bytes_out", "log_end", "oldest", "rates")
+    __slots__ = ("bytes_in", "bytes_out", "epoch", "log_end", "oldest", "rates")
 
-    def __init__(self, partition: Partition) -> None:
-        self.rates = (0.0, 0.0, 0.0)
+    def __init__(self, partition: Partition, epoch: int) -> None:
+        self.epoch = epoch
+        self.rates = IDLE
         self.oldest: tuple[int, int | None] = (-1, None)  # base offset of the first segment, and its first timestamp
         self.look(partition)
 
@@ -66,11 +72,16 @@ class _Seen:
 
 
 class TopicRates:
+    """Invariant: a partition whose counters and leader epoch are those of the sample before costs a comparison."""
+
     def __init__(self, shard: Shard, executor: Executor, monotonic: Callable[[], float]) -> None:
         self._shard = shard
         self._executor = executor
         self._monotonic = monotonic
         self._seen: dict[Partition, _Seen] = {}
+        self._counters: dict[Partition, Counters] = {}
+        self._moving: list[_Seen] = []
+        self._unread: dict[Partition, tuple[_Seen, Segment]] = {}
         self._sampled_at = monotonic()
 
     def __repr__(self) -> str:
@@ -80,29 +91,48 @@ class TopicRates:
         """Computes the rates since the last sample, in slices of the loop."""
         now = self._monotonic()
         passed_s, self._sampled_at = max(now - self._sampled_at, 0.001), now
-        seen: dict[Partition, _Seen] = {}
-        unknown: list[tuple[_Seen, Segment]] = []
+        for seen in self._moving:
+            seen.rates = IDLE
+        self._moving = []
+        counters: dict[Partition, Counters] = {}
+        before, leading_epoch = self._counters.get, self._shard.leading_epoch
         async for partitions in slices_of_partitions(self._shard):
-            for partition in partitions:
-                if self._shard.leading_epoch(partition) is None:
-                    continue
-                before = self._seen.get(partition)
-                if before is None:
-                    before = _Seen(partition)
-                elif before.log_end != partition.log_end or before.bytes_out != partition.bytes_out:
-                    written = max(0, partition.log_end - before.log_end), max(0, partition.bytes_in - before.bytes_in)
-                    records, size_bytes, read = *written, max(0, partition.bytes_out - before.bytes_out)
-                    before.rates = records / passed_s, size_bytes / passed_s, read / passed_s
-                    before.look(partition)
-                else:
-                    before.rates = (0.0, 0.0, 0.0)
-                seen[partition] = before
-                first = partition.log.segments[0]
-                if first.base_offset != before.oldest[0] and first.size_bytes:
-                    unknown.append((before, first))
-        self._seen = seen
-        if unknown:
-            await asyncio.get_running_loop().run_in_executor(self._executor, _read_oldest, unknown[:READS_MAX])
+            for partition, numbers in zip(partitions, map(_COUNTERS, partitions), strict=True):
+                epoch = leading_epoch(partition)
+                if before(partition) != (present := (epoch, *numbers)):
+                    self._sample(partition, epoch, passed_s)
+                counters[partition] = present
+        for partition in self._counters.keys() - counters.keys():
+            self._forget(partition)
+        self._counters = counters
+        if self._unread:
+            unread = dict(islice(self._unread.items(), READS_MAX))
+            await asyncio.get_running_loop().run_in_executor(self._executor, _read_oldest, list(unread.values()))
+            for partition, (seen, segment) in unread.items():
+                if seen.oldest[0] == segment.base_offset:
+                    self._unread.pop(partition, None)
+
+    def _sample(self, partition: Partition, epoch: int | None, passed_s: float) -> None:
+        """Computes the rates of a partition that has moved. One that is led since then begins with none."""
+        seen = self._seen.get(partition)
+        if epoch is None:
+            self._forget(partition)
+            return
+        if seen is None or seen.epoch != epoch:
+            seen = self._seen[partition] = _Seen(partition, epoch)
+        else:
+            records, written = partition.log_end - seen.log_end, partition.bytes_in - seen.bytes_in
+            read = partition.bytes_out - seen.bytes_out
+            seen.rates = max(0, records) / passed_s, max(0, written) / passed_s, max(0, read) / passed_s
+            seen.look(partition)
+            self._moving.append(seen)
+        first = partition.log.segments[0]
+        if first.base_offset != seen.oldest[0] and first.size_bytes:
+            self._unread[partition] = seen, first
+
+    def _forget(self, partition: Partition) -> None:
+        self._seen.pop(partition, None)
+        self._unread.pop(partition, None)
 
     def numbers_of(self, name: str, now_ms: int) -> TopicNumbers | None:
         """Returns the numbers of a topic; None if this process has no partition of it."""

@@ -86,7 +86,7 @@ class UsageKeeper:
         self.counting = counting
         self.disk = disk
         self._executor = executor
-        self._store = store
+        self.store = store
         self._store_executor = store_executor
         self._clock = clock
         self._shards = shards
@@ -100,6 +100,10 @@ class UsageKeeper:
 
     def __repr__(self) -> str:
         return f"UsageKeeper({self.counting})"
+
+    async def in_store_thread(self, work: Callable[[], T]) -> T:
+        """Runs work that waits for the store. Raises what it raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._store_executor, work)
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
@@ -257,16 +261,16 @@ class UsageKeeper:
             key = store_usage_key(self.counting.identity.cluster_id, self.counting.identity.node_id, file)
             data = encode_hour(self._origin_of(file), used)
             try:
-                self._store.put(key, data, if_absent=True)
+                self.store.put(key, data, if_absent=True)
             except ObjectExists:
-                if self._store.get(key) != data:
+                if self.store.get(key) != data:
                     raise Corrupt(f"{key} differs from the counts of {name}") from None
         self.disk.unlink(self._path(name))
 
     def _sealed_keys(self, first: int, last: int) -> list[tuple[str, UsageFile]]:
         cluster_id = self.counting.identity.cluster_id
         prefix, found = store_usage_prefix(cluster_id), []
-        for info in self._store.list(prefix, store_usage_hour(cluster_id, first)):
+        for info in self.store.list(prefix, store_usage_hour(cluster_id, first)):
             if (file := store_usage_file_of(info.key.removeprefix(prefix))) is None:
                 continue
             if file.hour > last:
@@ -279,7 +283,7 @@ class UsageKeeper:
         found, unread = [], 0
         for key, file in keys:
             try:
-                usage = decode_hour(self._store.get(key), key).get(tenant)
+                usage = decode_hour(self.store.get(key), key).get(tenant)
             except NoSuchObject:  # it was removed a moment ago
                 continue
             except (Corrupt, UnsupportedFormat) as error:
@@ -293,4 +297,4 @@ class UsageKeeper:
     def _remove_old(self, hour: int) -> None:
         last = hour - KEPT_HOURS
         for key, _ in self._sealed_keys(0, last)[:REMOVED_MAX]:
-            self._store.delete(key)
+            self.store.delete(key)

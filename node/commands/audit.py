@@ -13,27 +13,17 @@ import orjson
 from engine.format.paths import audit_number
 from engine.runtime.clock import SystemClock
 from gateway.audit.events import LINE_BYTES_MAX, Kind
+from gateway.audit.reading import TYPE, AuditEvent, AuditFilters, event_of, fits
 from penstock.cli.failures import Failure
 from penstock.cli.output import format_time, print_note
 from penstock.units import time_before
-
-_TYPE = "penstock.audit.v1."
 
 
 class _Found(NamedTuple):
     """A line: its event and the line itself. Without an event it is odd."""
 
-    event: dict[str, Any] | None
+    event: AuditEvent | None
     line: bytes
-
-
-class _Filters(NamedTuple):
-    """The conditions of an event that is printed."""
-
-    since_ms: int
-    principal: str | None
-    resource: str | None
-    kinds: tuple[str, ...]
 
 
 @click.command()
@@ -64,13 +54,13 @@ def audit(
     \f
     Raises Failure.
     """
-    filters = _Filters(_time_of(since), principal, resource, kinds)
+    since_ms, filters = _time_of(since), AuditFilters(principal, resource, kinds)
     odd = 0
     for event, line in _lines_in(directory):
         if event is None:
             odd += 1
-        elif _fits(event, filters):
-            click.echo(line.decode() if as_json else _text_of(event))
+        elif fits(event, filters) and _ms_of(event) >= since_ms:
+            click.echo(line.decode() if as_json else _text_of(event, orjson.loads(line)))
     if odd:
         print_note(f"{odd} lines are not whole events: a crash has cut them off, or another program has written them")
 
@@ -96,54 +86,30 @@ def _lines_in(directory: str) -> Iterator[_Found]:
                 with open(path, "rb") as file:
                     for line in iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""):
                         if text := line.strip(b"\0\r\n"):  # zeros: of a spare file
-                            yield _Found(_event_of(text), text)
+                            yield _Found(event_of(text), text)
     except FileNotFoundError:
         raise Failure(f"there is no audit directory {directory}: give the one of the node") from None
     except OSError as error:
         raise Failure(f"{error.filename or directory}: {error.strerror}") from None
 
 
-def _event_of(text: bytes) -> dict[str, Any] | None:
+def _ms_of(event: AuditEvent) -> int:
     try:
-        event = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    is_one = isinstance(event, dict) and isinstance(event.get("data"), dict) and isinstance(event.get("time"), str)
-    return event if is_one and str(event.get("type")).startswith(_TYPE) else None
-
-
-def _fits(event: dict[str, Any], filters: _Filters) -> bool:
-    data = event["data"]
-    resource = data.get("resource") or {}
-    return (
-        _ms_of(event) >= filters.since_ms
-        and (filters.principal is None or data.get("principal") == filters.principal)
-        and (filters.resource is None or filters.resource in (resource.get("kind"), event.get("subject")))
-        and (not filters.kinds or _kind_of(event) in filters.kinds)
-    )
-
-
-def _ms_of(event: dict[str, Any]) -> int:
-    try:
-        return round(datetime.fromisoformat(event["time"]).timestamp() * 1000)
+        return round(datetime.fromisoformat(event.time).timestamp() * 1000)
     except ValueError:
         return 0
 
 
-def _kind_of(event: dict[str, Any]) -> str:
-    return str(event["type"]).removeprefix(_TYPE)
-
-
-def _text_of(event: dict[str, Any]) -> str:
+def _text_of(event: AuditEvent, document: dict[str, Any]) -> str:
     """Returns an event as a line for people."""
-    data, kind = event["data"], _kind_of(event)
+    data, kind = document["data"], event.type.removeprefix(TYPE)
     words = [format_time(_ms_of(event)), f"{kind:15}"]
     if "operation" in data:
         words += [
             data.get("principal") or "-",
             data.get("address") or "-",
             data["operation"],
-            event.get("subject", "-"),
+            document.get("subject", "-"),
         ]
     show = _DETAILS.get(kind, _count)
     return " ".join(map(str, [*words, *show(data)])).rstrip()

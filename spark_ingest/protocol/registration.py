@@ -14,6 +14,10 @@ from typing import NamedTuple
 from engine.errors import EngineError
 from engine.format.paths import is_store_registration, store_registration_key, store_registrations_prefix
 from engine.tiering.manifest.job_registration import (
+    COMMITS_MAX,
+    SMALL_FILE_BYTES,
+    CommitFigures,
+    JobFigures,
     RegisteredTopic,
     Registration,
     decode_registration,
@@ -21,8 +25,10 @@ from engine.tiering.manifest.job_registration import (
 )
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.plan import Positions
+from spark_ingest.protocol.commit import Commit
 
 _ID_DIGITS = 16
+HELD_MAX = 100  # names of topics in the figures
 
 
 class Registrar:
@@ -36,10 +42,11 @@ class Registrar:
         self._written: Registration | None = None
         self._has_failed = False
 
-    def update(self, cluster: str, first_nonce: str, positions: Positions) -> None:
+    def update(self, cluster: str, first_nonce: str, positions: Positions, commit: Commit | None = None) -> None:
         """Registers the next offsets that the job reads, beside known ones. Writes at the first call, and changes.
 
-        `first_nonce` is that of the job's first plan, which distinguishes the job from others of its name.
+        `first_nonce` is that of the job's first plan, which distinguishes the job from others of its name. The figures
+        are those of `commit`, beside those of commits before it.
         """
         if self._has_failed or not first_nonce:
             return
@@ -48,7 +55,10 @@ class Registrar:
         try:
             before = self._written or self._load_stored(key)
             topics = _with_positions(before.topics if before else {}, positions)
-            registration = Registration(self._job, job_id, self._output_url, topics)
+            figures = before.figures if before else JobFigures()
+            if commit is not None and not any(row.number == commit.number for row in figures.commits):
+                figures = _with_commit(figures, commit)
+            registration = Registration(self._job, job_id, self._output_url, topics, figures)
             if registration != self._written:
                 self._source.put(key, encode_registration(registration))
                 self._written = registration
@@ -70,6 +80,25 @@ def _with_positions(before: Mapping[str, RegisteredTopic], positions: Positions)
         ends = registered.ends if registered and registered.topic_id == position.topic_id else {}
         topics[topic] = RegisteredTopic(position.topic_id, {**ends, **position.ends})
     return topics
+
+
+def _with_commit(before: JobFigures, commit: Commit) -> JobFigures:
+    sizes = [file.size_bytes for result in commit.results for file in result.files]
+    row = CommitFigures(
+        commit.number,
+        commit.committed_ms,
+        commit.rows,
+        sum(result.bad for result in commit.results),
+        len(sizes),
+        sum(size < SMALL_FILE_BYTES for size in sizes),
+        sum(sizes),
+    )
+    return JobFigures(
+        commit.lost_records,
+        sum(count for columns in commit.misfits.values() for count in columns.values()),
+        tuple(sorted(commit.held))[:HELD_MAX],
+        (*before.commits, row)[-COMMITS_MAX:],
+    )
 
 
 class Listed(NamedTuple):

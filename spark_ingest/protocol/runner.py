@@ -139,7 +139,7 @@ def within(selection: Selection, budget: Budget) -> Selection:
 def _register(job: Job, registrar: Registrar, commit: Commit | None) -> None:
     if commit is not None and job.is_registered:
         positions = {topic: position for topic, position in commit.positions.items() if job.selection.wants(topic)}
-        registrar.update(commit.cluster, commit.first_nonce, positions)
+        registrar.update(commit.cluster, commit.first_nonce, positions, commit)
 
 
 def _new_plan(

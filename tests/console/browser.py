@@ -52,7 +52,7 @@ class Tab:
         self.settle()
 
     def settle(self) -> None:
-        self.page.wait_for_function("!document.querySelector('.loading')", timeout=15_000)
+        self.page.wait_for_selector(".loading", state="detached", timeout=15_000)
         self.page.wait_for_load_state("networkidle")
 
     def check(self) -> None:

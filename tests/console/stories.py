@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 from tests.console.browser import Tab
 from tests.console.node import BIG, HOSTILE, Node
 
 PAGES = (
     ("", "Overview"), ("#/topics", "Topics"), ("#/topics/rides", "rides"), ("#/topics/rides/partitions", "rides"),
-    ("#/topics/rides/groups", "rides"), ("#/topics/rides/settings", "rides"), ("#/topics/rides/tiering", "rides"),
+    ("#/topics/rides/summary", "rides"), ("#/topics/rides/settings", "rides"), ("#/topics/rides/tiering", "rides"),
     ("#/topics/payments", "payments"), ("#/topics/rides?open=0:7", "rides"), ("#/groups", "Groups"),
     ("#/groups/billing", "billing"), ("#/groups/settlement", "settlement"), ("#/push", "Push"),
-    ("#/push/invoices", "invoices"), ("#/cluster", "Cluster"), ("#/tenants", "Tenants"), ("#/tenants/acme", "acme"),
+    ("#/push/invoices", "invoices"), ("#/cluster", "Cluster"), ("#/ingestion", "Ingestion"),
+    ("#/ingestion/hourly-a1", "hourly"),
+    ("#/audit", "Audit"), ("#/runbook/group_stuck", "PenstockGroupStuck"), ("#/topics/jobs.dead", "jobs.dead"),
+    ("#/tenants", "Tenants"), ("#/tenants/acme", "acme"),
     ("#/access", "Access"), ("#/settings?all=1", "Settings"), ("#/nowhere", "No such page"), ("#/%", "No such page"),
+    ("#/topics/rides/nothing", "No such page"), ("#/overview/more", "No such page"),
 )  # fmt: skip
 
 
@@ -29,7 +34,10 @@ def dialog_text(tab: Tab) -> str:
 def confirm(tab: Tab, name: str) -> None:
     """Presses the button of the dialog and waits until it is closed."""
     tab.page.locator("dialog .buttons").get_by_role("button", name=name, exact=True).click()
-    tab.page.wait_for_selector("dialog", state="detached", timeout=15_000)
+    try:
+        tab.page.wait_for_selector("dialog", state="detached", timeout=15_000)
+    except Exception as error:
+        raise AssertionError(dialog_text(tab)) from error
 
 
 def story_numbers_are_shown_as_stored(tab: Tab, node: Node) -> None:
@@ -46,7 +54,7 @@ def story_hostile_text_is_text(tab: Tab, node: Node) -> None:
     assert "tombstone" in tab.page.locator("table").inner_text()
     assert tab.page.locator("table b").count() == 0
     for name in ("..", "a%2Fb", "__proto__", HOSTILE[:20]):
-        tab.page.goto(f"{tab.url}/#/topics/{name.replace('%', '%25')}")
+        tab.page.goto(f"{tab.url}/#/topics/{quote(name, safe='')}")
         tab.page.wait_for_selector(".problem")
 
 
@@ -69,7 +77,7 @@ def story_records_are_read_on_from_a_place(tab: Tab, node: Node) -> None:
     assert tab.page.locator("tbody tr").first.inner_text().startswith("1:10")
     before = tab.page.locator("tbody tr").count()
     press(tab, "Next")
-    tab.page.wait_for_function(f"document.querySelectorAll('tbody tr').length > {before}")
+    tab.page.locator("tbody tr").nth(before).wait_for()
 
 
 def story_a_record_is_produced_and_produced_again(tab: Tab, node: Node) -> None:
@@ -152,6 +160,52 @@ def story_a_subscription_is_paused_and_resumed(tab: Tab, node: Node) -> None:
     assert node.ask("GET", "/v1/subscriptions/invoices")["state"] == "paused"
     tab.page.get_by_role("button", name="Resume").click()
     confirm(tab, "Resume")
+
+
+def story_dead_letters_are_replayed_and_what_fails_is_shown(tab: Tab, node: Node) -> None:
+    before = node.ask("GET", "/v1/topics/jobs/partitions/0/records?from=earliest")["records"]
+    tab.show("#/topics/jobs.dead", "jobs.dead")
+    tab.page.get_by_label("Choose all dead letters").check()
+    press(tab, "Replay 3")
+    tab.page.wait_for_selector("dialog .effect >> text=Produces 2 records of 3")
+    assert "was deleted and created again since" in dialog_text(tab)
+    tab.page.locator("dialog .buttons").get_by_role("button", name="Replay", exact=True).click()
+    tab.page.wait_for_selector("dialog .effect >> text=2 records stored, 0 refused")
+    after = node.ask("GET", "/v1/topics/jobs/partitions/0/records?from=earliest")["records"]
+    assert [row["value"] for row in after[len(before) :]] == [{"job": 1}, {"job": 2}]
+    assert "dead-letter-topic" not in str(after[-1]["headers"])
+    assert after[-1]["headers"] == {"trace": "b"}
+
+
+def story_a_value_of_a_registry_names_its_schema(tab: Tab, node: Node) -> None:
+    tab.show("#/topics/framed", "framed")
+    assert "schema 42" in tab.page.locator("table").inner_text()
+    press(tab, "0:0")
+    tab.page.wait_for_selector("dialog pre.value >> text=AAAAACr/")
+    assert "has no registry" in dialog_text(tab)
+    tab.page.keyboard.press("Escape")
+    press(tab, "0:1")
+    tab.page.wait_for_selector('dialog pre.value >> text="n": 1')
+
+
+def story_the_audit_trail_is_filtered_and_read_back(tab: Tab, node: Node) -> None:
+    tab.show("#/audit?kind=change.ended", "Audit")
+    first = tab.page.locator("tbody tr").count()
+    assert first == 50
+    press(tab, "Older")
+    tab.page.locator("tbody tr").nth(first).wait_for()
+    tab.page.get_by_label("Resource").fill("topic/payments")
+    tab.page.locator("label", has_text="Event").locator("select").select_option("change.intended")
+    press(tab, "Show", inside="main")
+    tab.page.wait_for_selector("td >> text=partitions: 3")
+    assert tab.page.locator("tbody tr").count() == 1
+
+
+def story_a_finding_leads_to_its_runbook(tab: Tab, node: Node) -> None:
+    tab.show("", "Overview")
+    tab.page.get_by_role("link", name="group stuck").first.click()
+    tab.page.wait_for_selector("h1:text-is('PenstockGroupStuck')")
+    assert "There are records, and no member reads them." in tab.page.locator("main").inner_text()
 
 
 def story_a_hidden_tab_asks_nothing(tab: Tab, node: Node) -> None:

@@ -62,11 +62,11 @@ export type AccessDecision = { "generation": number; "allowed": boolean; "rule":
 
 export type TopicName = string;
 
-export type TopicConfig = { "retention_ms"?: (number) | (null); "retention_bytes"?: (number) | (null); "local_retention_ms"?: (number) | (null); "local_retention_bytes"?: (number) | (null); "segment_bytes"?: number; "segment_ms"?: number; "record_bytes_max"?: number; "batch_bytes_max"?: number; "batch_decoded_bytes_max"?: number; "compression"?: "none" | "gzip" | "snappy" | "lz4" | "zstd"; "timestamp_type"?: "create" | "append"; "timestamp_ahead_ms_max"?: number; "durability"?: "group" | "os"; "flush_ms"?: number; "idempotency_window_ms"?: number; "idempotency_keys_max"?: number; "producers_max"?: number; "producer_expiry_ms"?: number; "sources_max"?: number; "source_expiry_ms"?: number; "verify"?: "full" | "header"; "min_insync_replicas"?: number; "unclean_election"?: boolean; "deletion_protection"?: boolean; "retention_waits_for_jobs"?: boolean; "retention_wait_max_ms"?: number; "value_schema"?: string; "value_schema_version"?: number; "cleanup_policy"?: "delete" | "compact" | "compact,delete"; "delete_retention_ms"?: number; "min_compaction_lag_ms"?: number; "max_compaction_lag_ms"?: (number) | (null); "min_cleanable_dirty_percent"?: number; };
+export type TopicConfig = { "retention_ms"?: (number) | (null); "retention_bytes"?: (number) | (null); "local_retention_ms"?: (number) | (null); "local_retention_bytes"?: (number) | (null); "segment_bytes"?: number; "segment_ms"?: number; "record_bytes_max"?: number; "batch_bytes_max"?: number; "batch_decoded_bytes_max"?: number; "compression"?: "none" | "gzip" | "snappy" | "lz4" | "zstd"; "timestamp_type"?: "create" | "append"; "timestamp_ahead_ms_max"?: number; "trace_headers"?: "sampled" | "none"; "durability"?: "group" | "os"; "flush_ms"?: number; "idempotency_window_ms"?: number; "idempotency_keys_max"?: number; "producers_max"?: number; "producer_expiry_ms"?: number; "sources_max"?: number; "source_expiry_ms"?: number; "verify"?: "full" | "header"; "min_insync_replicas"?: number; "unclean_election"?: boolean; "deletion_protection"?: boolean; "retention_waits_for_jobs"?: boolean; "retention_wait_max_ms"?: number; "value_schema"?: string; "value_schema_version"?: number; "cleanup_policy"?: "delete" | "compact" | "compact,delete"; "delete_retention_ms"?: number; "min_compaction_lag_ms"?: number; "max_compaction_lag_ms"?: (number) | (null); "min_cleanable_dirty_percent"?: number; };
 
 export type CreateTopic = { "partitions"?: number; "replication_factor"?: number; "config"?: TopicConfig; };
 
-export type AlterTopic = { "config"?: TopicConfig; "partitions"?: number; "replication_factor"?: number; };
+export type AlterTopic = { "config"?: TopicConfig; "unset"?: (string)[]; "partitions"?: number; "replication_factor"?: number; };
 
 export type LimitedTo = { "right": "read" | "group"; "prefixes": (string)[]; };
 
@@ -185,6 +185,10 @@ export type GroupTopics = (TopicName)[];
 export type SessionTimeout = (number) | (null);
 
 export type GroupList = { "limited_to"?: LimitedTo; "lag_trend_step_ms"?: number; "groups": ({ "group": string; "kind": "consumer" | "share" | "classic"; "state": "empty" | "reconciling" | "stable"; "members": number; "lag_records": (number) | (null); "lag_s": (number) | (null); "lag_trend_s"?: ((number) | (null))[]; })[]; };
+
+export type AuditPage = { "node_id": number; "recorded": (boolean) | (null); "events": (Record<string, unknown>)[]; "next": (string) | (null); "odd_lines": number; "nodes_missing": (number)[]; };
+
+export type JobList = { "next": (string) | (null); "jobs": ({ "id": string; "renewed_ms": number; "readable": boolean; "job"?: string; "output"?: string; "topics"?: (string)[]; "lag_records"?: (number) | (null); "lag_s"?: (number) | (null); "lost_records"?: number; "misfits"?: number; "held"?: (string)[]; "commits"?: ({ "number": number; "committed_ms": number; "rows": number; "dead_letters": number; "files": number; "small_files": number; "size_bytes": number; })[]; })[]; };
 
 export type GroupConfig = { "kind"?: "consumer" | "share" | null; "start"?: "earliest" | "latest" | "time" | "error" | null; "start_time_ms"?: (number) | (null); "topics_priority"?: (string) | (null); "partition_bytes_max"?: (number) | (null); "auto_commit"?: (boolean) | (null); "session_timeout_ms"?: (number) | (null); "heartbeat_ms"?: (number) | (null); "rebalance_timeout_ms"?: (number) | (null); "assignor"?: "sticky" | "range" | "round_robin" | "rack_aware" | null; "offsets_retention_ms"?: (number) | (null); "lock_ms"?: (number) | (null); "deliveries_max"?: (number) | (null); "redelivery_delay_ms"?: (number) | (null); "redelivery_delay_ms_max"?: (number) | (null); "in_flight_max"?: (number) | (null); "order"?: "none" | "key" | null; "dead_letter_topic"?: (string) | (null); };
 
@@ -321,6 +325,8 @@ export interface Operations {
   describe_me: { path: {}; body: undefined; answer: Me };
   describe_settings: { path: {}; body: undefined; answer: NodeSettings };
   may_restart: { path: { node_id: string | number }; body: undefined; answer: MayRestart };
+  read_audit: { path: { node_id: string | number }; body: undefined; answer: AuditPage };
+  list_jobs: { path: {}; body: undefined; answer: JobList };
   list_tenants: { path: {}; body: undefined; answer: TenantList };
   describe_tenant: { path: { tenant: string | number }; body: undefined; answer: Tenant };
   create_tenant: { path: { tenant: string | number }; body: CreateTenant; answer: TenantCreated };

@@ -77,6 +77,8 @@ export const OPERATIONS = {
   describe_me: ["GET", "/v1/me", true],
   describe_settings: ["GET", "/v1/settings", true],
   may_restart: ["GET", "/v1/cluster/nodes/{node_id}/may-restart", true],
+  read_audit: ["GET", "/v1/cluster/nodes/{node_id}/audit", true],
+  list_jobs: ["GET", "/v1/cluster/jobs", true],
   list_tenants: ["GET", "/v1/tenants", true],
   describe_tenant: ["GET", "/v1/tenants/{tenant}", true],
   create_tenant: ["PUT", "/v1/tenants/{tenant}", true],

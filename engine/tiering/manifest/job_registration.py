@@ -7,13 +7,15 @@ node reads it for topics with `retention_waits_for_jobs`. It is outside of every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import orjson
 
 from engine.tiering.manifest.json_reading import Text, convert, read_object
 
 FORMAT = 1
+COMMITS_MAX = 30  # some 4 kB
+SMALL_FILE_BYTES = 64 << 20  # what a run gathers, and `ingest compact` joins
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,40 @@ class RegisteredTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitFigures:
+    """The counts of one commit. `small_files` are below SMALL_FILE_BYTES."""
+
+    number: int
+    committed_ms: int
+    rows: int
+    dead_letters: int
+    files: int
+    small_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The counts of a job for people: its last COMMITS_MAX commits, the newest last, and sums over all of them.
+
+    `held` are topics whose last plan has failed.
+    """
+
+    lost_records: int = 0
+    misfits: int = 0
+    held: tuple[str, ...] = ()
+    commits: tuple[CommitFigures, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
-    """`job_id` distinguishes jobs of one name with different outputs."""
+    """`job_id` distinguishes jobs of one name with different outputs. Releases without figures wrote none."""
 
     job: Text
     job_id: Text
     output: Text
     topics: Mapping[str, RegisteredTopic]
+    figures: JobFigures = JobFigures()
 
 
 def encode_registration(registration: Registration) -> bytes:
@@ -45,6 +74,7 @@ def encode_registration(registration: Registration) -> bytes:
         "job_id": registration.job_id,
         "output": registration.output,
         "topics": topics,
+        "figures": asdict(registration.figures),
     }
     return orjson.dumps(document)
 

@@ -48,9 +48,10 @@ def held_from(holds: Iterable[Hold], now_ms: int | None, wait_max_ms: int) -> in
 
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
-    """A registration and its time; None if it cannot be read."""
+class RegisteredJob:
+    """A registration; None if it cannot be read. `name` is that of its object, `renewed_ms` by the store's clock."""
 
+    name: str
     registration: Registration | None
     renewed_ms: int
 
@@ -63,7 +64,7 @@ class JobHolds:
         self._prefix = store_registrations_prefix(cluster_id)
         self._clock = clock
         self._lock = threading.Lock()
-        self._registered: list[_Registered] = []
+        self._registered: list[RegisteredJob] = []
         self._read_at: float | None = None
         self._logged: set[str] = set()
 
@@ -72,42 +73,49 @@ class JobHolds:
 
     def of(self, topic: str, topic_id: str, partition: int) -> Sequence[Hold]:
         """Returns the holds on a partition. Raises errors of the store."""
-        with self._lock:
-            now = self._clock.monotonic()
-            if self._read_at is None or now - self._read_at >= REFRESH_SECONDS:
-                self._registered = self._read()
-                self._read_at = now
-            registered = self._registered
         holds = []
-        for registration in registered:
+        for registration in self.registered():
             if registration.registration is None:
                 holds.append(Hold(0, registration.renewed_ms))
             elif (read := registration.registration.topics.get(topic)) is not None and read.topic_id == topic_id:
                 holds.append(Hold(read.ends.get(partition, 0), registration.renewed_ms))
         return holds
 
-    def _read(self) -> list[_Registered]:
+    def registered(self) -> Sequence[RegisteredJob]:
+        """Returns what was registered a minute ago at most. Raises errors of the store."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._read_at is None or now - self._read_at >= REFRESH_SECONDS:
+                self._registered = self._read()
+                self._read_at = now
+            return self._registered
+
+    def _read(self) -> list[RegisteredJob]:
         listed = list(islice(self._store.list(self._prefix), LISTED_MAX))
-        registrations: list[_Registered] = []
+        registrations: list[RegisteredJob] = []
         for info in listed:
             if not is_store_registration(info.key.removeprefix(self._prefix)):
                 self._log_once(info.key, "it has not the name of a registration, and holds nothing")
             elif len(registrations) >= READ_MAX or info.size_bytes > REGISTRATION_BYTES_MAX:
                 self._log_once(info.key, "too many or too large registrations: it holds all records")
-                registrations.append(_Registered(None, info.modified_ms))
+                registrations.append(RegisteredJob(self._name(info), None, info.modified_ms))
             elif (registration := self._read_one(info)) is not None:
                 registrations.append(registration)
         self._logged &= {info.key for info in listed}
         return registrations
 
-    def _read_one(self, info: ObjectInfo) -> _Registered | None:
+    def _read_one(self, info: ObjectInfo) -> RegisteredJob | None:
         try:
-            return _Registered(decode_registration(self._store.get(info.key), info.key), info.modified_ms)
+            registration = decode_registration(self._store.get(info.key), info.key)
+            return RegisteredJob(self._name(info), registration, info.modified_ms)
         except NoSuchObject:
             return None
         except (Corrupt, UnsupportedFormat) as error:
             self._log_once(info.key, f"it cannot be read and holds all records: {error}")
-            return _Registered(None, info.modified_ms)
+            return RegisteredJob(self._name(info), None, info.modified_ms)
+
+    def _name(self, info: ObjectInfo) -> str:
+        return info.key.removeprefix(self._prefix).removesuffix(".json")
 
     def _log_once(self, key: str, why: str) -> None:
         if key not in self._logged:

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { call, curlOf } from "./contract.js";
 import { bytes, count } from "./format.js";
-import { Curl, Page, ProblemNote, State, Table, Time, html } from "./parts.js";
+import { Curl, Page, ProblemNote, State, Table, Time, column, html, number } from "./parts.js";
 import { useCall } from "./poll.js";
 import { currentMe, may } from "./rights.js";
 
@@ -24,7 +24,7 @@ function Me({ me }) {
   if (me.superuser) return html`<p><code>${me.principal}</code> may do everything.</p>`;
   return html`<p><code>${me.principal}</code>${me.tenant ? html` of tenant <code>${me.tenant}</code>` : ""}</p>
     <${Table} caption="Your rights" rows=${byScope(me.rights)} keyOf=${(row) => row.resource + row.scope} empty="No rights." columns=${[
-      { id: "resource", head: "On", cell: (row) => row.resource }, { id: "names", head: "Whose name", class: "wrap", cell: (row) => row.scope },
+      { id: "resource", head: "On", cell: (row) => row.resource }, column("scope", "Whose name", { class: "wrap" }),
       { id: "operations", head: "Operations", class: "wrap", cell: (row) => row.operations.join(", ") }]} />`;
 }
 
@@ -71,7 +71,7 @@ function Rules() {
   const poll = useCall("list_rules", {}, { isRepeated: false });
   return html`<${ProblemNote} problem=${poll.problem} />${poll.data && html`<${Table} caption="Rules" rows=${poll.data.rules} keyOf=${(row) => row.id} empty="No rule: the tokens file decides." columns=${[
     { id: "id", head: "Rule", class: "name", cell: (row) => html`<code>${row.id}</code>` }, { id: "effect", head: "Effect", cell: (row) => html`<${State} kind=${row.effect === "allow" ? "good" : "bad"} word=${row.effect} />` },
-    { id: "who", head: "Principals", class: "wrap", cell: (row) => row.principals.join(", ") }, ...RULE_COLUMNS, { id: "note", head: "Note", priority: 3, class: "wrap", cell: (row) => row.note },
+    { id: "who", head: "Principals", class: "wrap", cell: (row) => row.principals.join(", ") }, ...RULE_COLUMNS, column("note", "Note", { class: "wrap", priority: 3 }),
     { id: "made", head: "Made", priority: 3, class: "data nowrap", cell: (row) => html`<${Time} ms=${row.created_ms} />` },
   ]} />`}`;
 }
@@ -79,8 +79,8 @@ function Rules() {
 function Quotas() {
   const poll = useCall("list_quotas", {}, { isRepeated: false });
   return html`<${ProblemNote} problem=${poll.problem} />${poll.data && html`<${Table} caption="Quotas" rows=${poll.data.quotas} keyOf=${(row) => row.id} empty="No quota: nothing is limited." columns=${[
-    { id: "owner", head: "Owner", class: "name", cell: (row) => `${row.owner} ${row.name}` }, { id: "requests", head: "Requests/s", isNumber: true, cell: (row) => count(row.requests) },
-    { id: "in", head: "Bytes/s in", isNumber: true, cell: (row) => bytes(row.bytes_in) }, { id: "out", head: "Bytes/s out", isNumber: true, cell: (row) => bytes(row.bytes_out) },
-    { id: "connections", head: "Connections", isNumber: true, priority: 2, cell: (row) => count(row.connections) }, { id: "note", head: "Note", priority: 3, class: "wrap", cell: (row) => row.note },
+    { id: "owner", head: "Owner", class: "name", cell: (row) => `${row.owner} ${row.name}` }, number("requests", "Requests/s"),
+    number("bytes_in", "Bytes/s in", bytes), number("bytes_out", "Bytes/s out", bytes),
+    number("connections", "Connections", count, 2), column("note", "Note", { class: "wrap", priority: 3 }),
   ]} />`}`;
 }

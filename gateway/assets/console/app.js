@@ -5,22 +5,26 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, session } from "./contract.js";
 import { zone } from "./format.js";
-import { Dialog, Page, ProblemNote, go, html, link } from "./parts.js";
+import { Dialog, ProblemNote, Unknown, go, html, link } from "./parts.js";
 import { currentMe, loadMe } from "./rights.js";
 
 const SECTIONS = [
-  ["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["push", "Push"], ["cluster", "Cluster"],
-  ["tenants", "Tenants"], ["access", "Access"], ["settings", "Settings"],
+  ["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["push", "Push"], ["ingestion", "Ingestion"], ["cluster", "Cluster"],
+  ["tenants", "Tenants"], ["access", "Access"], ["audit", "Audit"], ["settings", "Settings"],
 ];
+// The module of each page by the number of names behind it. A longer address, or one that is not here, names nothing.
 const PAGES = {
-  overview: () => import("./overview.js"),
-  topics: (names) => (names.length === 0 ? import("./topics.js") : names[1] === "records" || names.length === 1 ? import("./records.js") : import("./topic.js")),
-  groups: (names) => (names.length === 0 ? import("./groups.js") : import("./group.js")),
-  push: () => import("./push.js"),
-  cluster: () => import("./cluster.js"),
-  tenants: () => import("./tenants.js"),
-  access: () => import("./access.js"),
-  settings: () => import("./settings.js"),
+  overview: [() => import("./overview.js")],
+  topics: [() => import("./topics.js"), () => import("./records.js"), () => import("./topic.js")],
+  groups: [() => import("./groups.js"), () => import("./group.js")],
+  push: [() => import("./push.js"), () => import("./push.js")],
+  ingestion: [() => import("./jobs.js"), () => import("./jobs.js")],
+  cluster: [() => import("./cluster.js")],
+  tenants: [() => import("./tenants.js"), () => import("./tenants.js")],
+  access: [() => import("./access.js")],
+  audit: [() => import("./audit.js")],
+  settings: [() => import("./settings.js")],
+  runbook: [() => import("./runbook.js"), () => import("./runbook.js")],
 };
 
 /** The page, names and query of a hash. A hash that cannot be decoded is no page. */
@@ -52,17 +56,18 @@ function App() {
     learn();
     return () => { removeEventListener("hashchange", onHash); removeEventListener("keydown", onKey); stop(); };
   }, []);
-  const key = [route.page, ...route.names.slice(0, 1).map(() => ""), route.names[1] ?? ""].join("/");
+  const key = [route.page, route.names.length, route.names[1] ?? ""].join("/");
   useEffect(() => {
     let isOver = false;
-    const load = PAGES[route.page];
+    const load = Object.hasOwn(PAGES, route.page) && PAGES[route.page][route.names.length];
     if (!load) { setView({ key, View: Unknown, problem: null }); return undefined; }
-    load(route.names).then(
+    load().then(
       (module) => isOver || setView({ key, View: module.default, problem: null }),
       () => isOver || setView({ key, View: null, problem: new Error("The page cannot be loaded. The node may have been upgraded: load the console again.") }),
     );
     return () => { isOver = true; };
   }, [key]);
+  useEffect(() => document.querySelector(".sections [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [route.page]);
   const { View } = view;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>Skip to the contents</a>
@@ -70,10 +75,6 @@ function App() {
     ${view.problem ? html`<main id="main"><h1 tabIndex="-1">Penstock</h1><${ProblemNote} problem=${view.problem} /></main>` : null}
     ${View && view.key === key ? html`<${View} key=${`${key}|${route.names[0] ?? ""}`} names=${route.names} query=${route.query} />` : view.problem ? null : html`<main id="main"><h1 tabIndex="-1" class="unseen">Penstock</h1></main>`}
     ${isAsking && html`<${TokenDialog} onClose=${() => setAsking(false)} />`}`;
-}
-
-function Unknown() {
-  return html`<${Page} title="No such page"><p>The address names nothing. <a href=${link("overview")}>Go to the overview.</a></p><//>`;
 }
 
 function Header({ page, onToken, onZone }) {

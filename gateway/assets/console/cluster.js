@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Action, Missing } from "./action.js";
 import { call } from "./contract.js";
 import { bytes, count, duration, plural } from "./format.js";
-import { Facts, Page, State, Table, html, link } from "./parts.js";
+import { Facts, Page, State, Table, html, link, number } from "./parts.js";
 import { usePoll } from "./poll.js";
 
 const OPERATE = ["operate", "cluster", ""];
@@ -30,9 +30,9 @@ export default function Cluster() {
       { id: "url", head: "Address", class: "data", priority: 2, cell: (node) => node.url ?? "–" },
       { id: "rack", head: "Rack", priority: 3, cell: (node) => node.rack ?? "–" },
       { id: "version", head: "Version", priority: 3, cell: (node) => node.version ?? "–" },
-      { id: "leading", head: "Leading", isNumber: true, cell: (node) => count(node.leading) },
-      { id: "partitions", head: "Replicas", isNumber: true, priority: 2, cell: (node) => count(node.partitions) },
-      { id: "under", head: "Behind", isNumber: true, cell: (node) => count(node.under_replicated) },
+      number("leading", "Leading"),
+      number("partitions", "Replicas", count, 2),
+      number("under_replicated", "Behind"),
       ...(others || nodes.some((node) => node.drained) ? [{ id: "drain", head: "Actions", cell: (node) => html`<${Drain} node=${node} onDone=${poll.reload} />` }] : []),
     ]} />
     ${moves?.length > 0 && html`<h2>Reassignments</h2><${Table} caption="Reassignments" rows=${moves} keyOf=${(move) => `${move.topic}/${move.partition}`} columns=${[

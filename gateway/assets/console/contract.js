@@ -23,6 +23,7 @@ export const CALLS = {
   tier_status: "GET /v1/topics/{topic}/tier",
   tail_topic: "GET /v1/topics/{topic}/records",
   produce: "POST /v1/topics/{topic}/records",
+  produce_to_partition: "POST /v1/topics/{topic}/partitions/{partition}/records",
   fetch: "GET /v1/topics/{topic}/partitions/{partition}/records",
   fetch_many: "POST /v1/fetch",
   find_offsets: "GET /v1/topics/{topic}/partitions/{partition}/offsets",
@@ -38,6 +39,8 @@ export const CALLS = {
   resume_subscription: "POST /v1/subscriptions/{subscription}/resume",
   replay_subscription: "POST /v1/subscriptions/{subscription}/replay",
   delete_subscription: "DELETE /v1/subscriptions/{subscription}",
+  read_audit: "GET /v1/cluster/nodes/{node_id}/audit",
+  list_jobs: "GET /v1/cluster/jobs",
   list_tenants: "GET /v1/tenants",
   describe_tenant: "GET /v1/tenants/{tenant}",
   describe_usage: "GET /v1/tenants/{tenant}/usage",
@@ -105,9 +108,9 @@ export async function call(name, request = {}) {
 }
 
 /** Sends a call and returns the answer whose body is still to be read. Throws Problem. */
-export async function send(name, { names = {}, query = {}, body = undefined, text = jsonOf(body), accept = "application/json", signal = undefined } = {}) {
+export async function send(name, { names = {}, query = {}, body = undefined, text = jsonOf(body), accept = "application/json", signal = undefined, headers: more = {} } = {}) {
   const [method] = CALLS[name].split(" ");
-  const headers = new Headers({ Accept: accept });
+  const headers = new Headers({ Accept: accept, ...more });
   if (token) headers.set("Authorization", `Bearer ${token}`);
   if (text !== undefined) headers.set("Content-Type", "application/json");
   let response;

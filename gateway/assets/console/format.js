@@ -35,6 +35,7 @@ export function duration(ms) {
   if (!known(ms)) return DASH;
   const sign = ms < 0 ? "-" : "";
   const s = Math.abs(Number(ms)) / 1000;
+  if (s === 0) return "0 s";
   if (s < 1) return `${sign}${Math.round(s * 1000)} ms`;
   if (s < 120) return `${sign}${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
   if (s < 7200) return `${sign}${Math.round(s / 60)} min`;

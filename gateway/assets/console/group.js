@@ -5,7 +5,7 @@ import { Action, Missing } from "./action.js";
 import { call } from "./contract.js";
 import { DASH, bytes, count, duration, plural } from "./format.js";
 import { STATES } from "./groups.js";
-import { Facts, Page, State, Table, Time, go, html, link, sorted } from "./parts.js";
+import { Facts, Page, State, Table, Time, column, go, html, link, number, sorted } from "./parts.js";
 import { HistoryPlot } from "./history.js";
 import { usePoll } from "./poll.js";
 import { POSITION_COLUMNS, sum } from "./topic.js";
@@ -20,23 +20,23 @@ export default function Group({ names: [name] }) {
   const partitions = group?.partitions ?? [];
   const isShare = group?.kind === "share";
   const columns = [{ id: "topic", head: "Topic", class: "name", sort: (row) => row.topic, cell: (row) => html`<a href=${link("topics", row.topic)}>${row.topic}</a>` }, ...POSITION_COLUMNS,
-    ...(isShare ? [{ id: "flight", head: "In flight", isNumber: true, cell: (row) => count(row.in_flight) }, { id: "dead", head: "Dead letters", isNumber: true, cell: (row) => count(row.dead_letters) }] : [])];
+    ...(isShare ? [number("in_flight", "In flight"), number("dead_letters", "Dead letters")] : [])];
   const reset = (form, isDry) => ({ names, body: { ...resetTo(form), ...(isDry ? { dry_run: true } : {}), ...(form.force === "yes" ? { force: true } : {}) } });
   return html`<${Page} title=${name} kicker=${html`<a href=${link("groups")}>Groups</a>`} poll=${poll} aside=${group && html`<${State} kind=${STATES[group.state]} word=${group.state} />`}>${group && html`
     <${Facts} items=${[["Kind", group.kind], ["Members", count(group.members.length || (group.callers?.length ?? 0))], ["Partitions", count(partitions.length)], ["Lag, records", count(sum(partitions, (row) => row.lag))],
       ["Lag, time", duration(partitions.reduce((most, row) => (row.lag_ms > (most ?? -1) ? row.lag_ms : most), null))], ["Lag, bytes", bytes(sum(partitions, (row) => row.lag_bytes))]]} />
     ${explanation && html`<${Explanation} explanation=${explanation} />`}
-    <${HistoryPlot} of=${{ group: name }} series=${["lag_records", "lag_s"]} />
+    <${HistoryPlot} at=${poll.at} of=${{ group: name }} series=${["lag_records", "lag_s"]} />
     <h2>Positions</h2>
     <${Table} caption="Positions" columns=${columns} rows=${sorted(partitions, columns, by).slice(0, 200)} keyOf=${(row) => `${row.topic}/${row.partition}`} sort=${{ by, onSort: setBy }} empty="The group has no partitions yet." />
     ${partitions.length > 200 && html`<p class="soft">The first 200 of ${count(partitions.length)}.</p>`}
     <h2>Members</h2>
     <${Table} caption="Members" rows=${group.members} keyOf=${(row) => row.member_id} empty=${isShare ? "Callers of a share group have no membership; those that hold locks are counted above." : "No member: nothing is read."} columns=${[
-      { id: "id", head: "Member", class: "name", cell: (row) => row.member_id },
+      column("member_id", "Member", { class: "name" }),
       { id: "client", head: "Client", priority: 2, cell: (row) => `${row.client_id ?? DASH} ${row.client_address}` },
       { id: "holds", head: "Holds", cell: (row) => plural(row.assignment.length, "partition") },
       { id: "which", head: "Which", priority: 3, class: "data value", cell: (row) => row.assignment.map((part) => `${part.topic}/${part.partition}`).join(" ") },
-      { id: "left", head: "Session ends in", isNumber: true, priority: 2, cell: (row) => duration(row.session_left_ms) },
+      number("session_left_ms", "Session ends in", duration, 2),
     ]} />
     ${explanation?.events.length > 0 && html`<h2>Events</h2><${Table} caption="Events, newest first" rows=${[...explanation.events].reverse().slice(0, 40)} keyOf=${(row) => `${row.at_ms}${row.cause}${row.member_id}`} columns=${[
       { id: "at", head: "Time", class: "data nowrap", cell: (row) => html`<${Time} ms=${row.at_ms} />` }, { id: "cause", head: "Event", cell: (row) => row.cause.replaceAll("_", " ") },

@@ -1,6 +1,6 @@
 // @ts-check
 // The list of groups, consumer and share, with what they lag and how that went in the last hour: one call.
-import { Empty, Page, Spark, State, Table, go, html, link, sorted } from "./parts.js";
+import { Empty, Page, Spark, State, Table, go, html, link, number, sorted } from "./parts.js";
 import { count, plural, seconds } from "./format.js";
 import { curlOf } from "./contract.js";
 import { useCall } from "./poll.js";
@@ -11,9 +11,9 @@ export const GROUP_COLUMNS = [
   { id: "name", head: "Group", class: "name", sort: (row) => row.group, cell: (row) => html`<a href=${link("groups", row.group)}>${row.group}</a>` },
   { id: "kind", head: "Kind", priority: 2, sort: (row) => row.kind, cell: (row) => row.kind },
   { id: "state", head: "State", sort: (row) => row.state, cell: (row) => html`<${State} kind=${STATES[row.state]} word=${row.state} />` },
-  { id: "members", head: "Members", isNumber: true, sort: (row) => row.members, cell: (row) => count(row.members) },
-  { id: "lag", head: "Lag, records", isNumber: true, sort: (row) => row.lag_records, cell: (row) => count(row.lag_records) },
-  { id: "lag_s", head: "Lag, time", isNumber: true, sort: (row) => row.lag_s, cell: (row) => seconds(row.lag_s) },
+  number("members", "Members", count, 2),
+  number("lag_records", "Lag, records"),
+  number("lag_s", "Lag, time", seconds),
 ];
 const COLUMNS = [...GROUP_COLUMNS,
   { id: "trend", head: "Last hour", priority: 2, class: "trend", cell: (row) => html`<${Spark} points=${row.lag_trend_s} label=${`Lag in the last hour, at most ${seconds(Math.max(...row.lag_trend_s, 0))}`} />` }];

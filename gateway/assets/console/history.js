@@ -5,25 +5,27 @@ import { call } from "./contract.js";
 import { bytes, count, rate, seconds, time } from "./format.js";
 import { html } from "./parts.js";
 
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power); // steps of an axis of bytes
 const SHOWN = {
-  records_in_per_s: ["Records/s in", rate], bytes_in_per_s: ["Bytes/s in", bytes], bytes_out_per_s: ["Bytes/s out", bytes], log_bytes: ["Stored", bytes],
-  lag_records: ["Lag, records", count], lag_s: ["Lag, time", seconds], ack_p99_s: ["Ack, p99", seconds],
+  records_in_per_s: ["Records/s in", rate], bytes_in_per_s: ["Bytes/s in", bytes], bytes_out_per_s: ["Bytes/s out", bytes], 
+  lag_records: ["Lag, records", count], lag_s: ["Lag, time", seconds], ack_p99_s: ["Ack, p99", seconds], requests_per_s: ["Requests/s", rate], group_lag_s: ["Worst group lag", seconds],
 };
 
-export function HistoryPlot({ of = {}, series }) {
+/** `at` is when the page has its numbers: the plots follow it once a minute. */
+export function HistoryPlot({ of = {}, series, at = 0 }) {
   const [data, setData] = useState(null);
   useEffect(() => {
     const control = new AbortController();
     call("read_history", { query: { ...of, names: series.join(",") }, signal: control.signal }).then(setData, () => setData(null));
     return () => control.abort();
-  }, [JSON.stringify(of)]);
-  if (!data) return null;
-  return html`<div class="plots">${data.series.map(({ name, values }) => html`<${Plot} key=${name} title=${SHOWN[name][0]} show=${SHOWN[name][1]} values=${values} stepMs=${data.step_ms} end=${data.end_ms} />`)}</div>`;
+  }, [JSON.stringify(of), Math.floor(at / 60000)]);
+  return html`<div class="plots">${(data?.series ?? []).map(({ name, values }) => html`<${Plot} key=${name} title=${SHOWN[name][0]} show=${SHOWN[name][1]} values=${values} stepMs=${data.step_ms} end=${data.end_ms} />`)}</div>`;
 }
 
 function Plot({ title, show, values, stepMs, end }) {
   const box = useRef(null);
   const seen = values.filter((value) => value !== null);
+  const isLone = values.some((value, place) => value !== null && (values[place - 1] ?? values[place + 1] ?? null) === null);
   useEffect(() => {
     let plot, isOver = false;
     import("uplot").then(({ default: UPlot }) => {
@@ -35,10 +37,10 @@ function Plot({ title, show, values, stepMs, end }) {
       const first = values.findIndex((value) => value !== null);
       const from = Math.max(0, Math.min(first, values.length - 60)); // ten minutes at least
       plot = new UPlot({
-        width: box.current.clientWidth, height: 130, legend: { show: false }, cursor: { show: false },
-        axes: [{ ...axis, space: 70, incrs: [60, 120, 300, 600, 900, 1800], values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(show) }],
+        width: box.current.clientWidth, height: 120, legend: { show: false }, cursor: { show: false },
+        axes: [{ ...axis, size: 24, space: 70, incrs: [60, 120, 300, 600, 900, 1800], values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 58, incrs: show === bytes ? BINARY : undefined, values: (_, ticks) => ticks.map(show) }],
         scales: { x: { time: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-        series: [{}, { stroke: colour("--accent"), fill: colour("--accent-wash"), width: 1.5, points: { show: false } }],
+        series: [{}, { stroke: colour("--accent"), fill: colour("--accent-wash"), width: 1.5, points: { show: isLone, size: 4 } }],
       }, [times.slice(from), values.slice(from)], box.current);
     });
     return () => { isOver = true; plot?.destroy(); };

@@ -3,7 +3,7 @@
 import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
-import { DASH, ago, time } from "./format.js";
+import { DASH, ago, count, time } from "./format.js";
 import { INTERVAL_MS } from "./poll.js";
 
 export const html = htm.bind(h);
@@ -63,8 +63,12 @@ export function Page({ title, kicker = null, aside = null, poll = null, children
   </main>`;
 }
 
+export function Unknown() {
+  return html`<${Page} title="No such page"><p><code>${location.hash}</code> names nothing here. <a href=${link("overview")}>Go to the overview</a>.</p><//>`;
+}
+
 function Freshness({ poll }) {
-  return html`<span class="fresh">${poll.at ? html`<${Time} ms=${poll.at} />` : DASH}<span class="wide"> · every ${INTERVAL_MS / 1000} s</span>
+  return html`<span class="fresh">${poll.at ? html`<${Time} ms=${poll.at} />` : DASH}${poll.isRepeated && html`<span class="wide"> · every ${INTERVAL_MS / 1000} s</span>`}
     <button type="button" class="quiet" onClick=${poll.reload} aria-label="Refresh now" title="Refresh now">↻</button></span>`;
 }
 
@@ -85,6 +89,10 @@ export function Table({ caption, columns, rows, keyOf, sort = null, empty = null
       : html`<td key=${column.id} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
+
+/** A column of one member of a row, and one of numbers. */
+export const column = (id, head, more = {}, show = (value) => value ?? "") => ({ id, head, sort: (row) => row[id], cell: (row) => show(row[id]), ...more });
+export const number = (id, head, show = count, priority = 1) => column(id, head, { isNumber: true, priority }, show);
 
 function nextSort(by, column) {
   if (column.isNumber) return by === `-${column.id}` ? column.id : `-${column.id}`;
@@ -114,13 +122,14 @@ export function Facts({ items }) {
 /** A trend by hand in SVG; `points` are numbers, null is a gap. */
 export function Spark({ points, label }) {
   const seen = points.filter((point) => point !== null && point !== undefined);
-  if (seen.length < 2) return html`<span class="spark-none">${DASH}</span>`;
+  if (seen.length === 0) return DASH;
   const high = Math.max(...seen), low = Math.min(0, ...seen), span = high - low || 1;
-  const step = 96 / (points.length - 1);
+  const step = 96 / Math.max(1, points.length - 1);
   let path = "", isDrawn = false;
   points.forEach((point, place) => {
     if (point === null || point === undefined) { isDrawn = false; return; }
     path += `${isDrawn ? "L" : "M"}${(place * step).toFixed(1)} ${(21 - ((point - low) / span) * 19).toFixed(1)}`;
+    if (!isDrawn) path += "h0.1"; // a dot, if it stays alone
     isDrawn = true;
   });
   return html`<svg class="spark" viewBox="0 0 96 22" role="img" aria-label=${label} preserveAspectRatio="none"><path d=${path} /></svg>`;

@@ -50,7 +50,7 @@ export function usePoll(load, key, { isRepeated = true } = {}) {
     };
   }, [key]);
   const fresh = state.key === key ? state : { data: null, at: 0, problem: null };
-  return { ...fresh, reload: () => again.current() };
+  return { ...fresh, isRepeated, reload: () => again.current() };
 }
 
 /** Polls one call of the contract. */

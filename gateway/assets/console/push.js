@@ -3,7 +3,7 @@
 import { Action, Missing } from "./action.js";
 import { curlOf } from "./contract.js";
 import { count, duration, plural } from "./format.js";
-import { Empty, Facts, Page, State, Table, Time, go, html, link } from "./parts.js";
+import { Empty, Facts, Page, State, Table, Time, column, go, html, link, number } from "./parts.js";
 import { useCall } from "./poll.js";
 
 const KINDS = { running: "good", failing: "bad", paused: "doubt", forbidden: "bad", stopped: "doubt" };
@@ -18,8 +18,8 @@ function List() {
     { id: "name", head: "Subscription", class: "name", cell: (row) => html`<a href=${link("push", row.subscription)}>${row.subscription}</a>` },
     { id: "state", head: "State", cell: (row) => html`<${State} kind=${KINDS[row.state]} word=${row.state} />` },
     { id: "topics", head: "Topics", priority: 2, class: "name", cell: (row) => row.topics.join(" ") },
-    { id: "url", head: "Target", priority: 2, class: "name", cell: (row) => row.url },
-    { id: "error", head: "Last error", priority: 3, class: "wrap", cell: (row) => row.last_error },
+    column("url", "Target", { class: "name", priority: 2 }),
+    column("last_error", "Last error", { class: "wrap", priority: 3 }),
   ]} empty=${html`<${Empty} title="No subscription yet" curl=${`${curlOf("describe_subscription", { names: { subscription: "billing" } }).replace("curl -sS", "curl -sS -X PUT")} -H 'Content-Type: application/json' -d '{"url":"https://example.org/hook","topics":["rides"]}'`}>A subscription delivers the records of topics to a URL by HTTP POST, signed, and tries again until it is accepted.<//>`} />`}<//>`;
 }
 
@@ -36,15 +36,15 @@ function Subscription({ name }) {
       { id: "at", head: "Time", class: "data nowrap", cell: (attempt) => html`<${Time} ms=${attempt.at_ms} />` },
       { id: "status", head: "Answer", cell: (attempt) => html`<${State} kind=${attempt.status >= 200 && attempt.status < 300 ? "good" : "bad"} word=${attempt.status ?? "none"} />` },
       { id: "record", head: "Record", class: "data", cell: (attempt) => html`<a href=${link("topics", attempt.topic, { partition: attempt.partition, offset: attempt.offset, open: `${attempt.partition}:${attempt.offset}` })}>${attempt.topic} ${attempt.partition}:${attempt.offset}</a>` },
-      { id: "records", head: "Records", isNumber: true, priority: 3, cell: (attempt) => count(attempt.record_count) },
-      { id: "try", head: "Attempt", isNumber: true, priority: 2, cell: (attempt) => count(attempt.attempt) },
-      { id: "latency", head: "Took", isNumber: true, priority: 2, cell: (attempt) => duration(attempt.latency_ms) },
-      { id: "error", head: "Error", priority: 3, class: "wrap", cell: (attempt) => attempt.error },
+      number("record_count", "Records", count, 3),
+      number("attempt", "Attempt", count, 2),
+      number("latency_ms", "Took", duration, 2),
+      column("error", "Error", { class: "wrap", priority: 3 }),
     ]} />
     <h2>Positions</h2>
     <${Table} caption="Positions" rows=${row.offsets} keyOf=${(part) => `${part.topic}/${part.partition}`} columns=${[
-      { id: "topic", head: "Topic", class: "name", cell: (part) => html`<a href=${link("topics", part.topic)}>${part.topic}</a>` }, { id: "partition", head: "Partition", isNumber: true, cell: (part) => part.partition },
-      { id: "offset", head: "Next offset", isNumber: true, cell: (part) => count(part.offset) }]} />
+      { id: "topic", head: "Topic", class: "name", cell: (part) => html`<a href=${link("topics", part.topic)}>${part.topic}</a>` }, number("partition", "Partition", String),
+      number("offset", "Next offset")]} />
     <${Missing} right=${right} what="Pausing, resuming and replaying" />
     <div class="actions">
       ${row.state === "paused" ? html`<${Action} label="Resume" right=${right} name="resume_subscription" request=${() => ({ names })} onDone=${poll.reload} effect=${() => `Delivers on from where ${name} was paused: ${plural(row.waiting, "record")} wait.`} />`

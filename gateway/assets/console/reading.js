@@ -14,12 +14,21 @@ export const conditions = (filter) => (filter ?? "").split("&&").map((part) => p
 /** A record as the page shows it: the first of its bytes as text, the rest on request. */
 export function shownRecord(record, partition) {
   const value = record.value_base64 === undefined ? null : fromBase64(record.value_base64);
-  const text = value && utf8(value);
+  const schema = schemaOf(value), text = value && (schema ? jsonBehind(value) : utf8(value));
   const key = record.key ?? (record.key_base64 ? utf8(fromBase64(record.key_base64)) ?? `base64 ${record.key_base64}` : null);
   return {
-    partition, offset: record.offset, timestamp: record.timestamp, key, headers: record.headers ?? {}, value, text, isDamaged: record.error,
+    partition, offset: record.offset, timestamp: record.timestamp, key, headers: record.headers ?? {}, value, text, schema, raw: record, isDamaged: record.error,
     line: value === null ? null : text === null ? null : oneLine(text),
   };
+}
+
+/** The schema's id in front of a value that a schema registry's serialiser has made: a zero, and four bytes. */
+const schemaOf = (value) => (value?.length > 5 && value[0] === 0 ? new DataView(value.buffer).getUint32(1) : null);
+
+/** The JSON behind a schema's id; null for Avro and Protobuf, which only their schema can decode. */
+function jsonBehind(value) {
+  const text = utf8(value.subarray(5));
+  try { JSON.parse(text); return text; } catch { return null; }
 }
 
 /** The positions to begin at, by partition, for `from`: newest, oldest, a time or one offset. */

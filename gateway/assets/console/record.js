@@ -11,17 +11,18 @@ const SHOWN_BYTES = 64 * 1024;
 export function Drawer({ topic, partition, offset, record, problem, onClose, onAgain }) {
   const isJson = record?.text !== null && record?.text !== undefined && record.text.length <= SHOWN_BYTES * 16 && indentJson(record.text) !== null;
   const [form, setForm] = useState(null);
-  const shown = form ?? (isJson ? "JSON" : record?.text === null ? "Bytes" : "Text");
+  const shown = form ?? (isJson ? "JSON" : record?.text === null ? (record.schema === null ? "Bytes" : "Base64") : "Text");
   const address = new URL(link("topics", topic, { partition, offset, open: `${partition}:${offset}` }), location.href).href;
   return html`<${Dialog} title=${`${topic} ${partition}:${offset}`} isWide onClose=${onClose}>
     <${ProblemNote} problem=${problem} />
     ${record && html`<div class="record">
-      <${Facts} items=${[["Time", html`<${Time} ms=${record.timestamp} />`], ["Age", ago(record.timestamp)], ["Key", record.key === null ? "none" : html`<code>${record.key}</code>`], ["Size", record.value === null ? "tombstone" : bytes(record.value.length)]]} />
+      <${Facts} items=${[["Time", html`<${Time} ms=${record.timestamp} />`], ["Age", ago(record.timestamp)], ["Key", record.key === null ? "none" : html`<code>${record.key}</code>`], ["Size", record.value === null ? "tombstone" : bytes(record.value.length)], record.schema !== null && ["Schema", record.schema]]} />
       ${Object.keys(record.headers).length > 0 && html`<table class="headers"><caption>Headers</caption><tbody>${Object.entries(record.headers).flatMap(([name, value]) => [value].flat().map((item, place) => html`<tr key=${name + place}>
         <th scope="row"><code>${name}</code></th><td><code>${item === null ? "null" : typeof item === "object" ? `base64 ${item.base64}` : item}</code></td></tr>`))}</tbody></table>`}
-      ${record.value !== null && html`<div class="forms" role="group" aria-label="Form of the value">${["JSON", "Text", "Bytes"].filter((word) => (word === "JSON" ? isJson : word === "Bytes" || record.text !== null))
+      ${record.value !== null && html`<div class="forms" role="group" aria-label="Form of the value">${["JSON", "Text", "Base64", "Bytes"].filter((word) => (word === "JSON" ? isJson : word === "Text" ? record.text !== null : word === "Bytes" || record.text === null || record.schema !== null))
         .map((word) => html`<button type="button" key=${word} class="quiet" aria-pressed=${shown === word} onClick=${() => setForm(word)}>${word}</button>`)}
         <${Copy} text=${record.text ?? hexDump(record.value, Infinity)} label="Copy value" /></div>
+      ${record.schema !== null && html`<p class="soft">The value begins with the id of a schema in a registry.${record.text === null ? " The node has no registry and does not decode it: it is shown as base64." : ""}</p>`}
       <pre class="value" tabIndex="0" aria-label="Value">${shownValue(record, shown)}</pre>`}
       <div class="buttons">${may("write", "topic", topic) && html`<button type="button" onClick=${() => { onClose(); onAgain(record); }}>Produce like this …</button>`}
         <${Copy} text=${address} label="Copy link" /></div>
@@ -33,6 +34,7 @@ export function Drawer({ topic, partition, offset, record, problem, onClose, onA
 
 /** Text as it was stored; what is longer than 64 KiB is cut, and says so. */
 function shownValue(record, form) {
+  if (form === "Base64") return record.raw.value_base64.slice(0, SHOWN_BYTES);
   if (form === "Bytes" || record.text === null) return hexDump(record.value) + (record.value.length > 4096 ? `\n… ${bytes(record.value.length - 4096)} more` : "");
   const text = form === "JSON" ? indentJson(record.text) ?? record.text : record.text;
   return text.length > SHOWN_BYTES ? `${text.slice(0, SHOWN_BYTES)}\n… ${bytes(text.length - SHOWN_BYTES)} more: copy the value, or fetch it` : text;

@@ -8,6 +8,7 @@ import { DASH, bytes, count, plural } from "./format.js";
 import { Page, ProblemNote, State, Table, Time, Empty, go, html, link } from "./parts.js";
 import { PAGE_RECORDS, conditions, readAt, shownRecord, startOf, tail } from "./reading.js";
 import { Drawer, Produce } from "./record.js";
+import { Replay, isDeadLetter, placeOf } from "./replay.js";
 import { may } from "./rights.js";
 import { topicTabs } from "./topic.js";
 
@@ -65,12 +66,14 @@ function columnsOf(onOpen) {
 function valueOf(row) {
   if (row.isDamaged) return html`<${State} kind="bad" word=${row.isDamaged} />`;
   if (row.value === null) return html`<${State} word="tombstone" />`;
-  return row.line === null ? html`<${State} word=${`${bytes(row.value.length)}, not text`} />` : row.line;
+  return row.line === null ? html`<${State} word=${`${bytes(row.value.length)}, ${row.schema === null ? "not text" : `schema ${row.schema}`}`} />` : row.line;
 }
 
 function Stored({ view, open, move, onAgain }) {
   const [state, setState] = useState({ records: null, next: [], problems: [], problem: null });
   const [isBusy, setBusy] = useState(false);
+  const [chosen, setChosen] = useState(new Set());
+  const [isReplaying, setReplaying] = useState(false);
   const control = useRef(new AbortController());
   const read = async (positions) => {
     setBusy(true);
@@ -90,14 +93,20 @@ function Stored({ view, open, move, onAgain }) {
   const newestFirst = (a, b) => b.timestamp - a.timestamp || b.partition - a.partition || b.offset - a.offset;
   const rows = state.records && (isNewest ? [...state.records].sort(newestFirst).slice(0, view.filter ? 1000 : PAGE_RECORDS) : state.records);
   const left = state.next.reduce((sum, position) => sum + Math.max(0, position.end - position.offset), 0);
-  const onOpen = (row) => move({ open: `${row.partition}:${row.offset}` });
+  const onOpen = (row) => move({ open: placeOf(row) });
+  const letters = rows?.filter(isDeadLetter) ?? [], picked = letters.filter((row) => chosen.has(placeOf(row))).sort((a, b) => a.partition - b.partition || a.offset - b.offset);
+  const pick = (places, isOn) => setChosen((before) => new Set([...before].filter((place) => !places.includes(place)).concat(isOn ? places : [])));
+  const box = (label, places) => html`<input type="checkbox" aria-label=${label} checked=${places.every((place) => chosen.has(place))} onChange=${(event) => pick(places, event.target.checked)} />`;
+  const columns = [...columnsOf(onOpen), ...(letters.length ? [{ id: "pick", head: box("Choose all dead letters", letters.map(placeOf)), class: "pick", cell: (row) => isDeadLetter(row) && box(`Choose ${placeOf(row)}`, [placeOf(row)]) }] : [])];
   return html`<${ProblemNote} problem=${state.problem} />
     ${state.problems.map((problem) => html`<${ProblemNote} problem=${{ document: problem }} />`)}
     ${!rows && !state.problem && html`<p class="loading" role="status">Reading …</p>`}
-    ${rows && html`<${Table} caption="Records" columns=${columnsOf(onOpen)} rows=${rows} keyOf=${(row) => `${row.partition}:${row.offset}`}
+    ${rows && html`<${Table} caption="Records" columns=${columns} rows=${rows} keyOf=${placeOf}
       empty=${view.filter ? `Nothing matches ${conditions(view.filter).join(" and ")} so far.` : html`<${Empty} title="No records here" curl=${curlOf("produce", { names: { topic: view.topic }, body: { records: [{ value: { hello: "world" } }] } })}>Records appear as soon as a producer appends them.<//>`} />
       <p class="pager"><span role="status">${plural(rows.length, "record")}${view.filter ? `; ${left ? `${count(left)} offsets not searched yet` : isNewest ? "the last 10,000 of each partition are searched" : "all are searched"}` : ""}</span>
-        ${(!isNewest || view.filter) && left > 0 && html`<button type="button" disabled=${isBusy} onClick=${() => read(state.next)}>${view.filter ? "Search on" : `Next ${PAGE_RECORDS}`}</button>`}</p>`}
+        ${(!isNewest || view.filter) && left > 0 && html`<button type="button" disabled=${isBusy} onClick=${() => read(state.next)}>${view.filter ? "Search on" : `Next ${PAGE_RECORDS}`}</button>`}
+        ${letters.length > 0 && html`<button type="button" disabled=${!picked.length} onClick=${() => setReplaying(true)}>Replay ${picked.length || "chosen"} …</button>`}</p>`}
+    ${isReplaying && html`<${Replay} topic=${view.topic} rows=${picked} onClose=${() => setReplaying(false)} />`}
     ${open && html`<${Opened} view=${view} open=${open} rows=${rows} onClose=${() => move({ open: "" })} onAgain=${onAgain} />`}`;
 }
 
@@ -160,6 +169,6 @@ function Live({ view, onAgain }) {
       <button type="button" aria-pressed=${isPaused} onClick=${() => { setPaused(!isPaused); setRows([...buffer.current.rows]); }}>${isPaused ? "Go on" : "Pause"}</button>
       <span class="soft">${plural(buffer.current.all, "record")} since the stream began${buffer.current.dropped ? `, of which the last ${HELD_ROWS} are held` : ""}</span></div>
     <${ProblemNote} problem=${state.problem} />
-    <${Table} caption="Records as they arrive" columns=${columnsOf(setOpened)} rows=${rows.slice(0, 200)} keyOf=${(row) => `${row.partition}:${row.offset}`} empty="Waiting for the next record." />
+    <${Table} caption="Records as they arrive" columns=${columnsOf(setOpened)} rows=${rows.slice(0, 200)} keyOf=${placeOf} empty="Waiting for the next record." />
     ${opened && html`<${Drawer} ...${{ topic: view.topic, partition: opened.partition, offset: opened.offset, record: opened, problem: null, onClose: () => setOpened(null), onAgain }} />`}`;
 }

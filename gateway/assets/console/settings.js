@@ -1,6 +1,6 @@
 // @ts-check
 // The settings of this node: the value in force, where it comes from, its default, bounds and reason.
-import { Page, State, Table, go, html } from "./parts.js";
+import { Page, State, Table, column, go, html } from "./parts.js";
 import { plural } from "./format.js";
 import { useCall } from "./poll.js";
 
@@ -20,7 +20,7 @@ export default function Settings({ query }) {
       { id: "value", head: "Value", class: "name", cell: (row) => html`<code>${String(row.value ?? "–")}</code>` },
       { id: "source", head: "From", cell: (row) => html`<${State} kind=${row.source === "default" ? "plain" : "doubt"} word=${row.source} />` },
       { id: "default", head: "Default", priority: 2, class: "name", cell: (row) => html`<code>${String(row.default ?? "–")}</code>` },
-      { id: "why", head: "Reason", priority: 2, class: "wrap", cell: (row) => row.why },
+      column("why", "Reason", { class: "wrap", priority: 2 }),
     ]} />
     <p class="soft">A setting is changed by flag, environment or file, and takes effect when the node is started again, unless its reason says otherwise.</p>`}
   <//>`;

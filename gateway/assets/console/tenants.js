@@ -1,7 +1,7 @@
 // @ts-check
 // Tenants: what each has of its limits, and what it has used by the hour.
 import { bytes, count, plural } from "./format.js";
-import { Bar, Empty, Facts, Page, Spark, Table, Time, html, link } from "./parts.js";
+import { Bar, Empty, Facts, Page, Spark, Table, Time, column, html, link } from "./parts.js";
 import { curlOf } from "./contract.js";
 import { useCall } from "./poll.js";
 
@@ -15,7 +15,7 @@ function List() {
   const poll = useCall("list_tenants");
   return html`<${Page} title="Tenants" poll=${poll}>${poll.data && html`<${Table} caption="Tenants" rows=${poll.data.tenants} keyOf=${(row) => row.tenant} columns=${[
     { id: "name", head: "Tenant", class: "name", cell: (row) => html`<a href=${link("tenants", row.tenant)}>${row.tenant}</a>` },
-    { id: "note", head: "Note", class: "wrap", cell: (row) => row.note }, { id: "author", head: "Made by", priority: 2, cell: (row) => row.author },
+    column("note", "Note", { class: "wrap" }), { id: "author", head: "Made by", priority: 2, cell: (row) => row.author },
     { id: "created", head: "Made", class: "data nowrap", priority: 2, cell: (row) => html`<${Time} ms=${row.created_ms} />` },
   ]} empty=${html`<${Empty} title="No tenant" curl=${`${curlOf("describe_tenant", { names: { tenant: "acme" } }).replace("curl -sS", "curl -sS -X PUT")}`}>A tenant has topics, groups and tokens of its own, and limits; it does not see others.<//>`} />`}<//>`;
 }

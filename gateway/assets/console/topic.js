@@ -1,23 +1,25 @@
 // @ts-check
 // One topic: its partitions, groups, settings and tiering. Records have a module of their own.
 import { Action, Missing } from "./action.js";
-import { DASH, bytes, count, duration, plural } from "./format.js";
+import { call } from "./contract.js";
+import { DASH, ago, bytes, count, duration, plural, rate, seconds } from "./format.js";
 import { GROUP_COLUMNS } from "./groups.js";
-import { Facts, Page, State, Table, Tabs, go, html, link, sorted } from "./parts.js";
-import { useCall } from "./poll.js";
-import { whole } from "./topics.js";
+import { HistoryPlot } from "./history.js";
+import { Facts, Page, Silent, State, Table, Tabs, Unknown, go, html, link, number, sorted } from "./parts.js";
+import { useCall, usePoll } from "./poll.js";
+import { inSync, whole } from "./topics.js";
 
 export function topicTabs(name, chosen) {
-  return html`<${Tabs} label="Parts of the topic" chosen=${chosen} tabs=${[["Records", link("topics", name)], ["Partitions", link("topics", name, "partitions")],
-    ["Groups", link("topics", name, "groups")], ["Settings", link("topics", name, "settings")], ["Tiering", link("topics", name, "tiering")]]} />`;
+  return html`<${Tabs} label="Parts of the topic" chosen=${chosen} tabs=${[["Records", link("topics", name)], ["Summary", link("topics", name, "summary")], ["Partitions", link("topics", name, "partitions")],
+    ["Settings", link("topics", name, "settings")], ["Tiering", link("topics", name, "tiering")]]} />`;
 }
 
 export const sum = (rows, of) => rows.reduce((total, row) => total + Number(of(row) ?? 0), 0);
 export const retained = (partition) => (partition.log_end === null ? null : partition.high_watermark - partition.log_start);
 
 export default function Topic({ names: [name, tab] }) {
-  const View = { partitions: Partitions, groups: Groups, settings: Settings, tiering: Tiering }[tab] ?? Partitions;
-  return html`<${View} name=${name} />`;
+  const View = { summary: Summary, partitions: Partitions, settings: Settings, tiering: Tiering }[tab];
+  return View ? html`<${View} name=${name} />` : html`<${Unknown} />`;
 }
 
 function Shell({ name, tab, poll, aside = null, children }) {
@@ -31,12 +33,12 @@ function Partitions({ name }) {
     { id: "partition", head: "Partition", isNumber: true, sort: (row) => row.partition, cell: (row) => html`<a href=${link("topics", name, { partition: row.partition })}>${row.partition}</a>` },
     { id: "leader", head: "Leader", cell: (row) => (row.leader === null ? html`<${State} kind="bad" word="none" />` : `node ${row.leader}`) },
     { id: "sync", head: "In sync", cell: (row) => html`<${InSync} row=${row} />` },
-    { id: "start", head: "Start", isNumber: true, priority: 2, cell: (row) => count(row.log_start) },
-    { id: "high", head: "High watermark", isNumber: true, priority: 2, cell: (row) => count(row.high_watermark) },
+    number("log_start", "Start", count, 2),
+    number("high_watermark", "High watermark", count, 2),
     { id: "records", head: "Offsets held", isNumber: true, sort: retained, cell: (row) => count(retained(row)) },
-    { id: "size", head: "On disk", isNumber: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
-    { id: "segments", head: "Segments", isNumber: true, priority: 3, cell: (row) => count(row.segments) },
-    { id: "epoch", head: "Epoch", isNumber: true, priority: 3, cell: (row) => count(row.leader_epoch) },
+    number("size_bytes", "On disk", bytes),
+    number("segments", "Segments", count, 3),
+    number("leader_epoch", "Epoch", count, 3),
   ];
   return html`<${Shell} name=${name} tab="Partitions" poll=${poll}>${topic && html`
     <${Facts} items=${[["Partitions", count(topic.partitions.length)], ["Replicas", count(topic.replication_factor)], ["Offsets held", count(sum(topic.partitions, retained))],
@@ -77,20 +79,30 @@ function InSync({ row }) {
     .map(([node, lag]) => `node ${node} ${count(lag)} behind`).join(", ")}</span>`}`;
 }
 
-function Groups({ name }) {
-  const poll = useCall("list_groups", { query: { topic: name } });
-  return html`<${Shell} name=${name} tab="Groups" poll=${poll}>${poll.data && html`<${Table} caption=${`Groups that read ${name}`} rows=${sorted(poll.data.groups, GROUP_COLUMNS, "-lag")} keyOf=${(row) => row.group}
-    columns=${GROUP_COLUMNS} empty="No group has a position in this topic, as far as this token may see." />`}<//>`;
+/** The numbers of the topic, its last hour, and who reads it. The names of a page begin with the topic's, which is its first. */
+function Summary({ name }) {
+  const poll = usePoll(async (signal) => {
+    const [list, readers] = await Promise.all([call("list_topics", { query: { prefix: name, limit: 1, include: "summary" }, signal }), call("list_groups", { query: { topic: name }, signal })]);
+    if (list.topics[0]?.topic !== name) await call("describe_topic", { names: { topic: name }, signal }); // it says what is wrong
+    return { ...list.topics[0], nodes_missing: list.nodes_missing, groups: readers.groups };
+  }, name);
+  const topic = poll.data;
+  return html`<${Shell} name=${name} tab="Summary" poll=${poll}>${topic && html`<${Silent} nodes=${topic.nodes_missing} />
+    <${Facts} items=${[["Records/s in", rate(topic.records_in_per_s)], ["Bytes/s in", bytes(topic.bytes_in_per_s)], ["Bytes/s out", bytes(topic.bytes_out_per_s)], ["Stored", bytes(topic.log_bytes)],
+      ["Oldest record", topic.oldest_ms ? ago(topic.oldest_ms) : DASH], ["Tier lag", topic.tier_lag_s ? seconds(topic.tier_lag_s) : DASH], ["In sync", inSync(topic)]]} />
+    <${HistoryPlot} at=${poll.at} of=${{ topic: name }} series=${["records_in_per_s", "bytes_in_per_s", "bytes_out_per_s"]} />
+    <h2>Groups that read it</h2>
+    <${Table} caption=${`Groups that read ${name}`} rows=${sorted(topic.groups, GROUP_COLUMNS, "-lag_records")} keyOf=${(row) => row.group} columns=${GROUP_COLUMNS} empty="No group has a position in this topic, as far as this token may see." />`}<//>`;
 }
 
 export const POSITION_COLUMNS = [
-  { id: "partition", head: "Partition", isNumber: true, sort: (row) => row.partition, cell: (row) => row.partition },
+  number("partition", "Partition", String),
   { id: "member", head: "Member", class: "name", sort: (row) => row.member_id, cell: (row) => row.member_id ?? DASH },
   { id: "offset", head: "Committed", isNumber: true, priority: 2, cell: (row) => (row.offset === null ? DASH : html`<a href=${link("topics", row.topic, { partition: row.partition, offset: row.offset })}>${count(row.offset)}</a>`) },
-  { id: "high", head: "High watermark", isNumber: true, priority: 2, cell: (row) => count(row.high_watermark) },
-  { id: "lag", head: "Lag, records", isNumber: true, sort: (row) => row.lag, cell: (row) => count(row.lag) },
-  { id: "lag_ms", head: "Lag, time", isNumber: true, sort: (row) => row.lag_ms, cell: (row) => duration(row.lag_ms) },
-  { id: "lag_bytes", head: "Lag, bytes", isNumber: true, priority: 3, sort: (row) => row.lag_bytes, cell: (row) => bytes(row.lag_bytes) },
+  number("high_watermark", "High watermark", count, 2),
+  number("lag", "Lag, records"),
+  number("lag_ms", "Lag, time", duration),
+  number("lag_bytes", "Lag, bytes", bytes, 3),
 ];
 
 function Settings({ name }) {
@@ -131,11 +143,11 @@ function Tiering({ name }) {
     <${Facts} items=${[["Store", tier.store ?? "none"], ["Objects", count(sum(tier.partitions, (row) => row.objects))], ["In the store", bytes(sum(tier.partitions, (row) => row.tiered_bytes))],
       ["Waiting", bytes(sum(tier.partitions, (row) => row.pending_bytes))]]} />
     <${Table} caption="Tiering by partition" rows=${tier.partitions} keyOf=${(row) => row.partition} columns=${[
-      { id: "partition", head: "Partition", isNumber: true, cell: (row) => row.partition },
-      { id: "tiered", head: "In the store up to", isNumber: true, cell: (row) => count(row.tiered_end) },
-      { id: "local", head: "On disk from", isNumber: true, priority: 2, cell: (row) => count(row.local_log_start) },
-      { id: "objects", head: "Objects", isNumber: true, priority: 2, cell: (row) => count(row.objects) },
-      { id: "bytes", head: "Bytes", isNumber: true, cell: (row) => bytes(row.tiered_bytes) },
+      number("partition", "Partition", String),
+      number("tiered_end", "In the store up to"),
+      number("local_log_start", "On disk from", count, 2),
+      number("objects", "Objects", count, 2),
+      number("tiered_bytes", "Bytes", bytes),
       { id: "pending", head: "Waiting", isNumber: true, cell: (row) => (row.pending_segments ? `${row.pending_segments} · ${bytes(row.pending_bytes)}` : "0") },
       { id: "error", head: "Last error", cell: (row) => (row.last_error ? html`<${State} kind="bad" word=${row.last_error} />` : DASH) },
     ]} />`}<//>`;

@@ -3,8 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { Action } from "./action.js";
 import { curlOf } from "./contract.js";
-import { DASH, ago, bytes, count, duration, plural, rate } from "./format.js";
-import { Empty, Facts, Page, Silent, State, Table, go, html, link } from "./parts.js";
+import { DASH, ago, bytes, count, plural, rate, seconds } from "./format.js";
+import { Empty, Facts, Page, Silent, State, Table, go, html, link, number } from "./parts.js";
 import { useCall } from "./poll.js";
 
 const ROWS = 50;
@@ -15,9 +15,9 @@ const COLUMNS = [
   { id: "bytes_in_per_s", head: "Bytes/s in", isNumber: true, sort: true, priority: 2, cell: (row) => bytes(row.bytes_in_per_s) },
   { id: "log_bytes", head: "Stored", isNumber: true, sort: true, cell: (row) => bytes(row.log_bytes) },
   { id: "oldest", head: "Oldest record", isNumber: true, priority: 3, cell: (row) => (row.oldest_ms ? ago(row.oldest_ms) : DASH) },
-  { id: "partitions", head: "Partitions", isNumber: true, priority: 3, cell: (row) => count(row.partitions) },
+  { ...number("partitions", "Partitions", count, 3), sort: false },
   { id: "in_sync", head: "In sync", priority: 2, cell: (row) => inSync(row) },
-  { id: "tier_lag_s", head: "Tier lag", isNumber: true, sort: true, priority: 3, cell: (row) => (row.tier_lag_s ? duration(row.tier_lag_s * 1000) : DASH) },
+  { id: "tier_lag_s", head: "Tier lag", isNumber: true, sort: true, priority: 3, cell: (row) => (row.tier_lag_s ? seconds(row.tier_lag_s) : DASH) },
   { id: "lag_records", head: "Worst group lag", isNumber: true, sort: true, priority: 2, cell: (row) => row.lag_group
     ? html`${count(row.lag_records)} <a class="soft" href=${linkOfReader(row.lag_group)}>${row.lag_group.replace(/^push:/, "")}</a>` : DASH },
 ];
@@ -26,7 +26,7 @@ function linkOfReader(group) {
   return group.startsWith("push:") ? link("push", group.slice("push:".length)) : link("groups", group);
 }
 
-function inSync(row) {
+export function inSync(row) {
   if (row.led_partitions === undefined) return DASH;
   const led = row.partitions - row.led_partitions, behind = row.partitions - row.in_sync_partitions;
   if (led > 0) return html`<${State} kind="bad" word=${`${led} without leader`} />`;

@@ -36,6 +36,7 @@ ACME = TenantNames("acme")
 # Fields of bodies that have these names, but do not name topics. The value says why.
 OTHERS = {
     ("EventsQuery", "topics"): "names joined by commas, which its handler gives to Subscribing",
+    ("GroupsQuery", "topic"): "the same as of HistoryQuery",
     ("HistoryQuery", "topic"): "a name whose stored form its handler takes, as it does for a group",
 }
 texts = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=220)

@@ -1,5 +1,6 @@
 """The console's files: those of others are as published, ours are small, and ask for what the contract has."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 from gateway.assets.files import asset_bytes, asset_names, asset_text
 from gateway.console.page import MODULES, STYLES, TYPES, console_file, content_security_policy, shell
 from openapi import load_contract, operations
+from tests.console.runbook import sections
 
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "gateway" / "assets"
@@ -50,8 +52,13 @@ def test_every_call_is_made_and_nothing_else_is_asked() -> None:
 
 def test_modules_import_what_there_is_and_none_is_left_over() -> None:
     imported = {name for found in (*IMPORTS.values(), *LOADED_LATER.values()) for name in found}
-    assert {name.removeprefix("./") for name in imported if name.startswith("./")} == {*OWN} - {"app.js"}
+    ours = {name.removeprefix("./") for name in imported if name.startswith("./")}
+    assert ours == {*OWN, "runbook_sections.js"} - {"app.js"}
     assert {name for name in imported if not name.startswith("./")} == {*MODULES}
+
+
+def test_the_runbook_of_the_package_is_that_of_the_documentation() -> None:
+    assert asset_text("runbook_sections.js") == sections(), "python -m tests.console.runbook"
 
 
 def test_links_to_the_page_of_the_contract_lead_somewhere() -> None:
@@ -65,7 +72,8 @@ def test_the_first_page_all_files_and_our_code_are_small() -> None:
     page = len(shell("1.0").bodies["gzip"])
     assert page + gzipped(*first, *STYLES, *(MODULES[name] for name in MODULES if name != "uplot")) <= 50 * KIB
     assert page + gzipped(*OWN, *STYLES, *MODULES.values()) <= 200 * KIB
-    assert gzipped(*OWN) <= 46 * KIB
+    ours = gzip.compress(b"".join(map(asset_bytes, OWN)), 9)
+    assert len(ours) <= 40_000, "our code, as if a page loaded it in one file"
 
 
 def loaded_first(name: str) -> set[str]:

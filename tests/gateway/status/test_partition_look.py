@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from engine.errors import StorageFailed
 from gateway.status.partition_look import look_at_partitions, slices_of_partitions
 from tests.scenarios.gateways import in_process
 
 
-async def test_partitions_come_in_slices_and_topics_may_be_deleted_meanwhile(tmp_path: Path) -> None:
+async def test_partitions_come_in_slices_and_topics_may_be_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.status.partition_look.SLICE", 100)
     async with in_process(tmp_path) as gateway:
         await gateway.create("a", partitions=110)
         await gateway.create("b")

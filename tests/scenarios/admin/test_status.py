@@ -5,6 +5,14 @@ from pathlib import Path
 import orjson
 
 from engine.errors import StorageFailed
+from engine.format.paths import store_registration_key
+from engine.tiering.manifest.job_registration import (
+    CommitFigures,
+    JobFigures,
+    RegisteredTopic,
+    Registration,
+    encode_registration,
+)
 from tests.gateway.several_nodes import several_nodes
 from tests.scenarios.gateways import Gateway, in_process, in_process_only
 from tests.tokens import add_token, bearer
@@ -170,6 +178,10 @@ async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path:
         assert await may(3) == {(False, "not_in_sync")}
         assert await may(2) == {(False, "needed")}
         assert [(await one.send("GET", "/readyz", **{"for": "restart"})).status for one in gateways] == [503, 503, 503]
+        within = {"for": "restart", "within_ms": 0}
+        assert [(await one.send("GET", "/readyz", **within)).status for one in gateways] == [200, 200, 200]
+        within["within_ms"] = 86_400_000
+        assert (await gateways[0].send("GET", "/readyz", **within)).status == 503
         assert (await gateways[2].send("GET", "/readyz")).status == 200
         for one in gateways:
             await one.node.observer.sample()
@@ -177,3 +189,44 @@ async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path:
             assert [(row["code"], row["found"]) for row in found] == [
                 ("under_replicated", "t/1 lacks replicas in sync: node 3 lags")
             ]
+
+
+async def test_a_node_shows_its_audit_trail_to_operators(tmp_path: Path):
+    tokens = tmp_path / "tokens"
+    boss, reader = add_token(tokens, "boss", metrics=True), add_token(tokens, "reader", read=[""])
+    async with in_process(tmp_path, tokens_file=str(tokens), superusers="token:boss", node_id=1) as gateway:
+        assert (await gateway.send("PUT", "/v1/topics/a", headers=bearer(boss))).status == 201
+        path = "/v1/cluster/nodes/1/audit"
+        assert (await gateway.send("GET", path, headers=bearer(reader))).status == 403
+        page = (await gateway.send("GET", path, headers=bearer(boss), limit=2, resource="topic/a")).json
+        assert [row["type"].rpartition(".v1.")[2] for row in page["events"]] == ["change.ended", "change.intended"]
+        assert (page["recorded"], page["nodes_missing"]) == (True, [])
+        older = (await gateway.send("GET", path, headers=bearer(boss), after=page["next"])).json
+        assert older["events"][-1]["type"] == "penstock.audit.v1.started"
+        assert older["next"] is None
+        denied = (await gateway.send("GET", path, headers=bearer(boss), kind="denied")).json["events"]
+        assert [row["data"]["operation"] for row in denied] == ["read_audit"]
+        other = (await gateway.send("GET", "/v1/cluster/nodes/9/audit", headers=bearer(boss))).json
+        assert (other["recorded"], other["nodes_missing"]) == (None, [9])
+        assert (await gateway.send("GET", path, headers=bearer(boss), after="x")).json["code"] == "invalid_query"
+
+
+async def test_ingestion_jobs_have_their_lag_and_the_counts_of_their_commits(tmp_path: Path):
+    async with in_process(tmp_path) as gateway:
+        topic = await gateway.create("a")
+        await topic.post_lines("1", "2", "3")
+        record = gateway.node.shard.topics["a"].record
+        figures = JobFigures(7, 2, ("b",), (CommitFigures(1, 1000, 5, 1, 2, 2, 300),))
+        topics = {"a": RegisteredTopic(record.topic_id, {0: 1}), "gone": RegisteredTopic("other", {0: 9})}
+        job = Registration("hourly", "a1", "s3://user:secret@lake/x?key=secret", topics, figures)
+        store, cluster_id = gateway.node.usage.store, gateway.node.server.admin.cluster_id
+        store.put(store_registration_key(cluster_id, "hourly", "a1"), encode_registration(job))
+        store.put(store_registration_key(cluster_id, "later", "a2"), b"not a registration")
+        answer = await gateway.send("GET", "/v1/cluster/jobs", limit=1)
+        [row] = answer.json["jobs"]
+        assert (row["job"], row["output"], row["topics"]) == ("hourly", "s3://lake/x", ["a", "gone"])
+        assert (row["lag_records"], row["lag_s"] >= 0, row["lost_records"], row["held"]) == (2, True, 7, ["b"])
+        assert row["commits"][0] | {"rows": 5, "small_files": 2} == row["commits"][0]
+        assert b"secret" not in answer.body
+        [unreadable] = (await gateway.send("GET", "/v1/cluster/jobs", after=answer.json["next"])).json["jobs"]
+        assert (unreadable["id"], unreadable["readable"]) == ("later-a2", False)

@@ -359,7 +359,15 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
     overview = ask("GET", "/v1/overview").json()
     assert overview.keys() & {"totals", "nodes", "disks", "cluster_id"} == set()
     assert ask("GET", "/v1/history", topic=first["topics"][0]["topic"]).status_code == 200
-    for path in ("/v1/history", "/v1/settings", "/v1/cluster/nodes/1/may-restart", "/v1/cluster/nodes/1/disks"):
+    for path in (
+        "/v1/history",
+        "/v1/settings",
+        "/v1/cluster/nodes/1/may-restart",
+        "/v1/cluster/nodes/1/audit",
+        "/v1/cluster/nodes/1/disks",
+        "/v1/cluster/jobs",
+        "/v1/cluster/nodes/1/disks",
+    ):
         assert ask("GET", path).status_code == 403
     me = ask("GET", "/v1/me").json()
     assert {"resource": "topic", "operation": "read", "prefixes": [""], "names": []} in me["rights"]

@@ -52,7 +52,9 @@ def test_a_job_holds_what_it_has_not_committed() -> None:
     assert (held(source, 0), held(source, 1), held(source, 0, "other")) == (20, 0, None)
     run_job(source, output)
     assert registered(source) == {"flights": {0: 25, 1: 7}, "other": {0: 3}}
-    assert len([*source.list(PREFIX)]) == 1
+    [info] = source.list(PREFIX)
+    commits = decode_registration(source.get(info.key), info.key).figures.commits
+    assert [(row.number, row.rows, row.files, row.small_files) for row in commits] == [(1, 20, 1, 1), (2, 15, 2, 2)]
 
 
 @pytest.mark.parametrize("kill_at", range(1, 7))

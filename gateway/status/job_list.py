@@ -1,0 +1,93 @@
+"""`GET /v1/cluster/jobs`: the ingestion jobs that are registered in the store: freshness, losses, misfits, small files.
+
+A run registers its positions and the counts of its commits (engine/tiering/manifest/job_registration.py), so that a
+node knows a job without reading its tables, which may be in a store that the node has no access to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from msgspec import Struct
+
+from engine.tiering.manifest.job_registration import Registration
+from engine.tiering.shipping.job_holds import RegisteredJob
+from gateway.groups.group_lag import Lag, measure_lags
+from gateway.http.documents import answer_document
+from gateway.http.query import Number, Text, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.routing.partitions import Topics
+from gateway.status.context import StatusContext
+from gateway.status.me import without_credentials
+
+LIMIT_MAX = 100
+LAGS_MAX = 200  # partitions whose first record is read for one page, some 0.2 ms each
+LAGS_S = 5.0  # for their leaders to answer; the store may have the record
+
+
+class JobsQuery(Struct, frozen=True):
+    """`after` is the id of the last job of the page before."""
+
+    limit: Annotated[int, Number(1, LIMIT_MAX)] = 50
+    after: Annotated[str, Text(300)] = ""
+
+
+async def list_jobs(request: Request, context: StatusContext) -> Response:
+    """GET /v1/cluster/jobs. Raises errors of the store."""
+    query = read_query(request, JobsQuery)
+    jobs = sorted(await context.read_jobs(), key=lambda job: job.name)
+    jobs = [job for job in jobs if job.name > query.after]
+    page = jobs[: query.limit]
+    lags = await _measure(context, page)
+    document = {
+        "jobs": [_row(job, lags, context.admin.topics) for job in page],
+        "next": page[-1].name if len(jobs) > len(page) else None,
+    }
+    return await answer_document(request, document, is_polled=True)
+
+
+async def _measure(context: StatusContext, jobs: Sequence[RegisteredJob]) -> dict[tuple[str, int, int], Lag]:
+    """Returns what is behind the positions of jobs, as far as their leaders answer in time."""
+    asked = [place for job in jobs for place in _places(job.registration, context.admin.topics)][:LAGS_MAX]
+    try:
+        async with asyncio.timeout(LAGS_S):
+            lags = await measure_lags(context.admin.router, asked)
+    except TimeoutError:
+        return {}
+    return {place: lag for place, lag in zip(asked, lags, strict=True) if lag is not None}
+
+
+def _places(registration: Registration | None, topics: Topics) -> list[tuple[str, int, int]]:
+    """Returns topic, partition and position of what a job reads, without topics that were deleted or made again."""
+    places = []
+    for name, read in {} if registration is None else sorted(registration.topics.items()):
+        topic = topics.get(name)
+        if topic is not None and topic.record.topic_id == read.topic_id:
+            places += [(name, number, read.ends.get(number, 0)) for number in range(topic.record.partitions)]
+    return places
+
+
+def _row(job: RegisteredJob, lags: dict[tuple[str, int, int], Lag], topics: Topics) -> dict[str, object]:
+    registration = job.registration
+    row: dict[str, object] = {"id": job.name, "renewed_ms": job.renewed_ms, "readable": registration is not None}
+    if registration is None:
+        return row
+    places = _places(registration, topics)
+    measured = [lags[place] for place in places if place in lags]
+    is_whole = len(measured) == len(places)
+    figures = registration.figures
+    return row | {
+        "job": registration.job,
+        "output": without_credentials(registration.output),
+        "topics": sorted(registration.topics),
+        "lag_records": sum(lag.records for lag in measured) if is_whole else None,
+        "lag_s": max((lag.age_ms for lag in measured), default=0) / 1000 if is_whole else None,
+        "lost_records": figures.lost_records,
+        "misfits": figures.misfits,
+        "held": list(figures.held),
+        "commits": [asdict(commit) for commit in figures.commits],
+    }
