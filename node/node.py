@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
 from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
+from gateway.docs.page import DocsPages
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.multi_fetch import multi_fetch_handlers
@@ -451,6 +453,7 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
+            DocsPages(version("penstock-server")),
         )
 
     def _histograms(self) -> Iterator[Histogram]:
