@@ -1,4 +1,4 @@
-"""Plays the stories in Chromium: lines of stdin go to a page, whose answers come to stdout. PENSTOCK_URL names the node.
+"""Plays the stories in Chromium: lines of stdin go into a page, its answers to stdout. PENSTOCK_URL names the node.
 
 The page has an origin of its own, so each request is one across origins. A Python with Playwright runs this file, which
 does not know the project.
