@@ -186,7 +186,7 @@ class NodeDisks:
         return ProcessDisks(parts[0].disks, replicas, [row for part in parts for row in part.moves])
 
     async def move(self, node_id: int, moves: list[tuple[str, int, str]], *, is_dry_run: bool) -> list[MoveRow]:
-        """Starts the moves if all of them can be. Raises Problem, UnknownPartition, EngineError: none has started then."""
+        """Starts all moves or none. Raises UnknownPartition, Problem, EngineError."""
         rows = await self._move(node_id, MoveRequest(moves, is_dry_run=True))
         missing = {move[:2] for move in moves} - {(row.topic, row.partition) for row in rows}
         if missing:
