@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -151,6 +151,20 @@ class LogDirectoryManager:
                 self._full.add(directory)
                 log.warning("the disk is full: appends are refused until it has room", extra={"path": directory.path})
         return self._check_room if self._full else None
+
+    def without_room(self) -> Iterator[tuple[str, int, str]]:
+        """Yields the partitions, by topic and number, whose disk has no room for appends, and the directory."""
+        full = {directory for directory in self._directories.usable if self._has_no_room(directory)}
+        for partition in self._partitions() if full else ():
+            directory = self.directory_of(partition)
+            if directory in full:
+                yield partition.topic, partition.number, f"{directory.path} is full"
+
+    def _has_no_room(self, directory: DataDirectory) -> bool:
+        try:
+            return self._disk.free_bytes(directory.path) < ROOM_BYTES
+        except OSError:  # no answer: not known
+            return False
 
     def _check_room(self, partition: Partition) -> None:
         """Raises StorageFull if the disk has little room, and spare files are missing: they come before records."""

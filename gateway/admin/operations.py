@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 from math import inf
 from typing import Annotated, Any
 
 from msgspec import Struct
 
+from engine.settings import DAY_MS
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import collect_metrics
@@ -17,11 +19,10 @@ from gateway.assets.packed import Packed
 from gateway.console.page import KEPT_FOREVER, console_file, shell
 from gateway.docs.guide_page import guide_page
 from gateway.docs.index import search_index
-from gateway.docs.page import docs_page
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
-from gateway.http.query import NoQuery, Word, read_query
+from gateway.http.query import NoQuery, Number, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation
@@ -94,16 +95,18 @@ async def healthz(request: Request, context: AdminContext) -> Response:
 
 class ReadyQuery(Struct, frozen=True):
     for_: Annotated[str, Word(("traffic", "restart"))] = "traffic"
+    within_ms: Annotated[int | None, Number(0, DAY_MS)] = None
 
 
 async def readyz(request: Request, context: AdminContext) -> Response:
     """GET /readyz: requests should be sent here, or the next node may be restarted. Raises Problem if not."""
-    is_for_restart = read_query(request, ReadyQuery).for_ == "restart"
+    query = read_query(request, ReadyQuery)
     if context.lifecycle.is_draining:
         raise Problem("draining", "the node is stopping")
     if not context.lifecycle.is_ready:
         raise Problem("overloaded", "not all shards of the node are ready")
-    replicas = context.replicas
+    replicas, ready_s = context.replicas, context.lifecycle.ready_s(asyncio.get_running_loop().time())
+    is_for_restart = query.for_ == "restart" and (query.within_ms is None or ready_s * 1000 < query.within_ms)
     if is_for_restart and restart_reasons(
         context.peers.cluster, context.peers.node_id, is_silent=not replicas.has_contact
     ):
@@ -134,9 +137,7 @@ async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
     address = _client_url(request, context)
-    return _send_if_new(
-        request, await context.offload.in_thread(lambda: docs_page(address, version("penstock-server")))
-    )
+    return _send_if_new(request, await context.offload.in_thread(lambda: context.docs.page(address)))
 
 
 async def docs_guide(request: Request, context: AdminContext) -> Response:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.errors import InvalidConfig
 from engine.settings import TopicSettings, check_applicable, rules, topic_settings
 from engine.shard.served_topics import Topic
 from gateway.admin.altering import alter, shown_record
@@ -20,6 +21,7 @@ from gateway.http.response import Response, json_response
 from gateway.routing.leader_headers import may_be_led
 from gateway.routing.partitions import check_not_internal
 
+TOPIC_DEFAULTS = TopicSettings()
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
 
 
@@ -35,6 +37,7 @@ class _Create(Struct, forbid_unknown_fields=True):
 
 class _Alter(Struct, forbid_unknown_fields=True):
     config: dict[str, Any] | UnsetType = UNSET
+    unset: list[str] | UnsetType = UNSET
     partitions: int | UnsetType = UNSET
     replication_factor: Annotated[int, Meta(ge=1, le=16)] | UnsetType = UNSET
 
@@ -67,13 +70,24 @@ async def alter_topic(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     body = await read_json(request, _Alter)
-    if body.config is UNSET and body.partitions is UNSET and body.replication_factor is UNSET:
-        raise Problem("invalid_body", "the body has no change: give config, partitions or replication_factor")
+    if all(given is UNSET for given in (body.config, body.unset, body.partitions, body.replication_factor)):
+        raise Problem("invalid_body", "the body has no change: give config, unset, partitions or replication_factor")
     config = {} if body.config is UNSET else body.config
+    config = config | _defaults_of([] if body.unset is UNSET else body.unset, config)
     partitions = None if body.partitions is UNSET else body.partitions
     replicas = None if body.replication_factor is UNSET else body.replication_factor
     topic = await alter(request, context, request.names["topic"], config, partitions, replicas)
     return await _describe(request, context, topic, 200, context.settings.leader_wait_ms)
+
+
+def _defaults_of(names: list[str], config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of settings. Raises Problem invalid_body, InvalidConfig."""
+    for name in names:
+        if name in config:
+            raise Problem("invalid_body", f"{name[:64]!r} is in config and in unset: name it once")
+        if name not in TopicSettings.__slots__:
+            raise InvalidConfig(f"there is no setting {name[:64]!r} of topics", setting=name[:64])
+    return {name: getattr(TOPIC_DEFAULTS, name) for name in names}
 
 
 async def delete_topic(request: Request, context: AdminContext) -> Response:

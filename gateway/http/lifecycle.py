@@ -13,12 +13,19 @@ class Lifecycle:
 
     def __init__(self, *, is_ready: bool = True) -> None:
         self.is_ready = is_ready
+        self._asked_at: float | None = None
         self.is_refusing = False
         self.is_draining = False
         self.draining = PositionWaiters(0)  # waits for DRAINING end when the process begins to drain
 
     def ready(self) -> None:
         self.is_ready = True
+
+    def ready_s(self, now: float) -> float:
+        """Returns the seconds since the first call; probes begin to call when the process is ready."""
+        if self._asked_at is None:
+            self._asked_at = now
+        return now - self._asked_at
 
     def check_accepting(self) -> None:
         """Raises Draining once new work is refused."""

@@ -49,7 +49,10 @@ class Finding(Struct, frozen=True, array_like=True):
 
     @property
     def runbook(self) -> str:
-        return RUNBOOK + self.code.replace("_", "")
+        return RUNBOOK + ("disk_full_soon" if self.code in OF_MOVES else self.code).replace("_", "")
+
+
+OF_MOVES = ("disk_move_running", "disk_move_failed")
 
 
 class Directory(Struct, frozen=True, array_like=True):
@@ -79,6 +82,9 @@ class Facts(Struct, frozen=True):
     damaged: tuple[tuple[str, int, str], ...] = ()
     diverged: tuple[tuple[str, int, str], ...] = ()
     not_uploaded: tuple[tuple[str, int, str], ...] = ()
+    without_room: tuple[tuple[str, int, str], ...] = ()
+    moving: tuple[tuple[str, int, str], ...] = ()
+    move_failed: tuple[tuple[str, int, str], ...] = ()
     directories: tuple[Directory, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     failing_pushes: tuple[tuple[str, str], ...] = ()
@@ -120,6 +126,12 @@ def _judge_partitions(facts: Facts) -> Iterator[Finding]:
          "choose which records stay: docs/operate/backup.md says how"),
         ("tier_behind", facts.not_uploaded, FAIL, "{0} is not uploaded by node {1}: {2}",
          "make the object store answer; penstock tier status TOPIC has the error of each partition"),
+        ("disk_full", facts.without_room, FAIL, "{0} takes no records on node {1}: {2}",
+         "free space there, shorten retention, or move partitions to another disk: penstock disk balance"),
+        ("disk_move_failed", facts.move_failed, WARN, "{0} could not move to another disk of node {1}: {2}",
+         "penstock disk list has the reasons; move it again, or penstock disk cancel TOPIC/PARTITION"),
+        ("disk_move_running", facts.moving, WARN, "{0} moves to another disk of node {1}: {2}",
+         "wait; if the bytes left do not fall, raise disk_move_bytes_per_second"),
     ):  # fmt: skip
         for topic, numbers, reason in _by_topic(rows):
             found = text.format(f"{topic}/{numbers}", facts.node_id, reason)
@@ -132,7 +144,7 @@ def _judge_node(facts: Facts) -> Iterator[Finding]:
     for directory in facts.directories:
         yield from _judge_directory(directory, node)
     if facts.topics_set_aside:
-        text = f"{facts.topics_set_aside} topics are set aside: their topic.json is missing or cannot be read"
+        text = f"{facts.topics_set_aside} topics are quarantined: their topic.json is missing or cannot be read"
         yield Finding("topics_set_aside", FAIL, node, text, "restore topic.json, which its log names, and restart it")
     if facts.store_silent_s is not None:
         text = f"the coordination store has not answered {node} for {facts.store_silent_s:.0f} s"

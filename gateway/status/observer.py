@@ -22,6 +22,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import keep_running
+from engine.shard.directory_moves import MoveStatus
 from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
 from gateway.groups.hosting.host import GroupHost
@@ -187,12 +188,16 @@ class Observer:
         is_first = observed.peers.index == 0
         age_s = observed.replicas.store_age_s
         is_silent = is_first and not observed.replicas.has_contact and age_s is not None
+        moves = shard.moves.statuses()
         return Facts(
             node_id=observed.peers.node_id,
             offline=look.offline,
             damaged=look.damaged,
             diverged=look.diverged,
             not_uploaded=self._not_uploaded,
+            without_room=tuple(shard.log_manager.without_room()),
+            moving=tuple((row.topic, row.partition, _progress(row)) for row in moves if not row.error),
+            move_failed=tuple((row.topic, row.partition, row.error) for row in moves if row.error),
             directories=self.directories(),
             groups=tuple(self._groups()),
             failing_pushes=tuple(observed.push.failing()),
@@ -326,3 +331,7 @@ def percentile(bounds: Iterable[float], cumulative: list[int], share: float) -> 
             return lower + (bound - lower) * (rank - below) / (count - below)
         lower, below = bound, count
     return lower
+
+
+def _progress(move: MoveStatus) -> str:
+    return f"{move.left_bytes} of {move.size_bytes} bytes are left to copy to {move.target}"

@@ -45,17 +45,18 @@ class Admin(Generic[ResultT]):
         *,
         partitions: int | None = None,
         replication_factor: int | None = None,
+        unset: Sequence[str] | None = None,
     ) -> ResultT:
-        """Changes the settings named in `config`, and no others. `partitions` grows the topic to this many;
-        `replication_factor` adds or removes replicas, which continues after the answer.
+        """Changes the settings named in `config`; those in `unset` get their defaults; others stay. `partitions` grows
+        the topic to this many; `replication_factor` adds or removes replicas, which continues after the answer.
         """
-        return self._call(api.alter_topic(topic, config, partitions, replication_factor))
+        return self._call(api.alter_topic(topic, config, partitions, replication_factor, unset))
 
     def delete_topic(self, topic: str) -> ResultT:
         return self._call(api.delete_topic(topic))
 
     def roll_topic(self, topic: str) -> ResultT:
-        """Seals the open segments now, so that they can be tiered."""
+        """Closes the active segments now, so that they are uploaded."""
         return self._call(api.roll_topic(topic))
 
     def delete_records(self, topic: str, partition: int, before: int) -> ResultT:

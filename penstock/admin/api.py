@@ -53,8 +53,14 @@ def alter_topic(
     config: Mapping[str, Any] | None = None,
     partitions: int | None = None,
     replication_factor: int | None = None,
+    unset: Sequence[str] | None = None,
 ) -> Request:
-    body = {"config": config, "partitions": partitions, "replication_factor": replication_factor}
+    body = {
+        "config": config,
+        "unset": None if unset is None else list(unset),
+        "partitions": partitions,
+        "replication_factor": replication_factor,
+    }
     return _with_json("PATCH", topic_path(topic), {name: value for name, value in body.items() if value is not None})
 
 

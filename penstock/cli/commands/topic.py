@@ -228,6 +228,19 @@ def alter(
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
+@click.argument("settings", metavar="SETTING…", nargs=-1, required=True)
+@node_options
+def unset(name: str, settings: tuple[str, ...], node: Node, as_json: bool) -> None:
+    """Give settings of a topic their defaults again."""
+    described = node.once().alter_topic(name, unset=settings)
+    if as_json:
+        print_json(described)
+    else:
+        print_settings({key: described["config"][key] for key in settings})
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
 @yes_option
 @node_options
 def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
@@ -248,7 +261,7 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
 def roll(name: str, node: Node, as_json: bool) -> None:
-    """Seal the open segments.
+    """Close the active segments.
 
     Sealed segments are uploaded to the object store.
     """

@@ -27,6 +27,8 @@ FAULTS = {
     "diverged_replicas": {"diverged": (("a", 0, "that lacks records"),)},
     "tier_behind": {"not_uploaded": (("a", 0, "403 Forbidden"),)},
     "disk_full": {"directories": (Directory("/d", GIB // 2, 1000 * GIB, None),)},
+    "disk_move_running": {"moving": (("a", 0, "5 of 9 bytes are left to copy to /e"),)},
+    "disk_move_failed": {"move_failed": (("a", 0, "/e has 1 bytes free"),)},
     "disk_full_soon": {"directories": (Directory("/d", 50 * GIB, 1000 * GIB, None),)},
     "topics_set_aside": {"topics_set_aside": 2},
     "mid_log_truncation": {"mid_log_truncations": 1},
@@ -52,6 +54,14 @@ def test_a_fault_has_one_finding_with_a_section_of_the_runbook(code: str) -> Non
     page, _, anchor = finding.runbook.partition("#")
     headings = [line.removeprefix("### ").lower() for line in Path(page).read_text().splitlines() if line[:4] == "### "]
     assert anchor in headings
+
+
+def test_a_topic_on_a_full_disk_is_named_and_not_only_the_disk() -> None:
+    full = Directory("/d", 0, 1000 * GIB, None)
+    rows = (("a", 0, "/d is full"), ("a", 3, "/d is full"))
+    of_disk, of_topic = judge_process(replace(WELL, directories=(full,), without_room=rows))[::-1]
+    assert (of_disk.code, of_disk.topic, of_topic.code, of_topic.topic) == ("disk_full", "", "disk_full", "a")
+    assert "a/0,3" in of_topic.found
 
 
 def view_of(*alive: int, in_sync: tuple[int, ...], leader: int | None = 1) -> ClusterView:

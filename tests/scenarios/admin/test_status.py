@@ -178,6 +178,10 @@ async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path:
         assert await may(3) == {(False, "not_in_sync")}
         assert await may(2) == {(False, "needed")}
         assert [(await one.send("GET", "/readyz", **{"for": "restart"})).status for one in gateways] == [503, 503, 503]
+        within = {"for": "restart", "within_ms": 0}
+        assert [(await one.send("GET", "/readyz", **within)).status for one in gateways] == [200, 200, 200]
+        within["within_ms"] = 86_400_000
+        assert (await gateways[0].send("GET", "/readyz", **within)).status == 503
         assert (await gateways[2].send("GET", "/readyz")).status == 200
         for one in gateways:
             await one.node.observer.sample()

@@ -364,6 +364,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
         "/v1/settings",
         "/v1/cluster/nodes/1/may-restart",
         "/v1/cluster/nodes/1/audit",
+        "/v1/cluster/nodes/1/disks",
         "/v1/cluster/jobs",
         "/v1/cluster/nodes/1/disks",
     ):

@@ -24,6 +24,10 @@ def test_settings_go_to_the_node_as_json(on_node: Run) -> None:
     assert altered.out.split() == ["setting", "value", "flush_ms", "50"]
     assert on_node("topic", "alter", "set", "--config", "no_such=1").code == 4
     assert on_node("topic", "alter", "set", "-c", "unclean_election=yes").out.split()[-1] == "yes"
+    assert on_node("topic", "unset", "set", "unclean_election", "flush_ms").out.split()[-1:] == ["20"]
+    config = on_node("topic", "describe", "set", "--json").json()["config"]
+    assert (config["unclean_election"], config["flush_ms"]) == (False, 20)
+    assert "no_such" in on_node("topic", "unset", "set", "no_such").err
 
 
 def test_a_topic_is_altered_to_have_more_partitions(on_node: Run) -> None:
