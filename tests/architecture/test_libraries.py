@@ -112,7 +112,7 @@ def imported_by_servers() -> dict[str, set[str]]:
 
 
 def test_every_library_of_a_distribution_is_used_by_it(homes):
-    assert unused(GROUPS["client"] + GROUPS["encryption"], imported("penstock"), homes) == []
+    assert unused(GROUPS["client"] + GROUPS["encryption"] + GROUPS["otel"], imported("penstock"), homes) == []
     assert unused(GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], imported_by_servers(), homes) == []
 
 
@@ -130,7 +130,7 @@ def test_every_library_for_development_is_used_by_tests_or_load_tests(homes):
 
 
 def test_a_distribution_imports_only_what_it_declares(homes):
-    assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"], homes) == []
+    assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"] + GROUPS["otel"], homes) == []
     assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], homes) == []
 
 
