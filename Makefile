@@ -85,6 +85,7 @@ docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_architecture
+	@if [ -x "$${CHROMIUM:-/usr/bin/chromium}" ]; then $(MAKE) -s console-tests ARGS=--docs; fi
 
 format: $(VENV)/.all ### Format the code
 	$(BIN)/ruff check --fix .
@@ -199,11 +200,12 @@ airflow-tests: $(VENV)/.all ## The DAGs of docs/ingest-operate.md run in Airflow
 golden: $(VENV)/.all ## Compare what nodes answer with tests/golden/exchanges, byte for byte (ARGS=--write records it)
 	@$(BIN)/python -m tests.golden $(ARGS)
 
-clients-tests: $(VENV)/.all ## The clients in TypeScript and Go: built, packed, judged by the same stories as the Python client, measured (Node, npm, Go)
+clients-tests: $(VENV)/.all ## The clients in TypeScript and Go: built, packed, judged by the same stories as the Python client, measured (Node, npm, Go; Chromium if PENSTOCK_BROWSER_PYTHON has Playwright)
 	npm --prefix clients/typescript ci --no-audit --no-fund
 	npm --prefix clients/typescript run build
+	npm --prefix build/clients install --no-audit --no-fund --no-save deno@2.9.6 bun@1.4.5 publint@0.3.25 @arethetypeswrong/cli@0.18.5 esbuild@0.28.2
 	cd clients/go && go vet ./... && go test -race -timeout 120s -run Test ./... && go test -run '^$$' -fuzz FuzzRecord -fuzztime 10s .
-	$(BIN)/pytest -m "" tests/clients -s $(ARGS)
+	PATH="$$PATH:$(CURDIR)/build/clients/node_modules/.bin" $(BIN)/pytest -m "" tests/clients -s $(ARGS)
 
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
 	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)
@@ -283,7 +285,7 @@ audit-dependencies: $(VENV)/.all ## Compare the locked packages with published a
 	@$(BIN)/python -m tests.distributions.audit_dependencies
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra encryption --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra encryption --extra otel --extra spark --extra iceberg --extra delta --extra formats --extra oidc --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra oidc --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data

@@ -23,8 +23,8 @@ class ClientLimits:
         minimum=0,
         maximum=GIB,
         why=(
-            "How much of a rejected body is read and dropped after its answer, for clients that read the answer only "
-            "after sending everything."
+            "How much of a rejected body is read and dropped, for clients that read the answer only after "
+            "sending everything."
         ),
     )
     lingering_close_ms_max: int = setting(
@@ -43,10 +43,7 @@ class ClientLimits:
         16 * KIB,
         minimum=1,
         maximum=GIB,
-        why=(
-            "Slower senders of bodies and slower readers of large answers are disconnected, because they hold "
-            "memory; faster ones may take as long as they need."
-        ),
+        why=("Slower senders of bodies and slower readers of large answers are disconnected: they hold memory."),
     )
     throttle_ms_max: int = setting(
         SECOND_MS,
@@ -82,14 +79,13 @@ class ClientLimits:
         DEFAULT_LIMITS.depth_max,
         minimum=8,
         maximum=DEPTH_CEILING,
-        why="Levels of nesting of a JSON value that is produced. serde_json reads 128 levels, .NET 64, Jackson 1,000.",
+        why="Levels of nesting of a JSON value that is produced; serde_json reads 128.",
     )
     json_number_digits_max: int = setting(
         DEFAULT_LIMITS.digits_max,
         minimum=64,
         maximum=MIB,
-        why="Digits of a JSON number that is produced, with its point and exponent. Jackson reads numbers of 1,000 "
-        "characters, Python integers of 4,300 digits.",
+        why="Characters of a JSON number that is produced; Jackson reads 1,000.",
     )
     query_value_chars_max: int = setting(
         4096, minimum=256, maximum=4096, why="Characters of one query value; the longest is a key. Beyond: 400."
@@ -137,15 +133,17 @@ class ClientLimits:
         16 * KIB,
         minimum=0,
         maximum=GIB,
-        why="JSON and NDJSON answers of fetches from here on are compressed for clients that ask: a megabyte takes 3 "
-        "ms (zstd) or 6 ms (gzip), and shrinks to a fifth.",
+        why=(
+            "Larger JSON and NDJSON answers are compressed for clients that ask: a megabyte takes 3 ms "
+            "(zstd) or 6 ms (gzip)."
+        ),
     )
     cache_max_age_ms: int = setting(
         60 * SECOND_MS,
         minimum=0,
         maximum=365 * DAY_MS,
         why=(
-            "How long caches may return a fetch from sealed segments without asking. They keep deleted records "
+            "How long caches may return a fetch from closed segments without asking. They keep deleted records "
             "for this long too; 0: they always ask."
         ),
     )
@@ -193,15 +191,13 @@ class ClientLimits:
         64 * MIB,
         minimum=MIB,
         maximum=16 * GIB,
-        why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB. "
-        "As much again may be read for them and not yet sent.",
+        why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB.",
     )
     send_buffer_bytes_max: int = setting(
         256 * MIB,
         minimum=MIB,
         maximum=64 * GIB,
-        why="Answers of 64 KiB and more that are given out and not yet taken by their clients, in each process. "
-        "Beyond, but for one answer: 503, for those.",
+        why="Answers of 64 KiB and more that clients have not read, in each process. Beyond: 503, for those.",
     )
     connection_send_buffer_bytes_max: int = setting(
         128 * MIB,

@@ -92,10 +92,7 @@ class ClusterSettings:
         6 * SECOND_MS,
         minimum=400,
         maximum=MINUTE_MS,
-        why=(
-            "ZooKeeper declares a node dead after this long without a heartbeat. Lower values risk false "
-            "failovers; ZooKeeper limits it to 2 to 20 of its ticks."
-        ),
+        why=("ZooKeeper declares a node dead after this long without a heartbeat. Lower values risk false failovers."),
     )
     replica_lag_time_max_ms: int = setting(
         10 * SECOND_MS,
@@ -110,15 +107,15 @@ class ClusterSettings:
         1,
         minimum=1,
         maximum=8 * MIB,
-        why="A leader answers a follower once this many bytes are available; 1 has the least delay.",
+        why="A leader answers a follower once it has this many bytes; 1 has the least delay.",
     )
     replica_fetch_max_bytes: int = setting(
         8 * MIB,
         minimum=KIB,
         maximum=256 * MIB,
         why=(
-            "The most bytes in one answer to a follower, of all partitions together; one batch is always sent. A "
-            "follower that catches up has up to three answers in memory."
+            "The most bytes in one answer to a follower; one batch is always sent. A follower has up to "
+            "three answers in memory."
         ),
     )
     replica_fetch_wait_max_ms: int = setting(
@@ -134,8 +131,8 @@ class ClusterSettings:
         minimum=0,
         maximum=16 * GIB,
         why=(
-            "Memory for batches that followers in sync have not acknowledged; they are answered from it without a "
-            "read. The shards share it. 0: the page cache answers."
+            "Memory for batches that followers in sync have not fetched yet; the shards share it. 0: the "
+            "page cache answers."
         ),
     )
     replica_catchup_bytes_per_second: int = setting(
@@ -172,8 +169,8 @@ class ClusterSettings:
         minimum=0,
         maximum=10 * MINUTE_MS,
         why=(
-            "How long a request that appends nothing waits for a leader before 503; a produce waits for its "
-            "timeout_ms. Longer than an election, so that a failover is a pause."
+            "How long a request other than a produce waits for a leader before 503. Longer than an "
+            "election, so that a failover is a pause."
         ),
     )
     leader_imbalance_check_ms: int = setting(

@@ -33,7 +33,7 @@ class ServerSettings:
     store: str = setting(
         "",
         why=(
-            "The store for sealed segments: a path, file:///path or s3://bucket/prefix. Empty: inside the data "
+            "The object store for closed segments: a path, file:///path or s3://bucket/prefix. Empty: inside the data "
             "directory."
         ),
     )
@@ -160,29 +160,29 @@ class ServerSettings:
         5 * SECOND_MS,
         minimum=10,
         maximum=DAY_MS,
-        why="How often the shipper looks for sealed segments, besides at a roll; up to 12 times less often when idle.",
+        why="How often the uploader looks for closed segments, besides at a roll; up to 12 times less often when idle.",
     )
     accepted_counts_ms: int = setting(
         MINUTE_MS,
         minimum=0,
         maximum=60 * MINUTE_MS,
         why=(
-            "How often counts of accepted records go to the store, with which ingestion compares what it has read; a "
-            "kill loses the counts since. 0: never; else at least a second."
+            "How often counts of accepted records go to the store, for audits; a kill loses the counts "
+            "since. 0: never; else at least a second."
         ),
     )
     tier_cache_bytes_max: int = setting(
         GIB,
         minimum=64 * MIB,
         maximum=2**50,
-        why="Disk space for blocks of tiered segments that clients read, for all shards of the node together.",
+        why="Disk space for blocks of uploaded segments that clients read, for all shards of the node together.",
     )
     tier_spool_bytes_max: int = setting(
         0,
         minimum=0,
         maximum=2**50,
         why=(
-            "Bytes of sealed segments that may wait for the store; at the bound the node refuses records with 503 "
+            "Bytes of closed segments that may wait for the store; at the bound the node refuses records with 503 "
             "`spool_full`. Each shard has an equal share. 0: the disk is the bound."
         ),
     )
@@ -190,10 +190,7 @@ class ServerSettings:
         4 * MIB,
         minimum=0,
         maximum=64 * MIB,
-        why=(
-            "Neighbouring objects of a partition in the store that are smaller become one object, which readers "
-            "fetch in one request. 0: nothing is merged."
-        ),
+        why=("Smaller neighbouring objects in the store become one, which readers fetch in one request. 0: none."),
     )
     tier_merge_target_bytes: int = setting(
         32 * MIB,
@@ -205,7 +202,7 @@ class ServerSettings:
         60 * MINUTE_MS,
         minimum=0,
         maximum=365 * DAY_MS,
-        why="Younger objects are not merged: consumers and ingestion have mostly read them by then.",
+        why="Younger objects are not merged: consumers still read them.",
     )
     tier_merge_bytes_per_second: int = setting(
         8 * MIB,
@@ -224,13 +221,13 @@ class ServerSettings:
         8 * MIB,
         minimum=0,
         maximum=4 * GIB,
-        why="How fast the scrubber reads sealed segments to find damage: 1 TB takes 36 hours. 0: never.",
+        why="How fast the scrubber reads closed segments to find damage: 1 TB takes 36 hours. 0: never.",
     )
     scrub_interval_ms: int = setting(
         DAY_MS,
         minimum=100,
         maximum=365 * DAY_MS,
-        why="The scrubber starts a new pass over all sealed segments at most this often.",
+        why="The scrubber starts a new pass over all closed segments at most this often.",
     )
     compaction_check_ms: int = setting(
         15 * SECOND_MS,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
 from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
+from gateway.docs.page import DocsPages
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.multi_fetch import multi_fetch_handlers
@@ -160,7 +162,7 @@ class Node:
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.spans = SpanRing()
-        tracer = self._tracer(random)
+        tracer = current.tracer = self._tracer(random)  # which links and deliveries use from now on
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
@@ -333,15 +335,14 @@ class Node:
         return Trail(source_of(cluster_id, node_id), prefix, self.clock, sink, proxies, self.access.check)
 
     def _tracer(self, random: Random) -> Tracer | None:
-        """Returns the tracer of this process, which links use from now on. None: there is no collector."""
+        """Returns the tracer of this process. None: there is no collector."""
         settings, peers = self.settings, self.peers
         if not settings.otlp_endpoint:
             return None
         self.shard.committer.times.keep_recent()
         per_second = settings.trace_spans_per_second / peers.count
         process = settings.node_id, peers.index
-        current.tracer = Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
-        return current.tracer
+        return Tracer(self.spans, random, settings.trace_ratio, per_second, process, time.time_ns)
 
     def _http(self) -> HttpContext:
         settings = self.settings
@@ -452,6 +453,7 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
+            DocsPages(version("penstock-server")),
         )
 
     def _histograms(self) -> Iterator[Histogram]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.producer.producer import Producer
     from penstock.producer.statistics import AcceptedCount, ProducerStatistics
     from penstock.records import Record
+    from penstock.tracing import Tracing
 
     __version__: str
 
@@ -59,6 +60,7 @@ _HOMES = {
     "Delivery": "penstock.producer.batch",
     "RecordPosition": "penstock.producer.batch",
     "Record": "penstock.records",
+    "Tracing": "penstock.tracing",
     "ClientOptions": "penstock.options",
     "ClientStatistics": "penstock.aio",
     "Interceptor": "penstock.producer.preparation",
@@ -111,6 +113,7 @@ __all__ = [
     "RecordPosition",
     "Serializer",
     "TopicPartition",
+    "Tracing",
     "UndecodableBatch",
     "WorkQueue",
     "WorkRecord",

@@ -55,20 +55,17 @@ class ClientOptions:
 
     leader_addresses: LeaderAddresses = option(
         "given_hosts",
-        "Requests for one partition go straight to its leader, or to the shard that has it, once an answer has named "
-        "the address. They carry the token, so this limits which addresses are used. "
-        "`given_hosts`: those with the scheme and host of a given URL. `any`: all that nodes name. `off`: only the "
-        "given URLs.",
+        "Which addresses of leaders and shards get requests, with the access token. "
+        "`given_hosts`: on hosts of given URLs; `any`: all; `off`: only the given URLs.",
         choices=get_args(LeaderAddresses),
     )
     rack: str = option(
         "",
-        "The rack of the consumer: an in-sync replica there answers fetches, if there is one. Give URLs of nodes there "
-        "too, to save traffic between racks. Records arrive a little later.",
+        "An in-sync replica in this rack answers fetches. Give URLs of nodes there too.",
     )
     partitions_age_ms_max: int = option(
         300_000,
-        "How long the client caches the number of a topic's partitions. Within this time it uses new ones.",
+        "Within this time the client uses new partitions of a topic.",
         minimum=1,
     )
 
@@ -79,8 +76,7 @@ class ClientOptions:
     )
     batch_bytes: int = option(
         256 * KIB,
-        "A batch is sent when it holds this much. Beyond a few hundred KiB throughput hardly grows, and the "
-        "node's batch_bytes_max is near.",
+        "A batch is sent when it holds this much; beyond a few hundred KiB throughput hardly grows.",
         minimum=1,
     )
     linger_ms: int = option(
@@ -94,8 +90,10 @@ class ClientOptions:
     )
     idempotence: Idempotence = option(
         "on",
-        "Records carry sequence numbers, so that the node stores each once and in order, however often requests are "
-        "repeated. `if_offered` goes without on nodes that cannot; `off` always does, and acks=0 too.",
+        (
+            "Sequence numbers store each record once and in order. `if_offered` goes without on nodes that "
+            "cannot; `off` always does, and acks=0 too."
+        ),
         choices=get_args(Idempotence),
     )
     in_flight_max: int = option(
@@ -146,8 +144,10 @@ class ClientOptions:
     )
     verify_crc: bool = option(
         False,
-        "Consumers fetch stored batches instead of JSON, and check the checksum that each got when it was stored. JSON "
-        "answers have no checksum. Values are exactly the stored bytes.",
+        (
+            "Consumers fetch stored batches instead of JSON and check their checksums. Values are exactly "
+            "the stored bytes."
+        ),
     )
     unreachable_timeout_ms: int = option(
         60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0

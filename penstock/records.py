@@ -18,6 +18,8 @@ from penstock.errors import UndecodableBatch
 
 Timestamp = int | datetime
 
+TRACE_HEADERS = ("traceparent", "tracestate")  # W3C Trace Context
+
 _LINE_ENDS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 _NULL = msgspec.Raw(b"null")
 _NO_HEADERS = msgspec.Raw(b"{}")
@@ -130,6 +132,19 @@ class Record(msgspec.Struct, gc=False):
         if made is None or made.encryption is None:
             return headers
         return made.encryption.without_envelope(headers)  # type: ignore[no-any-return]
+
+    @property
+    def trace_context(self) -> dict[str, str]:
+        """The context of the trace that the record is of, as OpenTelemetry's propagators take it; empty without one.
+
+        A CloudEvent has it in its extension attributes, which come first.
+        """
+        by_name = {name.lower(): value for name, value in self._stored_headers() if value is not None}
+        for prefix in ("ce_", ""):
+            if prefix + TRACE_HEADERS[0] in by_name:
+                names = [name for name in TRACE_HEADERS if prefix + name in by_name]
+                return {name: by_name[prefix + name].decode("latin-1") for name in names}
+        return {}
 
     def _stored_headers(self) -> list[tuple[str, bytes | None]]:
         return [

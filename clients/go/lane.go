@@ -1,7 +1,6 @@
 package penstock
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -134,13 +133,13 @@ func (l *lane) send(sent *batch) {
 		oldest := l.inFlight[0] == sent // before it is sent: later its answer may be older than the others
 		p.mutex.Unlock()
 		answer, err := p.client.attempt(p.context, sent.sent, sent.until)
-		base := int64(unknownOffset)
+		var stored produced
 		if err == nil {
-			base, err = baseOffset(answer)
+			stored, err = producedOf(answer)
 		}
 		p.mutex.Lock()
 		l.answeredAt = time.Now()
-		delay, again := l.onAnswer(sent, base, err, attempt, oldest)
+		delay, again := l.onAnswer(sent, stored, err, attempt, oldest)
 		changed := l.changed
 		first := again && l.inFlight[0] == sent
 		p.mutex.Unlock()
@@ -163,9 +162,9 @@ func (l *lane) send(sent *batch) {
 }
 
 // onAnswer returns again if the batch is to be sent once more: after the delay, or without one after a change of the lane.
-func (l *lane) onAnswer(sent *batch, base int64, err error, attempt int, oldest bool) (delay time.Duration, again bool) {
+func (l *lane) onAnswer(sent *batch, stored produced, err error, attempt int, oldest bool) (delay time.Duration, again bool) {
 	if err == nil {
-		l.store(sent, base)
+		l.store(sent, stored)
 		return 0, false
 	}
 	problem := asProblem(err)
@@ -173,7 +172,7 @@ func (l *lane) onAnswer(sent *batch, base int64, err error, attempt int, oldest 
 	sent.maybeDone = sent.maybeDone || problem.MaybeDone
 	switch {
 	case problem.Code == "duplicate_older_than_window":
-		l.store(sent, unknownOffset)
+		l.store(sent, produced{Duplicate: true})
 	case problem.Code == "producer_fenced":
 		l.fenced = problem
 		l.settle(sent, nil, problem)
@@ -218,14 +217,15 @@ func (l *lane) breakAt(failed *batch, idLost bool) {
 	l.broken.idLost = l.broken.idLost || idLost
 }
 
-func (l *lane) store(stored *batch, base int64) {
+func (l *lane) store(stored *batch, answer produced) {
 	l.restarts, l.window = 0, l.producer.options.InFlight
 	for rank, delivery := range stored.deliveries {
 		delivery.position = Position{l.topic, l.partition, unknownOffset}
-		if base != unknownOffset {
-			delivery.position.Offset = base + int64(rank)
+		if answer.BaseOffset != nil {
+			delivery.position.Offset = *answer.BaseOffset + int64(rank)
 		}
 	}
+	l.producer.tally.onStored(l.topic, len(stored.deliveries), answer)
 	l.done(stored)
 	l.settle(stored, nil, nil)
 }
@@ -264,6 +264,7 @@ func (l *lane) fail(failed *batch, problem *Problem) {
 	for _, delivery := range failed.deliveries {
 		delivery.problem = problem
 	}
+	l.producer.tally.failed += int64(len(failed.deliveries))
 	if l.producer.failure == nil {
 		l.producer.failure = problem
 	}
@@ -280,20 +281,20 @@ func (l *lane) done(decided *batch) {
 	p.changed.Broadcast()
 }
 
-func baseOffset(answer []byte) (int64, error) {
-	var produced struct {
-		Results []struct {
-			BaseOffset *int64 `json:"base_offset"`
-		}
-	}
-	if json.NewDecoder(bytes.NewReader(answer)).Decode(&produced) != nil || len(produced.Results) == 0 {
+// produced is a result of the answer to a produce.
+type produced struct {
+	BaseOffset *int64 `json:"base_offset"`
+	Timestamp  *int64
+	Duplicate  bool
+}
+
+func producedOf(answer []byte) (produced, error) {
+	var given struct{ Results []produced }
+	if json.Unmarshal(answer, &given) != nil || len(given.Results) == 0 {
 		detail := "the answer to a produce has no position"
-		return 0, &Problem{Code: "not_a_node", Detail: detail, Retryable: true, MaybeDone: true}
+		return produced{}, &Problem{Code: "not_a_node", Detail: detail, Retryable: true, MaybeDone: true}
 	}
-	if base := produced.Results[0].BaseOffset; base != nil {
-		return *base, nil
-	}
-	return unknownOffset, nil
+	return given.Results[0], nil
 }
 
 // Delivery is the outcome of one record.

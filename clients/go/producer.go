@@ -38,6 +38,7 @@ type Producer struct {
 	bytes      int
 	encoded    []byte // the record that is being placed
 	unanswered int
+	tally      tally
 	failure    *Problem
 	linger     *time.Timer
 	closed     bool

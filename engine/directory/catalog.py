@@ -97,7 +97,7 @@ class Catalog:
         self.set_aside = {record.topic_id: record for record in oldest_first if self.records[record.name] is not record}
         for record in self.set_aside.values():
             words = {"topic": record.name, "topic_id": record.topic_id}
-            log.warning("a topic on this disk has the name of a newer topic and was set aside", extra=words)
+            log.warning("a topic on this disk has the name of a newer topic and was quarantined", extra=words)
 
     def _load(self) -> TopicScan:
         self._check_topics_directory()
@@ -264,7 +264,7 @@ class Catalog:
         """Returns the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.without_metadata.values():
             return Corrupt(
-                f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing or cannot be read", hint=HINT
+                f"topic {name!r} is quarantined: its {paths.TOPIC_FILE} is missing or cannot be read", hint=HINT
             )
         hint = f"create it with PUT /v1/topics/{name}"
         if not paths.is_stored_topic_name(name):

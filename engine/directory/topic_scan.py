@@ -80,7 +80,7 @@ def scan_topics(
             else:
                 scan.without_metadata.append((name, topic_id))
                 words = {"directory": directory, "hint": HINT}
-                log.error(f"a topic has no {paths.TOPIC_FILE} and was set aside; its files stay", extra=words)
+                log.error(f"a topic has no {paths.TOPIC_FILE} and was quarantined; its files stay", extra=words)
         if paths.is_stored_topic_name(name):
             remove_if_empty(disk, parent)
     return scan
@@ -141,7 +141,7 @@ def _is_readable(disk: Disk, directory: str, name: str, scan: TopicScan) -> bool
         scan.without_metadata.append((name, os.path.basename(directory)))
         words = {"directory": directory, "reason": str(error), "hint": HINT}
         log.error(
-            f"the {paths.TOPIC_FILE} of a topic cannot be read; it was set aside, and its files stay", extra=words
+            f"the {paths.TOPIC_FILE} of a topic cannot be read; it was quarantined, and its files stay", extra=words
         )
         return False
     return True

@@ -32,7 +32,7 @@ class Spool:
         """Yields name, text and value of each number for /metrics."""
         yield (
             "penstock_tier_spool_bytes",
-            "Bytes of sealed segments of led partitions that wait for the store",
+            "Bytes of closed segments of led partitions that wait for the store",
             (self.size_bytes),
         )
         text = "Appends refused because tier_spool_bytes_max was reached"

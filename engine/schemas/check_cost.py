@@ -19,8 +19,11 @@ _BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 _CLASS_STATES = 50  # of a class of Unicode, such as \p{L}
 STATES_MAX = 20_000  # of a schema; compiled they take about 25 MB
 _STATES_OF_UNIT, _QUICK_STATES = 10, 16  # of a regular expression, for each byte
-_EXACT_FACTOR = 8
-_EXACT = re.compile(rb"[0-9][eE]|[0-9]{17}")
+EXACT_FACTOR = 8
+_SHAPES = bytes(ord("0") if 48 <= n <= 57 else ord("e") if n in b"eE" else n if n == 43 else 32 for n in range(256))
+_EXPONENT, _DIGITS = b"0e", b"0" * 17
+_LARGE, _LARGE_SIGNED = b"0e00", b"0e+00"
+_LARGE_UNITS = 1500  # msgspec reads a double of more than about 1e22 in 30 us
 _REPEATS = re.compile(r"\{(\d+)?,?(\d+)?\}")
 _IN_PLACE = ("not", "if", "then", "else")
 _IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
@@ -42,11 +45,14 @@ class Cost(NamedTuple):
         once, each, byte, states = other
         return Cost(self.once + once, self.each + each, self.byte + byte, self.states + states)
 
-    def of(self, text: bytes | bytearray, values: int | None = 1) -> float:
-        """Returns the units of a text with so many values, at most; None: each of its elements may be a value."""
+    def of(self, text: bytes | bytearray, values: int | None = 1, enough: float = 0) -> float:
+        """Returns the units of a text with so many values, at most; None: each of its elements may be a value.
+
+        Where they are surely fewer than `enough`, it does not look for exact numbers.
+        """
         elements = 1 + text.count(b",") + text.count(b"[") + text.count(b"{") + text.count(b"\n")
         units = self.once * (elements if values is None else values) + self.each * elements + self.byte * len(text)
-        return units * _EXACT_FACTOR if _EXACT.search(text) else units
+        return units * EXACT_FACTOR if units * EXACT_FACTOR >= enough and _may_be_exact(text) else units
 
     def of_size(self, size_bytes: int) -> float:
         """Returns the units of this number of bytes of unknown values, at most but for exact numbers."""
@@ -57,12 +63,8 @@ class Cost(NamedTuple):
         return min(units, int(units / max(1, (self.once + self.each) / 2 + self.byte)))
 
 
-def cost_of(schema: Schema) -> Cost:
-    """Returns the cost of a schema that `read_schema` has returned."""
-    return _cost_of(schema, schema)
-
-
-def _cost_of(schema: Any, root: Schema) -> Cost:
+def cost_of(schema: Any, root: Schema) -> Cost:
+    """Returns the cost of a subschema of a schema that `read_schema` has returned."""
     if not isinstance(schema, dict):
         return Cost(1)
     in_place = [schema[word] for word in _IN_PLACE if word in schema]
@@ -70,16 +72,16 @@ def _cost_of(schema: Any, root: Schema) -> Cost:
     in_place += [item for word in _IN_PLACE_NAMED for item in _members(schema, word).values()]
     if "$ref" in schema:
         in_place.append(resolve(root, schema["$ref"])[1])
-    cost = _sum_of(_cost_of(item, root) for item in in_place)
+    cost = _sum_of(cost_of(item, root) for item in in_place)
     if "unevaluatedItems" in schema or "unevaluatedProperties" in schema:  # they ask the others again
         cost = Cost(4 * cost.once, 4 * cost.each + cost.once, 4 * cost.byte, cost.states)
     cost = cost.beside(_own_cost(schema))
     named = [*_members(schema, "properties").values(), *_list(schema, "prefixItems"), *_list(schema, "items")]
-    for child in (_cost_of(item, root) for item in named):  # each is of another part of the value
+    for child in (cost_of(item, root) for item in named):  # each is of another part of the value
         each, byte = max(cost.each, child.each), max(cost.byte, child.byte)
         cost = Cost(cost.once + child.once, each, byte, cost.states + child.states)
     repeated = [schema[word] for word in _EACH if word in schema and not isinstance(schema[word], list)]
-    for child in (_cost_of(item, root) for item in (*repeated, *_members(schema, "patternProperties").values())):
+    for child in (cost_of(item, root) for item in (*repeated, *_members(schema, "patternProperties").values())):
         cost = cost.beside(Cost(0, child.once + child.each, child.byte, child.states))
     return cost
 
@@ -109,6 +111,18 @@ def _own_cost(schema: dict[str, Any]) -> Cost:
     sizes = [_CLASS_STATES if "\\p" in pattern.lower() else 1 for pattern in patterns]
     compiled = sum(size * count for size, count in zip(sizes, states, strict=True))
     return Cost(once, each, byte, compiled)
+
+
+def units_of_doubles(text: bytes) -> int:
+    """Returns the units that msgspec takes to read the large doubles of a text, at most."""
+    shapes = text.translate(_SHAPES)
+    return _LARGE_UNITS * (shapes.count(_LARGE) + shapes.count(_LARGE_SIGNED))
+
+
+def _may_be_exact(text: bytes | bytearray) -> bool:
+    """Returns whether a number may have an exponent or more digits than a double."""
+    shapes = text.translate(_SHAPES)
+    return _EXPONENT in shapes or _DIGITS in shapes
 
 
 def _bound_cost(bound: Any) -> int:

@@ -1,31 +1,39 @@
 """A schema of a topic, ready to check values: the door to jsonschema-rs.
 
-A value is JSON text. Where the schema has a type of msgspec, a value that decodes as it is right, and costs no more
-than being parsed. All others are parsed into objects and checked by jsonschema-rs, which alone says what is wrong.
-Formats are annotations, as the drafts have them; regular expressions match in linear time, so some are refused.
+A value is JSON text. It is decoded as the msgspec type of its schema, and what the type leaves to check is checked by
+jsonschema-rs, for many values at once. A value that does not pass is parsed and checked alone, exactly: that says what
+is wrong. Formats are annotations, as the drafts have them; regular expressions match in linear time, so some are
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import orjson
 
-from engine.schemas.check_cost import STATES_MAX, UNITS_MAX, cost_of
-from engine.schemas.schema_text import Schema, escape, read_schema, unusable
-from engine.schemas.value_type import NoType, type_of
+from engine.schemas.check_cost import EXACT_FACTOR, STATES_MAX, UNITS_MAX, cost_of, units_of_doubles
+from engine.schemas.schema_text import DIALECTS, Schema, escape, read_schema, resolve, unusable
+from engine.schemas.value_type import Typed, parts_of, type_of, untyped
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
 CACHED_SCHEMAS_MAX = 256  # of a process; compiled they take about ten times their text
-LINES_UNITS_MAX = 500_000  # of a chunk that is checked at once, about 10 ms
-CHUNK_BYTES = 64 * 1024  # of lines whose values are decoded and dropped at once
+TOGETHER_UNITS_MAX = 500_000  # of values that are checked at once, about 10 ms
+REQUEST_UNITS_MAX = 4 * UNITS_MAX  # of all values of a request that are not lines
+CHUNK_BYTES = 32 * 1024  # of lines whose values are decoded and dropped at once
+CHUNK_VALUES = 256
+SHORT_BYTES = 1024  # less is decoded in a few ms, whatever it has
 REGEX_BYTES_MAX = 1024 * 1024  # of a compiled expression: `(a{1000}){1000}` would take 40 MB
 TEXT_MAX = 500  # of what is wrong: a schema may list thousands of names
+_ROOT = "urn:penstock:schema"
+_FLAT = ("string", "integer", "number")  # a value of these is one element, however long the text around it is
+_REFUSED = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 class Violation(NamedTuple):
@@ -42,68 +50,129 @@ class ValueSchema:
     def __init__(self, text: str) -> None:
         """Raises InvalidConfig."""
         schema = read_schema(text)
-        self.cost = cost_of(schema)
+        self.cost = cost_of(schema, schema)
         if self.cost.once + self.cost.each > UNITS_MAX:
             raise unusable("a value of a few bytes could be checked for seconds")
         if self.cost.states > STATES_MAX:
             raise unusable(f"its regular expressions have more than about {STATES_MAX} states: repeat fewer times")
-        self._light_bytes = UNITS_MAX / (8 * (self.cost.once + self.cost.each + self.cost.byte))  # of any value
         self._validator = _validator_of(schema)
-        self._decoder = _decoder_of(schema)
+        typed, self._decoder = _decoder_of(schema)
+        self._has_doubles = typed.has_doubles
+        self._rests = typed.rests
+        self._names = [str(number) for number in range(len(typed.rests))]
+        self._rest_validator = _validator_of(_rests_of(schema, typed)) if typed.rests else None
+        flat = [resolve(schema, rest.pointer)[1] for rest in typed.rests]
+        are_flat = all(isinstance(rest, dict) and rest.get("type") in _FLAT for rest in flat)
+        costs = [cost_of(rest, schema) for rest in flat] if are_flat else []
+        self._flat_units = [EXACT_FACTOR * (cost.once + cost.each) for cost in costs]
+        self._flat_byte_units = EXACT_FACTOR * self.cost.byte
 
     def __repr__(self) -> str:
-        return f"ValueSchema(typed={self.is_typed})"
+        return f"ValueSchema(rests={len(self._rests)})"
 
     @property
     def is_typed(self) -> bool:
-        """True if most values need no object for each member."""
-        return self._decoder is not None
+        """True if each value that decodes follows the schema."""
+        return not self._rests
 
-    def do_lines_follow(self, body: bytes, count: int) -> bool:
+    def do_lines_follow(self, body: bytes, count: int, units_max: float = REQUEST_UNITS_MAX) -> bool:
         """Returns True if a body of `count` lines surely follows the schema. Each line must be one JSON value."""
-        begin, total = 0, 0
+        begin, total, units = 0, 0, 0.0
         try:
             while begin < len(body):
                 end = body.find(b"\n", begin + CHUNK_BYTES) + 1 or len(body)
-                total += self._count_following(body[begin:end])
+                lines = body[begin:end]
+                units += self._units_of_decoding(lines)
+                if units > units_max:
+                    return False
+                decoded = self._decoder.decode_lines(lines)
+                if self._rests:
+                    units += self._check_rests(decoded, (lines,))
+                    if units > units_max:
+                        return False
+                total += len(decoded)
                 begin = end
-        except (msgspec.MsgspecError, orjson.JSONDecodeError, RecursionError, ValueError):
+        except _REFUSED:
             return False
         return total == count
 
-    def _count_following(self, lines: bytes) -> int:
-        """Returns how many lines of a chunk follow; it may stop at one that does not. Raises as the parsers do."""
-        if self._decoder is not None:
-            return len(self._decoder.decode_lines(lines))
-        if self.cost.of(lines, lines.count(b"\n") + 1) > LINES_UNITS_MAX:
-            return 0
-        values = orjson.loads(b"[%s]" % lines.strip().replace(b"\n", b","))
-        return sum(map(self._validator.is_valid, values))
+    def do_values_follow(
+        self, values: Sequence[bytes | None], units_max: float = REQUEST_UNITS_MAX, *, is_null_allowed: bool
+    ) -> bool:
+        """Returns True if values surely follow the schema. None: a tombstone if that is allowed, or null."""
+        units = 0.0
+        for present in _chunks(values, is_null_allowed=is_null_allowed):
+            chunk_units, doubtful = self._find_doubtful(present)
+            units += chunk_units
+            if doubtful or units > units_max:
+                return False
+        return True
 
     def find_violation(self, values: Sequence[bytes | None], *, is_null_allowed: bool) -> Violation | None:
         """Returns the first value that does not follow the schema. None: a tombstone if that is allowed, or null."""
-        decode = None if self._decoder is None else self._decoder.decode
-        for index, value in enumerate(values):
-            if value is None:
-                if is_null_allowed:
+        return next(self.violations(values, is_null_allowed=is_null_allowed), None)
+
+    def violations(self, values: Sequence[bytes | None], *, is_null_allowed: bool) -> Iterator[Violation]:
+        """Yields each value that does not follow the schema, or that is left when the time of a request is over."""
+        units_left: float = REQUEST_UNITS_MAX
+        for present in _chunks(values, is_null_allowed=is_null_allowed):
+            units, doubtful = self._find_doubtful(present)
+            units_left -= units
+            for index in doubtful:
+                units = self.cost.of(present[index])
+                if units > UNITS_MAX:
+                    yield Violation(index, "", "the value is too large: checking it by this schema takes too long")
                     continue
-                value = b"null"
-            if decode is not None:
-                try:
-                    decode(value)
-                    continue
-                except (msgspec.MsgspecError, RecursionError, ValueError):
-                    pass
-            violation = self._look(index, value)
-            if violation is not None:
-                return violation
-        return None
+                units_left -= units
+                if units_left < 0:
+                    text = "the values before it take as long to check as those of a request may: send fewer at once"
+                    yield Violation(index, "", text)
+                elif violation := self._look(index, present[index]):
+                    yield violation
+
+    def _find_doubtful(self, values: dict[int, bytes]) -> tuple[float, list[int]]:
+        """Returns the units of the rests, and which values may not follow: these do not decode, or a rest is wrong."""
+        decode, decoded = self._decoder.decode, {}
+        units = self._units_of_decoding(b"\n".join(values.values())) if self._has_doubles else 0
+        if units == math.inf:
+            return 0, list(values)
+        for index, value in values.items():
+            try:
+                decoded[index] = decode(value)
+            except _REFUSED:
+                continue
+        units += self._check_rests(list(decoded.values()), values.values()) if self._rests else 0
+        if units == math.inf:
+            return 0, list(values)
+        return units, [index for index in values if index not in decoded]
+
+    def _units_of_decoding(self, text: bytes) -> float:
+        """Returns how many units the doubles of a text take beside the rest of it; infinity if these are too many."""
+        if not self._has_doubles or len(text) < SHORT_BYTES:
+            return 0
+        units = units_of_doubles(text)
+        return units if units <= TOGETHER_UNITS_MAX else math.inf
+
+    def _check_rests(self, decoded: list[Any], texts: Collection[bytes]) -> float:
+        """Returns how many units it took to check the rests; infinity if one may be wrong, or needs too many."""
+        assert self._rest_validator is not None
+        parts = [parts_of(decoded, rest.steps) for rest in self._rests]
+        units = sum(map(len, texts)) * self._flat_byte_units
+        for weight, values in zip(self._flat_units, parts, strict=False):
+            units += len(values) * weight
+        if units > TOGETHER_UNITS_MAX or not self._flat_units:
+            units = self.cost.of(b"\n".join(texts), len(decoded), TOGETHER_UNITS_MAX)
+        try:
+            do_follow = units <= TOGETHER_UNITS_MAX and self._rest_validator.is_valid(
+                dict(zip(self._names, parts, strict=True))
+            )
+        except ValueError:  # a number or a text cannot be held exactly
+            do_follow = False
+        return units if do_follow else math.inf
 
     def _look(self, index: int, value: bytes) -> Violation | None:
         from jsonschema_rs import ValidationError
 
-        if len(value) > self._light_bytes and self.cost.of(value) > UNITS_MAX:
-            return Violation(index, "", "the value is too large: checking it by this schema takes too long")
         try:
             parsed = orjson.loads(value)
         except (orjson.JSONDecodeError, RecursionError):
@@ -116,6 +185,16 @@ class ValueSchema:
         except ValueError as error:  # it cannot be held exactly
             return Violation(index, "", str(error)[:TEXT_MAX])
         return None
+
+
+def _chunks(values: Sequence[bytes | None], *, is_null_allowed: bool) -> Iterator[dict[int, bytes]]:
+    """Yields values by their index, but for tombstones."""
+    for begin in range(0, len(values), CHUNK_VALUES):
+        yield {
+            index: b"null" if value is None else value
+            for index, value in enumerate(values[begin : begin + CHUNK_VALUES], begin)
+            if value is not None or not is_null_allowed
+        }
 
 
 @lru_cache(CACHED_SCHEMAS_MAX)
@@ -159,8 +238,18 @@ def _pointer_of(error: ValidationError) -> str:
     return "".join(f"/{escape(str(step))}" for step in error.instance_path)
 
 
-def _decoder_of(schema: Schema) -> msgspec.json.Decoder[Any] | None:
+def _decoder_of(schema: Schema) -> tuple[Typed, msgspec.json.Decoder[Any]]:
     try:
-        return msgspec.json.Decoder(type_of(schema))
-    except (NoType, TypeError, ValueError):  # msgspec refuses some unions, and bounds beyond 64 bits
-        return None
+        typed = type_of(schema)
+        return typed, msgspec.json.Decoder(typed.kind, float_hook=float)
+    except (TypeError, ValueError):  # msgspec refuses some unions, and bounds beyond 64 bits
+        return untyped(), msgspec.json.Decoder(float_hook=float)  # which reads large doubles in time
+
+
+def _rests_of(schema: Schema, typed: Typed) -> Schema:
+    """Returns the schema of an object with the values of each rest. References stay within the topic's schema."""
+    if isinstance(schema, bool):
+        return {"additionalProperties": {"items": schema}}
+    lists = {str(number): {"items": {"$ref": _ROOT + rest.pointer}} for number, rest in enumerate(typed.rests)}
+    definitions = {"root": {**schema, "$id": _ROOT}}
+    return {"$schema": schema.get("$schema", DIALECTS[0]), "definitions": definitions, "properties": lists}

@@ -1,18 +1,22 @@
-"""The msgspec type of a JSON Schema: a value that decodes as it follows the schema, and is checked while it is parsed.
+"""The msgspec type of a JSON Schema: a value that decodes as it is checked while it is parsed, but for its rests.
 
-Not the reverse: a value that does not decode may follow the schema, and `ValueSchema` then looks at it exactly. Many
-schemas have no such type, for they use keywords that msgspec does not check in the same way.
+A rest is a subschema with keywords that msgspec does not check in the same way. Its values are decoded as objects and
+remain to be checked. Not the reverse: a value that does not decode may follow the schema, and `ValueSchema` then looks
+at it exactly.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Union
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Annotated, Any, Literal, NamedTuple, Union
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from engine.schemas.schema_text import Schema, resolve
+from engine.schemas.schema_text import Schema, escape, resolve
 
 _SAID = frozenset((
     "$comment", "$defs", "$id", "$schema", "contentEncoding", "contentMediaType", "contentSchema", "default",
@@ -30,36 +34,157 @@ class NoType(Exception):
     """The schema has no type."""
 
 
-def type_of(schema: Schema) -> Any:
-    """Returns the type of a schema that `read_schema` has returned. Raises NoType."""
-    return _type_of(schema, schema)
+class Step(NamedTuple):
+    """From values to their parts: a field of a class, or all items of lists or dicts. Others have no such part."""
+
+    kind: type
+    field: str = ""
 
 
-def _type_of(schema: Schema, root: Schema) -> Any:
+class Rest(NamedTuple):
+    """Where values are that remain to be checked, and the pointer of their subschema as the fragment of a URI."""
+
+    steps: tuple[Step, ...]
+    pointer: str
+
+
+class Typed(NamedTuple):
+    """The type of a value, and what remains to be checked of it."""
+
+    kind: Any
+    rests: tuple[Rest, ...] = ()
+    has_doubles: bool = False
+
+
+class _Place(NamedTuple):
+    """A subschema, and where it is."""
+
+    schema: Schema
+    pointer: str
+    root: Schema
+
+    def at(self, *steps: str) -> _Place:
+        schema: Any = self.schema
+        for step in steps:
+            schema = schema[int(step) if isinstance(schema, list) else step]
+        return _Place(schema, self.pointer + "".join(f"/{quote(escape(step), safe='')}" for step in steps), self.root)
+
+    def resolved(self, reference: object) -> _Place:
+        pointer, schema = resolve(self.root, reference)
+        return _Place(schema, pointer, self.root)
+
+
+def type_of(schema: Schema) -> Typed:
+    """Returns the type of a schema that `read_schema` has returned."""
+    return _type_or_rest(_Place(schema, "#", schema))
+
+
+def untyped() -> Typed:
+    """Returns the type of any schema: all remains to be checked."""
+    return Typed(Any, (Rest((), "#"),))
+
+
+def parts_of(values: list[Any], steps: tuple[Step, ...]) -> list[Any]:
+    """Returns the parts of values that some steps lead to."""
+    for kind, field in steps:
+        if field:
+            values = _members_of(values, kind, field)
+        elif kind is list:
+            values = [item for value in values if type(value) is list for item in value]
+        else:
+            values = [item for value in values if type(value) is dict for item in value.values()]
+    return values
+
+
+def _members_of(values: list[Any], kind: type, field: str) -> list[Any]:
+    try:
+        members = list(map(attrgetter(field), values))  # of values that are all of the class
+    except AttributeError:
+        members = [getattr(value, field) for value in values if type(value) is kind]
+    return [member for member in members if member is not UNSET]
+
+
+def _type_or_rest(place: _Place) -> Typed:
+    try:
+        return _type_of(place)
+    except NoType:
+        kind = place.schema.get("type") if isinstance(place.schema, dict) else None
+        return Typed(str if kind == "string" else Any, (Rest((), place.pointer),))
+
+
+def _type_of(place: _Place) -> Typed:
+    """Raises NoType. No rest of the type is the value itself: a union with another type may follow."""
+    schema = place.schema
     if schema is False:
         raise NoType
     if schema is True:
-        return Raw
+        return Typed(Raw)
     assert isinstance(schema, dict)
     words = schema.keys() - _SAID
     if not words:
-        return Raw
+        return Typed(Raw)
     if words == {"$ref"}:
-        return _type_of(resolve(root, schema["$ref"])[1], root)
-    if words == {"anyOf"} and len(schema["anyOf"]) == 2 and {"type": "null"} in schema["anyOf"]:
-        [other] = [item for item in schema["anyOf"] if item != {"type": "null"}] or [False]
-        return _type_of(other, root) | None
+        return _type_of(place.resolved(schema["$ref"]))
+    if words in ({"anyOf"}, {"oneOf"}):
+        return _alternatives(place, *words)
     if words in ({"const"}, {"const", "type"}):
-        return _literal([schema["const"]], schema)
+        return Typed(_literal([schema["const"]], schema))
     if words in ({"enum"}, {"enum", "type"}):
-        return _literal(schema["enum"], schema)
+        return Typed(_literal(schema["enum"], schema))
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else list(kinds)
     if not kinds or words - _words_of(kinds):
         raise NoType
     if "number" in kinds and "integer" in kinds:
         kinds.remove("integer")
-    return Union[tuple(_of_kind(kind, schema, root) for kind in kinds)]  # noqa: UP007 - of a tuple
+    return _union([_of_kind(kind, place, schema) for kind in kinds])
+
+
+def _alternatives(place: _Place, word: str) -> Typed:
+    """Returns the type of alternatives that exclude each other, by their types or by a member that differs in each."""
+    assert isinstance(place.schema, dict)
+    places = [place.at(word, str(at)) for at in range(len(place.schema[word]))]
+    branches: list[tuple[_Place, dict[str, Any]]] = []
+    for branch in places:
+        while isinstance(branch.schema, dict) and branch.schema.keys() - _SAID == {"$ref"}:
+            branch = branch.resolved(branch.schema["$ref"])
+        if not isinstance(branch.schema, dict):
+            raise NoType
+        branches.append((branch, branch.schema))
+    if word == "anyOf" and len(branches) == 2 and any(schema == {"type": "null"} for _, schema in branches):
+        return _union([_type_of(branch) for branch, _ in branches])
+    kinds = [schema.get("type") for _, schema in branches]
+    if not all(isinstance(kind, str) for kind in kinds):
+        raise NoType
+    if len(set(kinds)) == len(kinds) and not {"integer", "number"} <= set(kinds):
+        return _union([_type_of(branch) for branch, _ in branches])
+    if set(kinds) != {"object"} or any(schema.keys() - _SAID - _OF_OBJECT for _, schema in branches):
+        raise NoType
+    tags = [_tags_of(schema) for _, schema in branches]
+    for name in tags[0]:
+        values = [of_branch.get(name) for of_branch in tags]
+        if None not in values and len(set(values)) == len(values):
+            return _union([_object(branch, schema, name, at) for at, (branch, schema) in enumerate(branches)])
+    raise NoType
+
+
+def _tags_of(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the members that each object of a schema has, with the one text that they may be."""
+    tags: dict[str, str] = {}
+    required = schema.get("required", ())
+    for name, member in schema.get("properties", {}).items():
+        if name in required and isinstance(member, dict) and member.keys() - _SAID <= {"const", "enum", "type"}:
+            allowed = member.get("enum", [member.get("const")])
+            is_text = len(allowed) == 1 and type(allowed[0]) is str and member.get("type", "string") == "string"
+            if is_text and member.get("const", allowed[0]) == allowed[0]:
+                tags[name] = allowed[0]
+    return tags
+
+
+def _union(members: list[Typed]) -> Typed:
+    kinds = tuple(member.kind for member in members)
+    rests = tuple(rest for member in members for rest in member.rests)
+    return Typed(Union[kinds], rests, any(member.has_doubles for member in members))  # noqa: UP007 - of a tuple
 
 
 def _words_of(kinds: list[str]) -> frozenset[str]:
@@ -71,23 +196,29 @@ def _words_of(kinds: list[str]) -> frozenset[str]:
     return words
 
 
-def _of_kind(kind: str, schema: dict[str, Any], root: Schema) -> Any:
+def _of_kind(kind: str, place: _Place, schema: dict[str, Any]) -> Typed:
     match kind:
         case "null":
-            return None
+            return Typed(None)
         case "boolean":
-            return bool
+            return Typed(bool)
         case "string":
-            return _bound_length(str, schema, "minLength", "maxLength")
+            return Typed(_bound_length(str, schema, "minLength", "maxLength"))
         case "integer":
-            return _number(int, schema)
+            return Typed(_number(int, schema))
         case "number":
-            return _number(int, schema) | _number(float, schema)
+            return Typed(_number(int, schema) | _number(float, schema), has_doubles=True)
         case "array":
-            return _bound_length(list[_type_of(schema.get("items", True), root)], schema, "minItems", "maxItems")  # type: ignore[misc]
+            items = _type_or_rest(place.at("items")) if "items" in schema else Typed(Raw)
+            of_list = _bound_length(list[items.kind], schema, "minItems", "maxItems")  # type: ignore[name-defined]
+            return Typed(of_list, _below(Step(list), items), items.has_doubles)
         case "object":
-            return _object(schema, root)
+            return _object(place, schema)
     raise NoType
+
+
+def _below(step: Step, part: Typed) -> tuple[Rest, ...]:
+    return tuple(Rest((step, *steps), pointer) for steps, pointer in part.rests)
 
 
 def _literal(values: list[Any], schema: dict[str, Any]) -> Any:
@@ -125,18 +256,27 @@ def _number(kind: type[int | float], schema: dict[str, Any]) -> Any:
     return Annotated[kind, Meta(**bounds)] if bounds else kind
 
 
-def _object(schema: dict[str, Any], root: Schema) -> Any:
+def _object(place: _Place, schema: dict[str, Any], tag: str | None = None, at: int = 0) -> Typed:
+    """Returns a class for objects. It is alternative `at`, and the member `tag` differs in each."""
     properties, further = schema.get("properties", {}), schema.get("additionalProperties", True)
     required = set(schema.get("required", ()))
     is_open = further is True or further == {}
     if not properties and not required and not is_open and further is not False:
-        return dict[str, _type_of(further, root)]  # type: ignore[misc]
+        members = _type_or_rest(place.at("additionalProperties"))
+        of_dict = dict[str, members.kind]  # type: ignore[name-defined]
+        return Typed(of_dict, _below(Step(dict), members), members.has_doubles)
     if not is_open and (further is not False or required - properties.keys()):
         raise NoType
     fields: list[Any] = []
     names: dict[str, str] = {}
-    for number, name in enumerate(sorted(properties.keys() | required, key=lambda name: name not in required)):
-        kind, field = _type_of(properties.get(name, True), root), f"f{number}"
-        names[field] = name
-        fields.append((field, kind) if name in required else (field, kind | UnsetType, UNSET))
-    return msgspec.defstruct("Value", fields, rename=names, forbid_unknown_fields=not is_open, gc=False)
+    parts: dict[str, Typed] = {}
+    ordered = sorted((properties.keys() | required) - {tag}, key=lambda name: name not in required)
+    for number, name in enumerate(ordered):
+        part = _type_or_rest(place.at("properties", name)) if name in properties else Typed(Raw)
+        field = f"f{at}_{number}"  # no other alternative has it
+        names[field], parts[field] = name, part
+        fields.append((field, part.kind) if name in required else (field, part.kind | UnsetType, UNSET))
+    more: dict[str, Any] = {} if tag is None else {"tag_field": tag, "tag": _tags_of(schema)[tag]}
+    made = msgspec.defstruct("Value", fields, rename=names, forbid_unknown_fields=not is_open, gc=False, **more)
+    rests = tuple(rest for field in parts for rest in _below(Step(made, field), parts[field]))
+    return Typed(made, rests, any(part.has_doubles for part in parts.values()))

@@ -151,7 +151,7 @@ class DirectoryMoves:
         return target
 
     def start(self, partition: Partition, topic_id: str, path: str) -> None:
-        """Moves a partition to the directory at `path`, after those before it. Raises as `check` does.
+        """Moves a partition to the directory at `path`, after those before it. Raises Invalid, as `check` does.
 
         Naming the present directory cancels the partition's move.
         """
@@ -322,7 +322,7 @@ class DirectoryMoves:
             return False
 
     async def _end(self, move: _Move, copy: PartitionCopy) -> None:
-        """Step (7). What fails here is repeated by the next start."""
+        """Step (7). The next start repeats it after a failure."""
         partition, words = move.partition, {"partition": move.partition.name, "to": move.target.path}
         log.info("a partition was moved to another data directory", extra=words)
         # apart: a deletion of the topic, which waits for this task, may be the change that the record waits for

@@ -12,6 +12,7 @@ from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
 from gateway.admin.disks import NodeDisks
 from gateway.admin.operation_calls import Operate
+from gateway.docs.page import DocsPages
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.links.link_client import LinkClient
@@ -65,3 +66,4 @@ class AdminContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
+    docs: DocsPages

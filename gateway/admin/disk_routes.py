@@ -42,7 +42,7 @@ async def describe_disks(request: Request, context: AdminContext) -> Response:
 
 
 async def move_partitions(request: Request, context: AdminContext) -> Response:
-    """POST /v1/cluster/nodes/{node_id}/disks/moves"""
+    """POST /v1/cluster/nodes/{node_id}/disks/moves. Raises Problem."""
     check_operating(request, context)
     node_id, body = path_node_id(request), await read_json(request, _Moves)
     if (body.moves is None) is not body.balance:

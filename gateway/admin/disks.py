@@ -63,7 +63,7 @@ class MoveRow(Struct, frozen=True, array_like=True):
 
 
 class ProcessDisks(Struct, frozen=True, array_like=True):
-    """What the processes of a node know of its disks, or one of them."""
+    """The disks of a node, as its processes or one of them see them."""
 
     disks: list[DiskRow]
     replicas: list[ReplicaRow]
@@ -186,7 +186,7 @@ class NodeDisks:
         return ProcessDisks(parts[0].disks, replicas, [row for part in parts for row in part.moves])
 
     async def move(self, node_id: int, moves: list[tuple[str, int, str]], *, is_dry_run: bool) -> list[MoveRow]:
-        """Starts the moves if all of them can be. Raises Problem, EngineError: then none has started."""
+        """Starts all moves or none. Raises UnknownPartition, Problem, EngineError."""
         rows = await self._move(node_id, MoveRequest(moves, is_dry_run=True))
         missing = {move[:2] for move in moves} - {(row.topic, row.partition) for row in rows}
         if missing:

@@ -19,7 +19,6 @@ from gateway.assets.packed import Packed
 from gateway.console.page import KEPT_FOREVER, console_file, shell
 from gateway.docs.guide_page import guide_page
 from gateway.docs.index import search_index
-from gateway.docs.page import docs_page
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
@@ -140,9 +139,7 @@ async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
     address = _client_url(request, context)
-    return _send_if_new(
-        request, await context.offload.in_thread(lambda: docs_page(address, version("penstock-server")))
-    )
+    return _send_if_new(request, await context.offload.in_thread(lambda: context.docs.page(address)))
 
 
 async def docs_guide(request: Request, context: AdminContext) -> Response:

@@ -6,7 +6,7 @@ Invariants: every operation has the anchor `#<operation id>` and every problem c
 
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from html import escape
 
 from gateway.assets.files import asset_text
@@ -20,19 +20,35 @@ from gateway.docs.schema import parameter_rows
 from openapi import Example, Operation, load_contract, load_examples
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+")
-_ADDRESSES = 4  # a node has few; one that a client made up may not take memory
+_ADDRESSES = 4  # packing a page takes 60 ms and 1.3 MB, and a client may make up any Host
 
 
-@lru_cache(maxsize=_ADDRESSES)
-def docs_page(base_url: str, version: str) -> Packed:
-    """Return the page with this address in its examples and this version of the product.
+class DocsPages:
+    """The page as the clients of one node get it: with the address that they use in its examples.
 
-    An address that is not scheme, host and port is not shown: it came with a request.
+    An address that is not scheme, host and port is not shown: it came with a request. After the first few addresses
+    the examples have that of the contract.
     """
-    page = _rendered(version)
-    if _ADDRESS.fullmatch(base_url):
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._by_address: dict[str, Packed] = {}
+
+    def __repr__(self) -> str:
+        return f"DocsPages({sorted(self._by_address)})"
+
+    def page(self, base_url: str) -> Packed:
+        """Return the page with this address, to be called from a thread: the first call for an address packs it."""
         given = str(load_contract()["servers"][0]["url"])
-        page = page.replace(escape(given).encode(), escape(base_url).encode())
+        is_full = len(self._by_address) >= _ADDRESSES and base_url not in self._by_address
+        address = given if is_full or not _ADDRESS.fullmatch(base_url) else base_url
+        if address not in self._by_address:
+            page = _rendered(self._version).replace(escape(given).encode(), escape(address).encode())
+            self._by_address[address] = _packed(page)
+        return self._by_address[address]
+
+
+def _packed(page: bytes) -> Packed:
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
     return pack_tagged(page, headers)
 

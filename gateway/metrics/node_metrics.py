@@ -52,7 +52,7 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
                 oldest_pending_ms = min(oldest_pending_ms, pending[-1].last_append_ms or now_ms)
     for index, (name, text) in enumerate(_BY_TOPIC):
         yield Numbers(name, text, "topic", {topic: row[index] for topic, row in rows.items()})
-    text = "Age of the oldest sealed segment that is not in the store yet"
+    text = "Age of the oldest closed segment that is not in the store yet"
     yield Numbers("penstock_tier_lag_seconds", text, None, {"": (now_ms - oldest_pending_ms) / 1000})
 
 
@@ -93,8 +93,8 @@ _BY_TOPIC = (
     ("penstock_topic_bytes_out_total", "Bytes of record batches read for fetches"),
     ("penstock_topic_log_bytes", "Bytes of the log on this disk"),
     ("penstock_topic_segments", "Segments on this disk"),
-    ("penstock_topic_tier_pending_bytes", "Bytes of sealed segments that are not in the store yet"),
-    ("penstock_topic_tier_pending_segments", "Sealed segments that are not in the store yet"),
+    ("penstock_topic_tier_pending_bytes", "Bytes of closed segments that are not in the store yet"),
+    ("penstock_topic_tier_pending_segments", "Closed segments that are not in the store yet"),
 )
 
 
@@ -113,7 +113,7 @@ def _numbers_of(partition: Partition, pending: list[Segment]) -> Iterable[float]
 
 
 def _pending(partition: Partition, tiered_end: int | None) -> Iterator[Segment]:
-    """Yields sealed segments that wait for the store, newest first; usually few of all."""
+    """Yields closed segments that wait for the store, newest first; usually few of all."""
     segments = partition.log.segments
     for position in range(len(segments) - 2, -1, -1):
         if tiered_end is None or segments[position].next_offset <= tiered_end:

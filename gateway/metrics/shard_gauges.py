@@ -16,7 +16,7 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
         yield "penstock_topics", "Topics", len(shard.topics)
         offline = sum(directory.fault is not None for directory in shard.directories)
         stray = len(shard.catalog.without_metadata)
-        text = "Topics that are set aside: their topic.json is missing or cannot be read"
+        text = "Quarantined topics: their topic.json is missing or cannot be read"
         yield "penstock_topics_without_metadata", text, stray
         yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
     yield "penstock_partitions", "Partitions", len(partitions)
@@ -48,10 +48,10 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
     )
     yield from _key_gauges(shard, partitions)
     quarantine = shard.quarantine
-    yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments read by the scrubber", quarantine.scrubbed_bytes
+    yield "penstock_scrubbed_bytes_total", "Bytes of closed segments read by the scrubber", quarantine.scrubbed_bytes
     yield (
         "penstock_damaged_segments_total",
-        "Sealed segments in which the scrubber or a read found damage",
+        "Closed segments in which the scrubber or a read found damage",
         quarantine.damaged_found,
     )
     yield "penstock_repaired_segments_total", "Damaged segments repaired from the store", quarantine.repaired

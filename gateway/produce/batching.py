@@ -152,13 +152,16 @@ RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
 
-def to_batches(incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0) -> list[Part]:
+def to_batches(
+    incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0, *, is_quick: bool = False
+) -> list[Part]:
     """Returns a part for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
 
-    Raises Problem no_records, body_too_large, schema_mismatch, and the problem of the first record that has one.
+    Raises Problem no_records, body_too_large, schema_mismatch, and the problem of the first record that has one; if it
+    `is_quick`, TakesLong for values that need an exact look.
     """
     if to.topic.settings.value_schema:
-        _check_schema(incoming, to.topic.settings)
+        _check_schema(incoming, to.topic.settings, is_quick=is_quick)
     if type(incoming) is IncomingSpans:
         return [_spans(incoming, to, records_max, share_bytes_max)]
     check_count(count_of(incoming), records_max)
@@ -197,14 +200,16 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
-def _check_schema(incoming: Incoming, settings: TopicSettings) -> None:
-    """Raises Problem schema_mismatch, InvalidConfig."""
+def _check_schema(incoming: Incoming, settings: TopicSettings, *, is_quick: bool) -> None:
+    """Raises Problem schema_mismatch, InvalidConfig, TakesLong."""
     if isinstance(incoming, IncomingSpans):
-        if not incoming.are_lines or not do_lines_follow(incoming.body, incoming.record_count, settings):
-            check_values([value for _, _, value, _ in incoming.rows(0, None)], settings)
+        if incoming.are_lines and do_lines_follow(incoming.body, incoming.record_count, settings, is_quick=is_quick):
+            return
+        values = [value for _, _, value, _ in incoming.rows(0, None)]
     else:
         rows = incoming.plainly() if isinstance(incoming, IncomingObjects) else incoming
-        check_values([row.value for row in rows], settings)
+        values = [row.value for row in rows]
+    check_values(values, settings, is_quick=is_quick)
 
 
 def grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:

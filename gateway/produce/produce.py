@@ -46,7 +46,8 @@ from gateway.produce.queue import (
 from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.spans import note_produce
 from gateway.produce.stored_batch import check_producer_id, stored_batch
-from gateway.produce.value_checks import check_bytes
+from gateway.produce.trace_headers import takes_context, with_context
+from gateway.produce.value_checks import TakesLong
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
 
@@ -127,7 +128,6 @@ def produce(request: Request, context: ProduceContext) -> Handled:
         or body is None
         or len(body) >= TIMED_BYTES
         or parsed.must_wait
-        or (topic.settings.value_schema and check_bytes(body, topic.settings) >= TIMED_BYTES)
         or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
         or (connection.is_http2 and context.order.has_slots(connection.client))
     ):
@@ -157,12 +157,14 @@ def _store(pending: TopicProduce) -> Handled:
     try:
         if pending.keyed is not None and _hold_key(pending, pending.keyed).may_be_known:
             return _store_later(pending)
-        pending.parts = parts = _place(pending)
+        pending.parts = parts = _place(pending, is_quick=True)
         if pending.topic.settings.cleanup_policy != "delete":
             for part in parts:
                 check_keys(part)
         pending.context.stages.decode.observe(time.perf_counter() - pending.began)
         pending.queue(parts, parsed.acks, parsed.timeout_ms, pending.now_ms)
+    except TakesLong:
+        return _store_later(pending)
     except Exception as error:
         if isinstance(error, Problem) and error.code == "unknown_partition":  # the topic may have grown in the cluster
             return _store_later(pending)
@@ -257,9 +259,10 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
         if parsed.decode is None:
             parts = [await stored_batch(pending.body, _destination(pending), context)]
         else:
-            parts = await context.offload.by_size(
-                check_bytes(pending.body, pending.topic.settings), partial(_place, pending)
-            )
+            try:
+                parts = await context.offload.by_size(len(pending.body), partial(_place, pending, is_quick=True))
+            except TakesLong:
+                parts = await context.offload.in_thread(partial(_place, pending, is_quick=False))
         for part in parts:
             if needs_keys(part):
                 await context.offload.by_size(len(part.batch), partial(check_keys, part))
@@ -279,8 +282,8 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
         raise
 
 
-def _place(pending: TopicProduce) -> list[Part]:
-    """Decodes a body, and returns its records by partition. Raises Problem."""
+def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
+    """Decodes a body, and returns its records by partition. Raises Problem; TakesLong if it `is_quick`."""
     parsed, body = pending.parsed, pending.body
     assert parsed.decode is not None
     share_max = 0  # the records share no batch with others
@@ -290,7 +293,10 @@ def _place(pending: TopicProduce) -> list[Part]:
     incoming, to = parsed.decode(body, context.json_limits), _destination(pending)
     if parsed.render is not None:
         pending.placed = incoming, to
-    return to_batches(incoming, to, context.settings.records_per_request_max, share_max)
+    trace = pending.request.trace
+    if trace is not None and takes_context(trace, to.settings):
+        incoming = with_context(incoming, trace, to)
+    return to_batches(incoming, to, context.settings.records_per_request_max, share_max, is_quick=is_quick)
 
 
 def record_partitions(pending: TopicProduce) -> list[int]:

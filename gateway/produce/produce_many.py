@@ -51,9 +51,11 @@ from gateway.produce.queue import (
 )
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
 from gateway.produce.spans import note_produce
+from gateway.produce.trace_headers import rows_with_context, takes_context
 from gateway.produce.value_checks import check_bytes, find_mismatches
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
+from gateway.tracing.trace_context import TraceContext
 from gateway.wire.messages import Header
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
@@ -76,6 +78,7 @@ class ProduceManyRequest(NamedTuple):
     idempotency_key: IdempotencyKey | None
     is_forwarding_forbidden: bool
     caller: Caller
+    trace: TraceContext | None = None
 
 
 @dataclass(slots=True)
@@ -111,7 +114,7 @@ async def _produce_many(
     request: Request, context: ProduceContext, parsed: ProduceManyRequest, slot: OrderSlot | None
 ) -> Response:
     body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
-    parsed = parsed._replace(caller=request.caller)  # it was checked again
+    parsed = parsed._replace(caller=request.caller, trace=request.trace)  # the caller was checked again
     began, now_ms = time.perf_counter(), context.clock.now_ms()
     with ExitStack() as keys:
         meter = request.topic_meter
@@ -242,7 +245,8 @@ async def _group_by_topic(
     targets: list[_Target] = []
     for name, rows in by_topic.items():
         try:
-            targets.append(await _target(context, parsed, name, rows, now_ms, keyed, keys))
+            target = await _target(context, parsed, name, rows, now_ms, keyed, keys)
+            targets.append(_traced(target, parsed.trace))
         except EngineError as error:
             parts.append(Part(name, None, len(rows.rows), None, problem=from_engine(error)))
         except Problem as problem:
@@ -294,6 +298,12 @@ async def _target(
     return _Target(Destination(topic, partitioner, now_ms, sticky), rows)
 
 
+def _traced(target: _Target, trace: TraceContext | None) -> _Target:
+    if trace is not None and takes_context(trace, target.to.settings):
+        target.rows.rows = rows_with_context(target.rows.rows, trace, target.to)
+    return target
+
+
 def _parts(target: _Target) -> list[Part]:
     """Returns a part for each partition of a topic, with its batch or its problem."""
     to, rows = target
@@ -320,7 +330,7 @@ def _schema_mismatches(target: _Target) -> dict[int, Problem]:
     to, rows = target
     row_at = dict(zip(rows.positions, rows.rows, strict=True))
     mismatches: dict[int, Problem] = {}
-    for position, problem in find_mismatches(((at, row.value) for at, row in row_at.items()), to.settings):
+    for position, problem in find_mismatches({at: row.value for at, row in row_at.items()}, to.settings):
         mismatches.setdefault(partition_of(row_at[position], to), problem)
     return mismatches
 

@@ -29,6 +29,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.produce import TopicProduce, produce, record_partitions
 from gateway.produce.queue import Outcome, PendingOutcomes, check_keys, needs_keys
 from gateway.produce.request import ProduceRequest
+from gateway.produce.value_checks import TakesLong
 from gateway.rest_proxy.context import RestProxyContext
 from gateway.rest_proxy.errors import BATCH, Refusal
 from gateway.rest_proxy.errors import row_of as error_row
@@ -173,14 +174,18 @@ class _Queued(NamedTuple):
     problem: Problem | None = None
 
 
-def _queue(context: ProduceContext, topic: Topic, rows: list[TypedRow], space: Names | None) -> _Queued:
-    """Queues records, all or none of them."""
+async def _wait_queued(context: ProduceContext, topic: Topic, rows: list[TypedRow], space: Names | None) -> _Queued:
+    """Queues records, all or none of them, once it is seen that they follow their schema."""
     now_ms = context.clock.now_ms()
     size_bytes = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
     partitioner = context.partitioners.of(topic)
     to = Destination(topic, partitioner, now_ms, partitioner.sticky(size_bytes, context.clock.monotonic()))
     try:
-        parts = to_batches(list(rows), to, context.settings.records_per_request_max)
+        place = partial(to_batches, list(rows), to, context.settings.records_per_request_max)
+        try:
+            parts = place(is_quick=True)
+        except TakesLong:
+            parts = await context.offload.in_thread(place)
         for part in parts:
             if needs_keys(part):
                 check_keys(part)
@@ -232,7 +237,8 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     if len(set(ids)) < len(ids):
         raise Refusal(BATCH, "Batch error: the ids of the entries are not distinct")
     queued = [
-        None if isinstance(row, Problem) else _queue(context.produce, topic, [row], request.space) for row in rows
+        None if isinstance(row, Problem) else await _wait_queued(context.produce, topic, [row], request.space)
+        for row in rows
     ]
     successes, failures = [], []
     for entry_id, row, one in zip(ids, rows, queued, strict=True):
@@ -302,7 +308,7 @@ async def _read_records(
             topic = context.topics.get(topic.record.name) or topic  # it may have been deleted and made again
             for one in splitter.feed(data):
                 try:
-                    queued = _queue(context.produce, topic, [decode_record(one, limits)], request.space)
+                    queued = await _wait_queued(context.produce, topic, [decode_record(one, limits)], request.space)
                 except Problem as problem:
                     queued = _Queued([TypedRow(None, None, [])], (), (), None, 0, problem)
                 await queue.put(queued)

@@ -144,7 +144,7 @@ def _judge_node(facts: Facts) -> Iterator[Finding]:
     for directory in facts.directories:
         yield from _judge_directory(directory, node)
     if facts.topics_set_aside:
-        text = f"{facts.topics_set_aside} topics are set aside: their topic.json is missing or cannot be read"
+        text = f"{facts.topics_set_aside} topics are quarantined: their topic.json is missing or cannot be read"
         yield Finding("topics_set_aside", FAIL, node, text, "restore topic.json, which its log names, and restart it")
     if facts.store_silent_s is not None:
         text = f"the coordination store has not answered {node} for {facts.store_silent_s:.0f} s"
@@ -234,16 +234,19 @@ def judge_cluster(view: ClusterView, *, is_silent: bool) -> list[Finding]:
 
 
 def _judge_states(view: ClusterView) -> list[Finding]:
-    """Returns a finding for each topic with partitions in need, by the worst of these needs."""
+    """Returns a finding for each topic with partitions in need, by the worst need, and for unclean leaders."""
     needs: dict[str, list[tuple[str, int, VersionedState]]] = {
         "leaderless_partitions": [],
         "under_min_isr": [],
         "under_replicated": [],
+        "unclean_election": [],
     }
     for (topic_id, number), versioned in view.states.items():
         if (topic := view.topic_by_id(topic_id)) is None:
             continue
         state = versioned.state
+        if state.unclean_elections and state.unclean_epoch == state.leader_epoch:
+            needs["unclean_election"].append((topic.name, number, versioned))
         if view.leader(topic_id, number) is None:
             needs["leaderless_partitions"].append((topic.name, number, versioned))
         elif len(state.in_sync) < len(state.replicas) - len(state.adding):
@@ -254,13 +257,21 @@ def _judge_states(view: ClusterView) -> list[Finding]:
     for code, rows in needs.items():
         level, text, remedy = _NEEDS[code]
         for topic_name, numbers, versioned in _by_topic(rows):
-            sentence = f"{topic_name}/{numbers} {text}: {_lacking(view, versioned)}"
+            cause = (
+                f"in epoch {versioned.state.unclean_epoch}" if code == "unclean_election" else _lacking(view, versioned)
+            )
+            sentence = f"{topic_name}/{numbers} {text}: {cause}"
             found.append(Finding(code, level, topic_name, sentence, remedy, topic_name))
         found.extend(_rest(code, level, len({name for name, _, _ in rows}), "topics"))
     return found
 
 
 _NEEDS = {
+    "unclean_election": (
+        WARN,
+        "has a leader that was not in sync, so committed records may be lost",
+        "let its producers send again what they sent before; the next election of a replica in sync ends this finding",
+    ),
     "leaderless_partitions": (FAIL, "has no leader", "start the nodes of its replicas; nothing is read or written"),
     "under_min_isr": (FAIL, "rejects acks=all", "start the nodes of its replicas, or find out why they lag"),
     "under_replicated": (WARN, "lacks replicas in sync", "start the nodes of its replicas, or find out why they lag"),

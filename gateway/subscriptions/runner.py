@@ -42,6 +42,7 @@ from gateway.subscriptions.core.outcome import Outcome, is_last, pause_ms
 from gateway.subscriptions.core.signature import signed_headers
 from gateway.subscriptions.core.window import Batch, Item, Window
 from gateway.subscriptions.dead_letters import DeadLetters, Reason
+from gateway.subscriptions.delivery_span import DeliverySpan
 from gateway.subscriptions.rendering import Pushed, message_id, render_delivery
 
 if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
@@ -303,9 +304,11 @@ class _Lane:
             name = message_id(self.topic_id, self.slot.partition, records)
             now_ms = runner.hosted.now().wall_ms
             signed = signed_headers(definition.secrets, name, now_ms // 1000, body)
+            span = DeliverySpan(records, self.slot, runner.group)
             outcome, _ = await runner.means.sender.send(
-                "POST", definition.url, headers | signed, body, definition.delivery.timeout_ms
+                "POST", definition.url, headers | signed | span.headers, body, definition.delivery.timeout_ms
             )
+            span.end(outcome)
             runner.note(self._attempt(batch, name, now_ms, outcome))
             if outcome.is_delivered:
                 runner.counts.delivered += len(records)

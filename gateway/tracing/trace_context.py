@@ -12,6 +12,7 @@ from typing import NamedTuple
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 STATE_BYTES_MAX = 512  # vendors propagate at least these (W3C Trace Context 3.3.1.5); longer ones are left out
 SAMPLED = 1
+EVENT_PREFIX = "ce_"  # of an attribute of a CloudEvent in the headers of a record
 # 4 fields at fixed positions. A later version may have more behind them; version ff is invalid, and so are zeros.
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
 _STATE = re.compile(r"[ -~\t]*")
@@ -52,3 +53,13 @@ def read_context(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
         return context
     state = ",".join(states)
     return context._replace(state=state) if len(state) <= STATE_BYTES_MAX and _STATE.fullmatch(state) else context
+
+
+def record_context(headers: Iterable[tuple[str, bytes | None]]) -> TraceContext | None:
+    """Returns the context of a record. A CloudEvent has it in its extension attribute, which comes first."""
+    by_name = {name.lower(): value for name, value in headers}
+    for name, state_name in ((EVENT_PREFIX + TRACEPARENT, EVENT_PREFIX + TRACESTATE), (TRACEPARENT, TRACESTATE)):
+        if (value := by_name.get(name)) is not None:
+            pairs = [(TRACEPARENT, value), (TRACESTATE, by_name.get(state_name) or b"")]
+            return read_context((key, text.decode("latin-1")) for key, text in pairs)
+    return None

@@ -202,7 +202,7 @@ class TopicSync:
             await self._processes.call_worker("set_aside", record_to(record))
             self._catalog.move_aside(record)
             words = {"topic": record.name, "topic_id": record.topic_id, "hint": "its files stay"}
-            log.error("a topic on this disk is unknown to the cluster and was set aside", extra=words)
+            log.error("a topic on this disk is unknown to the cluster and was quarantined", extra=words)
 
     async def _remove(self, record: TopicRecord) -> None:
         await self._catalog.delete(record)

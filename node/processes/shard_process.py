@@ -362,7 +362,7 @@ def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
 
 
 async def report_move(supervisor: LinkClient, _: Shard, moved: MovedPartition) -> None:
-    """Has the supervisor record that a partition is in another data directory. Raises EngineError."""
+    """Asks the supervisor to record that a partition is in another data directory. Raises EngineError."""
     await supervisor.link().call("partition_moved", PartitionMoved(*moved), timeout_s=CHANGE_S)
 
 

@@ -56,7 +56,7 @@ class Admin(Generic[ResultT]):
         return self._call(api.delete_topic(topic))
 
     def roll_topic(self, topic: str) -> ResultT:
-        """Seals the open segments now, so that they can be tiered."""
+        """Closes the active segments now, so that they are uploaded."""
         return self._call(api.roll_topic(topic))
 
     def delete_records(self, topic: str, partition: int, before: int) -> ResultT:

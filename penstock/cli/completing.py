@@ -34,6 +34,7 @@ TOPIC_SETTINGS = (
     "timestamp_type",
     "timestamp_ahead_ms_max",
     "verify",
+    "trace_headers",
     "durability",
     "flush_ms",
     "idempotency_window_ms",

@@ -25,10 +25,10 @@ from replication.coordination.interface import Conflict, Put, Session
 # A level allows to write these. A new row is a new LEVEL_MAX.
 LEVELS = {
     1: "what version 0.1.0 reads",
-    2: "topics with names of 201 to 249 characters or with a leading __, and schemas of topics",
+    2: "topics with names of 201 to 249 characters or with a leading __, schemas and `trace_headers` of topics",
 }
 LONG_NAMES, LONG_NAME_CHARS = 2, 201
-SCHEMAS = 2
+NEW_SETTINGS = 2, (*SETTINGS, "trace_headers")
 assert max(LEVELS) == LEVEL_MAX
 
 
@@ -40,8 +40,9 @@ def level_of_topic(name: str) -> int:
 
 async def check_level_of_topic(session: Session, name: str, config: Mapping[str, object]) -> None:
     """Raises InvalidTopicName or InvalidConfig for a name or a setting that the cluster's level does not allow yet."""
-    given = [setting for setting in SETTINGS if setting in config]
-    needed = max(level_of_topic(name), SCHEMAS if given else 1)
+    of_settings, names = NEW_SETTINGS
+    given = [setting for setting in names if setting in config]
+    needed = max(level_of_topic(name), of_settings if given else 1)
     if needed == 1:
         return
     level = (await _read_cluster(session)).level

@@ -73,7 +73,7 @@ class ClusterTopics:
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
         check_schema(config.get("value_schema"))
-        config = without_defaults(config)
+        config = _without_default_trace(without_defaults(config))
         while (existing := await self.find(name)) is None:
             await self._check_level(name, config)
             found = await self._create(name, partitions, replication_factor, config, ceiling)
@@ -123,7 +123,7 @@ class ClusterTopics:
             seen = await self._read_topic(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
             _check_settings(name, {**topic.config, **overrides}, topic.replication_factor)
-            merged = merged_settings(topic.config, overrides)
+            merged = _without_default_trace(merged_settings(topic.config, overrides))
             partition_count = grown_partitions(name, topic.partitions, partitions)
             changed = replace(topic, config=merged, partitions=partition_count)
             if changed == topic:
@@ -235,6 +235,11 @@ class ClusterTopics:
                 await self._session.commit(Delete(key, seen.version))
             except (Conflict, CommitUnknown):
                 continue
+
+
+def _without_default_trace(config: Wish) -> dict[str, object]:
+    """Returns the settings of a topic without the default of `trace_headers`, which earlier versions do not know."""
+    return {name: value for name, value in config.items() if (name, value) != ("trace_headers", "sampled")}
 
 
 def _after(versioned: VersionedState | None) -> int:

@@ -69,7 +69,7 @@ def print_audit(topics: Mapping[str, TopicAudit]) -> None:
 
 def print_held(held: Mapping[str, str]) -> None:
     for topic, reason in sorted(held.items()):
-        click.echo(f"held back: {reason if topic in reason else f'{topic}: {reason}'}")
+        click.echo(f"blocked: {reason if topic in reason else f'{topic}: {reason}'}")
 
 
 def print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from spark_ingest.options import StoreUrl, job_option, output_option
     "--to", "file", type=click.Path(path_type=Path), default="report.html", show_default=True, help="The file to write."
 )
 def report(output: str, job_name: str, store: str | None, commits: int | None, file: Path) -> None:
-    """Write a page of HTML with plots of a job: freshness, completeness, file sizes, skew, misfits.
+    """Write a page of HTML with plots of a job: freshness, completeness, file sizes, skew, type mismatches.
 
     The page loads nothing and runs nothing: send it, or open it from a file.
 

@@ -129,7 +129,7 @@ def _print_findings(document: dict[str, Any]) -> None:
         click.echo(f"rewrites dropped {format_count(count, 'row')} of {table}")
     if document["leftovers"]:
         leftovers = format_count(document["leftovers"], "file")
-        click.echo(f"{leftovers} not committed yet, held back, retired or replaced")
+        click.echo(f"{leftovers} not committed yet, blocked, retired or replaced")
     print_held(document["held"])
     print_tables(document["tables"])
     print_audit(document["audit"])

@@ -72,7 +72,7 @@ def _facts(figures: Figures) -> str:
         missing = sum(counts.missing for counts in figures.complete.values())
         facts.append(("missing of accepted", f"{missing:,}", missing > 0))
     if held:
-        facts.append(("topics held back", f"{held:,}", True))
+        facts.append(("blocked topics", f"{held:,}", True))
     cells = (
         f"<div class='{'bad' if bad else ''}'><b>{value}</b><span>{name}</span></div>" for name, value, bad in facts
     )
@@ -184,7 +184,7 @@ def _topics(figures: Figures) -> str:
     rows = []
     for topic, topic_figures in _largest(figures):
         name = escape(topic) + (
-            f"<br><span class='none'>held back: {escape(topic_figures.held)}</span>" if topic_figures.held else ""
+            f"<br><span class='none'>blocked: {escape(topic_figures.held)}</span>" if topic_figures.held else ""
         )
         counts = [f"{topic_figures.counts[part]:,}" for part in ("rows", "dead letters", "lost")]
         mean = format_bytes(sum(topic_figures.files) // len(topic_figures.files)) if topic_figures.files else ""

@@ -236,7 +236,7 @@ def _carry_out(
 
 
 def _remove_held_files(output: ObjectStore, head: Commit | None) -> None:
-    """Removes the files of topics that earlier plans held back: the next plan writes others."""
+    """Removes the files of topics that earlier plans blocked: the next plan writes others."""
     for topic, held in head.held.items() if head else ():
         remove_files(output, held.plan, [names.table_prefix(topic), names.dead_letters_prefix(topic)])
 

@@ -24,7 +24,7 @@ from spark_ingest.source.slices import Range
 
 @dataclass(slots=True)
 class Findings:
-    """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit held back.
+    """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit blocked.
 
     `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
     lost, without recovered ones; they are not problems of the output. `repeated` are those that a move let come twice.

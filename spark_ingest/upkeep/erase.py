@@ -136,7 +136,7 @@ def _remains(
             f"plan {plan.number} is not committed and may have written files: erase again after the next run"
         )
     if any(topic in topics_there for topic in head.held):
-        remains.append("topics that the last run held back have dead letters: erase again after they are committed")
+        remains.append("topics that the last run blocked have dead letters: erase again after they are committed")
     if any("undecodable_batch" in result.reasons for commit in history.commits() for result in commit.results):
         remains.append(_UNDECODABLE)
     if is_published:

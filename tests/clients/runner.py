@@ -29,6 +29,7 @@ RUNNERS = Path(__file__).parent / "runners"
 TYPESCRIPT = ROOT / "clients" / "typescript"
 BUILD = ROOT / "build" / "clients"
 BUILD_S = 300
+ORIGIN = "http://localhost:1"  # of the page in tests/clients/runners/browser.py
 CLIENT_MODULE = str(TYPESCRIPT / "dist" / "index.js")
 ANSWER_S = 120
 LANGUAGES = ("python", "typescript", "go")
@@ -54,6 +55,11 @@ def command_of(language: str) -> Sequence[str]:
                 raise FileNotFoundError("make clients-tests builds the TypeScript client")
             start = {"typescript": ["node"], "deno": ["deno", "run", "-A"], "bun": ["bun"]}[language]
             return [*_tool(start[0]), *start[1:], str(RUNNERS / "runner.mjs")]
+        case "browser":
+            python = Path(os.environ.get("PENSTOCK_BROWSER_PYTHON", ROOT / ".venv-console" / "bin" / "python"))
+            if not python.exists():
+                raise FileNotFoundError("PENSTOCK_BROWSER_PYTHON has playwright; make console-tests makes one")
+            return [str(python), str(RUNNERS / "browser.py")]
         case "go" | "go-fast":
             if shutil.which("go") is None:
                 raise FileNotFoundError("go is not installed")

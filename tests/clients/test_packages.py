@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from tests.e2e.node_process import running_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.xdist_group("client stories")]
 RECORDS, RECORD_BYTES = 300_000, 100
+CLIENT_BYTES_MAX = 12_000
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,16 @@ def test_the_page_runs_with_the_packed_typescript_client(url: str, tmp_path: Pat
     ]
 
 
+def test_the_package_is_small_and_right_for_its_registry(tmp_path: Path) -> None:
+    """CommonJS has it by `import()` alone, which the page says: the profile of packages with modules only."""
+    packed = run(["npm", "pack", "--silent", "--pack-destination", str(tmp_path)], TYPESCRIPT).split()[-1]
+    run(["publint", "--strict", packed], tmp_path)
+    run(["attw", "--profile", "esm-only", packed], tmp_path)
+    (tmp_path / "all.js").write_text(f'export {{ Client }} from "{TYPESCRIPT}/dist/index.js"')
+    run(["esbuild", "--bundle", "--minify", "--format=esm", "--outfile=small.js", "all.js"], tmp_path)
+    assert len(gzip.compress((tmp_path / "small.js").read_bytes())) <= CLIENT_BYTES_MAX
+
+
 def test_the_examples_of_the_go_client_print_what_they_say(url: str) -> None:
     with Client(url) as client:
         for topic in ("go-rides", "go-visits", "go-mails"):
@@ -66,7 +78,7 @@ def test_the_examples_of_the_go_client_print_what_they_say(url: str) -> None:
 
 @pytest.mark.parametrize("language", ["typescript", "go-fast", "python"])
 async def test_the_rate_of_a_producer_in_batches(language: str, tmp_path: Path) -> None:
-    """Prints the rate; this machine's figure is in the message of the commit. The log has every record."""
+    """Prints the rates and the load of the machine, which decides them; the log has every record."""
     with running_process(tmp_path) as node, Client(node.url) as client:
         client.create_topic("load", partitions=2)
         async with running(language, node.url) as runner:
@@ -75,5 +87,6 @@ async def test_the_rate_of_a_producer_in_batches(language: str, tmp_path: Path) 
             except RunnerError as error:
                 pytest.fail(str(error))
         stored = sum(client.find_positions("load", partition)["log_end"] for partition in range(2))
-    print(f"{language}: {', '.join(f'{rate:,.0f}' for rate in rates)} records/s of {RECORD_BYTES} bytes")
+    shown = ", ".join(f"{rate:,.0f}" for rate in rates)
+    print(f"{language}: {shown} records/s of {RECORD_BYTES} bytes, at a load of {os.getloadavg()[0]:.1f}")
     assert stored == 3 * RECORDS

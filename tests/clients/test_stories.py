@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.producer.partitioners import partition_of_key
-from tests.clients.runner import LANGUAGES, Runner, RunnerError, produce_job, running
+from tests.clients.runner import LANGUAGES, ORIGIN, Runner, RunnerError, produce_job, running
 from tests.faults.rules import EVERY_FAULT, NO_FAULTS, Fault, Rules
 from tests.faults.site import Site, running_site
 from tests.faults.stories import Story, play
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("client stories"),
 ]
-MORE = ("deno", "bun")
+MORE = ("deno", "bun", "browser")
 JUDGED = LANGUAGES + MORE
 LINKS = Rules({**EVERY_FAULT, Fault.NONE: 20})  # every fault of the proxy, lost replies among them
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -39,7 +39,7 @@ NOW_S = 1_790_000_000
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    async with running_site(tmp_path_factory.mktemp("site")) as site:
+    async with running_site(tmp_path_factory.mktemp("site"), cors_origins=ORIGIN) as site:
         yield site
 
 
@@ -81,9 +81,23 @@ async def test_every_record_is_stored_once_and_in_order_over_bad_links_and_a_kil
     seed: int, language: str, tmp_path: Path
 ) -> None:
     story = Story(seed, (language,), 2, lines=60, rules=LINKS, kill_after_s=0.3)
-    async with running_site(tmp_path) as site:
+    async with running_site(tmp_path, cors_origins=ORIGIN) as site:
         await play(story, site, "t", {language: partial(produce_job, language)})
         assert site.kills == 1
+
+
+async def test_a_producer_counts_what_was_acknowledged_for_the_audit(
+    runner: Runner, topic: str, site: Site, language: str
+) -> None:
+    """By topic and ten minutes, each record once though answers are lost, as lines for `penstock ingest audit`."""
+    link = await site.proxy.open_link(Rules({Fault.LOSE_REPLY: 1.0, Fault.NONE: 1.0}), 7)
+    async with running(language, link.url) as lossy:
+        counted = await lossy.run("count", topic=topic, records=[{"value": n} for n in range(60)])
+    assert (counted["left"], counted["statistics"]) == ([], [60, 0, 0, 0])
+    assert sum(count["records"] for count in counted["counts"]) == 60
+    assert {(*count, count["topic"], count["from_ms"] % 600_000) for count in counted["counts"]} == {
+        ("topic", "from_ms", "records", topic, 0)
+    }
 
 
 async def test_a_key_decides_the_partition_as_with_kafka(runner: Runner, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Runs the stories and looks at every page: `python -m tests.console --python .venv/bin/python --axe axe.min.js`.
 
-Its own environment has playwright; the node runs in that of the project. Screenshots go to `--shots`; with `--docs` the
-two of the documentation are written again.
+Its own environment has playwright; the node runs in that of the project. Screenshots go to `--shots`; with `--docs`
+those of the documentation are written again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 from tests.console.browser import ARGUMENTS, CHROMIUM, Tab, open_tab
 from tests.console.cluster_stories import CLUSTER_STORIES, three_nodes
-from tests.console.node import FIRST_MS, Node, add_job, fill, start_node
+from tests.console.node import Node, add_job, fill, start_node
+from tests.console.pictures import write_pictures
 from tests.console.stories import PAGES, STORIES
 
 OPTIONS = (
     "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed", "--audit", "on"
 )  # fmt: skip
-DOCS = Path(__file__).parents[2] / "docs" / "operate"
 
 
 def main() -> int:
@@ -177,21 +177,6 @@ def run_with_tokens(browser: Any, folder: Path, options: argparse.Namespace) -> 
         for story in (stranger, reader, shop, boss):
             failures += attempt(f"tokens: {story.__name__}", story)
     return failures
-
-
-def write_pictures(browser: Any) -> int:
-    """Writes the pictures of the documentation: fixed records, a fixed clock, a name instead of a port."""
-    for name, scheme, address in (
-        ("console-records", "light", "#/topics/rides?partition=2"),
-        ("console-record", "dark", "#/topics/rides?partition=2&open=2:97"),
-    ):
-        with open_tab(browser, "http://penstock.localhost", "wide", scheme) as tab:
-            tab.page.clock.set_fixed_time((FIRST_MS + 60_000) / 1000)
-            tab.page.set_viewport_size({"width": 1200, "height": 640})
-            tab.show(address, "rides")
-            tab.page.screenshot(path=str(DOCS / f"{name}.png"))
-            tab.check()
-    return 0
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ TESTS = {
         "topics listed one by one in /metrics": "test_traffic_and_size_are_counted_by_topic_and_the_rest_together",
     },
     "gateway/server/test_spool.py": {
-        "sealed segments that wait for": "test_produce_goes_on_until_the_spool_is_full_and_after_the_store_is_back",
+        "closed segments that wait for": "test_produce_goes_on_until_the_spool_is_full_and_after_the_store_is_back",
     },
     "engine/producers/test_key_window.py": {
         "idempotency keys of all partitions": "test_partitions_together_hold_so_many_and_the_oldest_of_all_go_first",

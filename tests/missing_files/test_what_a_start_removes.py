@@ -51,7 +51,7 @@ async def test_a_topic_without_its_topic_json_stays_and_is_reported(home, clock,
                 with pytest.raises(EngineError) as refused:
                     read()
             assert isinstance(refused.value, UnknownTopic)
-            with pytest.raises(Corrupt, match=r"'t' is set aside: its topic\.json is missing"):
+            with pytest.raises(Corrupt, match=r"'t' is quarantined: its topic\.json is missing"):
                 node.shard.topic("t")
             with pytest.raises(Corrupt, match=r"topic\.json is missing"):
                 await node.shard.create_topic("t", 1, 1, {})

@@ -53,13 +53,14 @@ def quantile(stage: str, slow: str, fast: str, minute: int, name: str = "penstoc
 
 
 def requests(operation: str, failing: str, minute: int) -> Case:
-    """One failure in fifty, or in two hundred."""
+    """One failure in fifty, or in two hundred and a full disk, which has an alert of its own."""
 
     def counts(good: int) -> dict[str, str]:
         name = f'penstock_requests_total{{{NODE},operation="{operation}",status='
         return {f'{name}"{failing}"}}': "0+1x60", f'{name}"200"}}': f"0+{good}x60"}
 
-    return Case(counts(49), counts(199), minute)
+    full = {f'penstock_requests_total{{{NODE},operation="{operation}",status="507"}}': "0+5x60"}
+    return Case(counts(49), counts(199) | (full if operation == "produce" else {}), minute)
 
 
 LAG, MEMBERS = f'penstock_group_lag_records{{{NODE},group="g"}}', f'penstock_group_members{{{NODE},group="g"}}'

@@ -7,7 +7,7 @@ import { ShareConsumer, type ShareOptions } from "./queue.js";
 import { asRecordLine, lineOf, StoredRecord, toBase64, keyBytes, type Json, type OutgoingRecord } from "./records.js";
 import { OPERATIONS } from "./tables.js";
 import { isPenstockError, problemError } from "./errors.js";
-import { Transport, type Answer, type CallOptions, type ClientOptions } from "./transport.js";
+import { randomId, Transport, type Answer, type CallOptions, type ClientOptions } from "./transport.js";
 
 type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
@@ -76,7 +76,7 @@ export class Client {
       headers: {
         ...options.headers,
         "Content-Type": "application/x-ndjson",
-        "Idempotency-Key": options.idempotencyKey ?? crypto.randomUUID(),
+        "Idempotency-Key": options.idempotencyKey ?? randomId(),
       },
       isRepeatable: true,
       body,

@@ -3,7 +3,7 @@ import type { Client } from "./client.js";
 import type { Operations } from "./contract.js";
 import { isPenstockError, problemError } from "./errors.js";
 import { StoredRecord, type Json } from "./records.js";
-import { retryDelayMs, sleep } from "./transport.js";
+import { randomId, retryDelayMs, sleep } from "./transport.js";
 
 export interface GroupOptions {
   /** The member's name, which no other client has. A restart with the same name keeps its partitions. */
@@ -47,7 +47,7 @@ export class GroupConsumer implements AsyncIterable<StoredRecord> {
     readonly topics: readonly string[],
     readonly options: GroupOptions = {},
   ) {
-    this.memberId = options.memberId ?? `js-${crypto.randomUUID()}`;
+    this.memberId = options.memberId ?? `js-${randomId()}`;
   }
 
   /** Yields records. A record is finished when the next one is asked for; leaving the loop leaves the group. */

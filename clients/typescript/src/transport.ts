@@ -43,6 +43,7 @@ export interface Answer {
 }
 
 export const VERSION = "0.1.0";
+const IS_BROWSER = String(globalThis.navigator?.userAgent).startsWith("Mozilla"); // its workers too; it has a User-Agent of its own
 const BACKOFF_MS = 50;
 const BACKOFF_MS_MAX = 5000;
 const RETRY_AFTER_MS_MAX = 60_000; // a longer one is no load control but a mistake
@@ -86,7 +87,7 @@ export class Transport {
     const base = this.#leaders.get(place) ?? this.#urls[this.#current % this.#urls.length]!;
     const url = base + message.path;
     const headers: Record<string, string> = { ...message.headers };
-    if (typeof document === "undefined") headers["User-Agent"] = `penstock-js/${VERSION}`; // a browser has its own
+    if (!IS_BROWSER) headers["User-Agent"] = `penstock-js/${VERSION}`;
     const token = typeof this.#options.token === "function" ? await this.#options.token() : this.#options.token;
     if (token) headers["Authorization"] = `Bearer ${token}`;
     const waitMs = (this.#options.attemptMs ?? 40_000) + (message.waitMs ?? 0);
@@ -103,6 +104,7 @@ export class Transport {
         ...(message.body === undefined ? {} : { body: message.body }),
       });
       text = await response.text();
+      if (response.ok && text === "" && response.status !== 204) throw new TypeError("the answer was cut off"); // browsers hide it
     } catch (error) {
       this.#leave(place);
       signal?.throwIfAborted();
@@ -159,6 +161,11 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     }, ms);
     signal?.addEventListener("abort", stop, { once: true });
   });
+}
+
+/** Also for pages without TLS, which have no crypto.randomUUID. */
+export function randomId(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function parse(text: string): unknown {

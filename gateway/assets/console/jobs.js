@@ -16,7 +16,7 @@ function stateOf(job) {
 }
 
 export default function Jobs({ names: [id] }) {
-  const poll = useCall("list_jobs", { query: { limit: 100 } });
+  const poll = useCall("list_jobs", { query: { limit: 100 } }, { isRepeated: false }); // each answer reads a record of each partition
   const job = poll.data?.jobs.find((row) => row.id === id);
   if (id !== undefined) {
     return html`<${Page} title=${job?.job ?? id} kicker=${html`<a href=${link("ingestion")}>Ingestion</a>`} poll=${poll} aside=${job && stateOf(job)}>${job?.readable ? html`<${Job} job=${job} />` : html`<p>No job has this name, or its registration cannot be read.</p>`}<//>`;

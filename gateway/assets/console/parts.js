@@ -122,14 +122,13 @@ export function Facts({ items }) {
 /** A trend by hand in SVG; `points` are numbers, null is a gap. */
 export function Spark({ points, label }) {
   const seen = points.filter((point) => point !== null && point !== undefined);
-  if (seen.length === 0) return DASH;
+  if (seen.length < 2) return DASH;
   const high = Math.max(...seen), low = Math.min(0, ...seen), span = high - low || 1;
-  const step = 96 / Math.max(1, points.length - 1);
+  const step = 96 / (points.length - 1);
   let path = "", isDrawn = false;
   points.forEach((point, place) => {
     if (point === null || point === undefined) { isDrawn = false; return; }
     path += `${isDrawn ? "L" : "M"}${(place * step).toFixed(1)} ${(21 - ((point - low) / span) * 19).toFixed(1)}`;
-    if (!isDrawn) path += "h0.1"; // a dot, if it stays alone
     isDrawn = true;
   });
   return html`<svg class="spark" viewBox="0 0 96 22" role="img" aria-label=${label} preserveAspectRatio="none"><path d=${path} /></svg>`;

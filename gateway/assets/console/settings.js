@@ -16,7 +16,7 @@ export default function Settings({ query }) {
       <label class="check"><input type="checkbox" checked=${isAll} onChange=${() => move({ all: isAll ? "" : "1" })} /> Defaults too</label>
       <p class="tally">${plural(shown.length, "setting")} of ${settings.length}</p></form>
     <${Table} caption="Settings of this node" rows=${shown} keyOf=${(row) => row.name} empty=${isAll ? "No setting has this in its name." : "Every setting has its default."} columns=${[
-      { id: "name", head: "Setting", class: "name", cell: (row) => html`<code>${row.name}</code>` },
+      { id: "name", head: "Setting", class: "word", cell: (row) => html`<code>${row.name}</code>` },
       { id: "value", head: "Value", class: "name", cell: (row) => html`<code>${String(row.value ?? "–")}</code>` },
       { id: "source", head: "From", cell: (row) => html`<${State} kind=${row.source === "default" ? "plain" : "doubt"} word=${row.source} />` },
       { id: "default", head: "Default", priority: 2, class: "name", cell: (row) => html`<code>${String(row.default ?? "–")}</code>` },

@@ -51,7 +51,7 @@ function Partitions({ name }) {
         request=${(form) => ({ names: { topic: name }, body: { partitions: moreThan(form.partitions, topic.partitions.length) } })}
         effect=${(form) => [`Raises the partitions of ${name} from ${topic.partitions.length} to ${form.partitions}. They cannot be taken away again.`, "New records of a key may go to another partition than the old ones."]} />
       <${Action} label="Roll segments" right=${right} name="roll_topic" onDone=${poll.reload} request=${() => ({ names: { topic: name } })}
-        effect=${() => `Seals the newest segment of ${plural(topic.partitions.length, "partition")}, so that it can be tiered. Nothing is lost.`} />
+        effect=${() => `Closes the newest segment of ${plural(topic.partitions.length, "partition")}, so that it can be tiered. Nothing is lost.`} />
       <${Action} label="Delete records" title="Delete records of one partition" right=${right} name="delete_records" typed=${name} isBad onDone=${poll.reload}
         fields=${[{ id: "partition", label: "Partition", value: "0" }, { id: "before", label: "Delete all before offset", value: String(topic.partitions[0].log_start ?? 0) }]}
         request=${(form) => ({ names: { topic: name, partition: whole(form.partition, "a partition") }, query: { before: whole(form.before, "an offset") } })}

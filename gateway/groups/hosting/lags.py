@@ -88,7 +88,7 @@ class GroupLags:
             lacking, longest = by_group[row.group]
             age = seconds.get(row, 0.0)
             by_group[row.group] = lacking + row.records, max(longest, age)
-            before = topics[row.topic, row.group]
+            before = topics.get((row.topic, row.group), TopicLag(row.group, 0, 0.0))  # a topic may end meanwhile
             topics[row.topic, row.group] = TopicLag(row.group, before.records + row.records, max(before.seconds, age))
         worst: dict[str, TopicLag] = {}
         by_topic: dict[str, list[LagRow]] = {group.name: [] for group in asked}

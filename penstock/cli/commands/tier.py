@@ -61,7 +61,7 @@ def tier(**_: object) -> None:
 def status(
     ctx: click.Context, topic: str | None, store: str | None, cluster: str | None, node: Node, as_json: bool
 ) -> None:
-    """Show what is sealed, stored and waiting: per topic, or per partition of one TOPIC.
+    """Show what is closed, uploaded and waiting: per topic, or per partition of one TOPIC.
 
     With --store it reads the store and needs no node.
 

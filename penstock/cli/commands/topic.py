@@ -261,7 +261,7 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
 def roll(name: str, node: Node, as_json: bool) -> None:
-    """Seal the open segments.
+    """Close the active segments.
 
     Sealed segments are uploaded to the object store.
     """

@@ -1,98 +1,18 @@
-// Runs stories with the TypeScript client: a JSON command on each line of stdin, JSON answers on stdout (tests/clients/runner.py).
-// The same file runs in Node, Deno and Bun: node:process and node:readline are in all of them.
+// Plays the stories in Node, Deno and Bun: lines on stdin and stdout. node:process and node:readline are in all of them.
 import process from "node:process";
 import { createInterface } from "node:readline";
+import { playing } from "./commands.mjs";
 
-const { Client, isPenstockError, verifyWebhook } = await import(process.env.PENSTOCK_CLIENT);
-const client = new Client({ url: process.env.PENSTOCK_URL.split(","), token: process.env.PENSTOCK_TOKEN });
-const stops = new Map(); // id of a running command: its AbortController
-const say = (line) => process.stdout.write(JSON.stringify(line) + "\n");
-const row = (record) => ({ partition: record.partition, offset: record.offset, key: record.key, value: record.text(), count: record.deliveryCount });
-
-const COMMANDS = {
-  async produce({ topic, records, options }) {
-    const producer = client.producer(options);
-    const sent = records.map((record) => producer.send(topic, record));
-    await producer.close(); // throws the first failure, when all have their outcome
-    return (await Promise.all(sent)).map(({ partition, offset }) => [partition, offset]);
-  },
-  async append({ topic, records, key }) {
-    return client.append(topic, records, { idempotencyKey: key });
-  },
-  async consume({ id, topic, count, follow, ...options }) {
-    const { signal } = stops.get(id);
-    const consumer = follow ? client.follow(topic, { ...options, signal }) : client.consume(topic, { ...options, signal });
-    for await (const record of consumer) {
-      say({ id, record: row(record) });
-      if (--count === 0) break;
-    }
-    return consumer.positions();
-  },
-  async work({ id, group, topic, member }) {
-    const consumer = client.group(group, [topic], { memberId: member, signal: stops.get(id).signal });
-    try {
-      for await (const record of consumer) say({ id, record: row(record) });
-    } catch (error) {
-      if (error.name !== "AbortError") throw error;
-    }
-  },
-  async queue({ id, group, topic, count, outcomes }) {
-    for await (const job of client.queue(group, [topic], { signal: stops.get(id).signal, waitMs: 2000 })) {
-      const outcome = job.record.deliveryCount > 1 ? "accept" : (outcomes[job.record.text()] ?? "accept");
-      await (outcome === "release" ? job.release({ delayMs: 0 }) : job[outcome]());
-      say({ id, record: row(job.record) });
-      if (--count === 0) break;
-    }
-  },
-  async look_up({ topic, key, at_least: atLeast }) {
-    const record = await client.lookUp(topic, key, { atLeast, waitMs: 5000 });
-    return record && row(record);
-  },
-  async table({ topic }) {
-    const rows = {};
-    for await (const record of client.table(topic)) rows[record.key] = record.text();
-    return rows;
-  },
-  async verify({ body, headers, secrets, now_ms }) {
-    return (await verifyWebhook(body, headers, secrets, now_ms)).id;
-  },
-  async call({ operation, path, body }) {
-    return client.call(operation, { path, body });
-  },
-  async load({ topic, records, bytes }) {
-    const producer = client.producer();
-    const value = "x".repeat(bytes - 2);
-    const began = performance.now();
-    for (let n = 0; n < records; n++) {
-      if (n % 1000 === 0) await producer.ready;
-      producer.send(topic, { value });
-    }
-    await producer.close();
-    return (records * 1000) / (performance.now() - began);
-  },
-};
-
-async function run(command) {
-  stops.set(command.id, new AbortController());
-  try {
-    say({ id: command.id, done: (await COMMANDS[command.do](command)) ?? null });
-  } catch (error) {
-    if (!isPenstockError(error)) say({ id: command.id, error: { code: String(error) } });
-    else say({ id: command.id, error: { code: error.code, status: error.status, retryable: error.retryable, maybe_done: error.maybeDone } });
-  }
-  stops.delete(command.id);
-}
+const library = await import(process.env.PENSTOCK_CLIENT);
+const options = { url: process.env.PENSTOCK_URL.split(","), token: process.env.PENSTOCK_TOKEN };
 
 const [group, topic, member] = process.argv.slice(2);
 if (member) {
   // a worker that prints the values, as those of docs/examples/workers
-  const consumer = client.group(group, [topic], { memberId: member });
+  const consumer = new library.Client(options).group(group, [topic], { memberId: member });
   process.on("SIGTERM", () => consumer.close().finally(() => process.exit()));
   for await (const record of consumer) process.stdout.write(record.text() + "\n");
 } else {
-  for await (const line of createInterface({ input: process.stdin })) {
-    const command = JSON.parse(line);
-    if (command.do === "stop") stops.get(command.stop)?.abort();
-    else void run(command);
-  }
+  const play = playing(library, options, (answer) => process.stdout.write(JSON.stringify(answer) + "\n"));
+  for await (const line of createInterface({ input: process.stdin })) play(line);
 }

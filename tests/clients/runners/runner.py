@@ -38,6 +38,17 @@ async def produce(client: Client, topic: str, records: list[Any], options: Mappi
     return [[position.partition, position.offset] for position in [await delivery for delivery in sent]]
 
 
+async def count(client: Client, topic: str, records: list[Any]) -> Any:
+    async with client.producer() as producer:
+        for record in records:
+            await producer.send(topic, **record)
+        await producer.flush()
+        now = producer.statistics()
+        counts, left = producer.take_accepted_counts(), producer.take_accepted_counts()
+    taken = [now.records_acknowledged, now.records_failed, 0, now.buffered_bytes]
+    return {"counts": counts, "left": left, "statistics": taken}
+
+
 async def append(client: Client, topic: str, records: list[Any], key: str | None = None) -> Any:
     body = orjson.dumps({"records": records})
     answer = await client.post_records(topic, body, "application/json", idempotency_key=key or str(uuid4()))

@@ -257,7 +257,7 @@ def test_running_nodes_whose_store_is_emptied_delete_nothing_and_say_what_to_do(
             until(lambda errors=node: "penstock coordination rebuild" in errors.errors)
             assert status_of(f"{node.url}/v1/topics/t") == 200
             assert status_of(f"{node.url}/v1/topics/t/partitions/0/records?offset=0") == 503
-            assert "was set aside" not in node.errors
+            assert "was quarantined" not in node.errors
         stop(cluster)
         assert [files_of(node) for node in cluster.nodes.values()] == before
         ran = rebuild(cluster)

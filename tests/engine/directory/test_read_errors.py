@@ -35,7 +35,7 @@ async def test_a_topic_file_that_cannot_be_read_sets_its_topic_aside_and_no_othe
     async with running_node(tmp_path, clock, failing(f"{directory}/topic.json")) as node:
         assert [*node.shard.topics] == ["good"]
         assert await node.shard.reader.read(node.shard.partition("good", 0), 0, 1000)
-        with pytest.raises(Corrupt, match=r"'bad' is set aside: its topic\.json is missing or cannot be read"):
+        with pytest.raises(Corrupt, match=r"'bad' is quarantined: its topic\.json is missing or cannot be read"):
             await node.shard.create_topic("bad", 1, 1, {})
     assert sorted(path.name for path in directory.rglob("*")) == before
     async with running_node(tmp_path, clock) as node:

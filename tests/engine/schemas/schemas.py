@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 NAMES = ("a", "b", "c/d")
-WORDS = ("", "x", "long text", "é")
+TAGS = ("t", "u")
+WORDS = ("", "x", "long text", "é", *TAGS)
 WHOLE = (-1, 0, 1, 3, 2**53, 2**53 + 1, 2**70)
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -63,7 +64,15 @@ def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     unions = st.lists(inner, min_size=1, max_size=2).flatmap(
         lambda branches: st.sampled_from(["anyOf", "allOf", "oneOf"]).map(lambda word: {word: branches})
     )
-    return objects | arrays | unions | inner.map(lambda schema: {"anyOf": [schema, {"type": "null"}]})
+    tagged = st.tuples(st.sampled_from(["anyOf", "oneOf"]), inner, inner, st.booleans()).map(
+        lambda drawn: {drawn[0]: [_tagged(TAGS[0], drawn[1], drawn[3]), _tagged(TAGS[1], drawn[2], not drawn[3])]}
+    )
+    return objects | arrays | unions | tagged | inner.map(lambda schema: {"anyOf": [schema, {"type": "null"}]})
+
+
+def _tagged(tag: str, member: Any, is_open: bool) -> Any:
+    properties = {"b": {"const": tag}, "a": member}
+    return {"type": "object", "properties": properties, "required": ["b"], "additionalProperties": is_open}
 
 
 schemas: st.SearchStrategy[Any] = st.recursive(_plain, _grow, max_leaves=6).map(

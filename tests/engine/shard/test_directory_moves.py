@@ -143,7 +143,7 @@ async def test_a_target_that_fails_goes_offline_and_the_partition_stays(lives, o
     assert move_directories(lives) == [], "the next start has removed the copy"
 
 
-async def test_a_move_whose_outcome_the_disk_does_not_tell_is_completed_by_the_next_start(lives):
+async def test_a_move_with_an_unknown_outcome_of_the_disk_is_completed_by_the_next_start(lives):
     async with lives.life() as node:
         await make(node, partitions=1)
         path, partition = other(lives, node), node.shard.partition("t", 0)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.docs.frame import content_security_policy
 from gateway.docs.markup import Html, element, inline, prose
-from gateway.docs.page import docs_page, render_docs
+from gateway.docs.page import DocsPages, render_docs
 from openapi import load_contract, load_examples, operations
 
 CONTRACT = load_contract()
@@ -104,8 +104,15 @@ def test_content_security_policy_allows_exactly_this_style_sheet_and_script(tag:
     assert content_security_policy().startswith("default-src 'none'")
 
 
+def test_addresses_that_clients_make_up_take_bounded_memory() -> None:
+    served = DocsPages("1.2.3")
+    pages = [served.page(f"http://made-up-{number}:80") for number in range(100)]
+    assert len({id(page) for page in pages}) == 5
+    assert b"http://127.0.0.1:8080/v1/topics" in (pages[-1].bodies[None] or b"")
+
+
 def test_a_browser_loads_less_than_150_kb_at_first() -> None:
-    page = docs_page("http://127.0.0.1:8080", "1.2.3")
+    page = DocsPages("1.2.3").page("http://127.0.0.1:8080")
     assert len(page.bodies["gzip"]) < FIRST_BYTES_MAX
     assert gzip.decompress(page.bodies["gzip"] or b"") == page.bodies[None]
 
@@ -128,7 +135,7 @@ def test_every_example_shows_its_first_language_without_the_script() -> None:
 
 
 def test_examples_have_the_address_and_the_version_of_the_node() -> None:
-    page = docs_page("https://events.example.org:8443", "1.2.3").bodies[None].decode()
+    page = DocsPages("1.2.3").page("https://events.example.org:8443").bodies[None].decode()
     assert "https://events.example.org:8443/v1/topics" in page
     assert "127.0.0.1:8080" not in page
     assert "Penstock 1.2.3" in page
@@ -138,7 +145,7 @@ def test_examples_have_the_address_and_the_version_of_the_node() -> None:
     "hostile", ["http://x';id;'", "http://<b>", "javascript:alert(1)", "http://a/b", "http://$(id)"]
 )
 def test_an_address_that_could_be_more_than_an_address_is_not_shown(hostile: str) -> None:
-    page = docs_page(hostile, "1.2.3").bodies[None].decode()
+    page = DocsPages("1.2.3").page(hostile).bodies[None].decode()
     assert hostile not in page
     assert "http://127.0.0.1:8080/v1/topics" in page
 

@@ -306,3 +306,9 @@ async def test_the_calls_of_a_turn_leave_in_one_write_and_their_replies_too(size
     caller.begin("echo", 1).cancel()
     caller.close()
     assert len(to.writes) == 2, "what is not sent yet is sent before the end"
+
+
+async def test_a_frame_of_a_later_version_whose_number_is_of_no_call_is_ignored(caller: LinkClient) -> None:
+    link = caller.link()
+    link._send(link_module.TRACE + 1, 0, "of a later version")
+    assert await link.call("echo", 1, timeout_s=60) == (1, b"")

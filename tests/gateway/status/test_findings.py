@@ -1,5 +1,6 @@
 """The rules that judge a process and a cluster: each staged fault has its finding, and a healthy one has none."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,17 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 )
 def test_a_topic_is_named_for_the_worst_of_its_needs(view: ClusterView, expected: list[str]) -> None:
     assert [finding.code for finding in judge_cluster(view, is_silent=False)] == expected
+
+
+def test_a_leader_that_was_not_in_sync_is_named_until_the_next_election() -> None:
+    view = view_of(1, 2, 3, in_sync=(1, 2, 3))
+    ((key, versioned),) = view.states.items()
+    for epoch, expected in ((5, ["unclean_election"]), (6, [])):
+        state = dataclasses.replace(versioned.state, unclean_elections=1, unclean_epoch=5, leader_epoch=epoch)
+        view.put_states([(*key, VersionedState(state, epoch))])
+        found = judge_cluster(view, is_silent=False)
+        assert [finding.code for finding in found] == expected
+        assert all(finding.found.startswith("a/0 has a leader that was not in sync") for finding in found)
 
 
 def test_a_finding_names_which_replica_lacks_and_why() -> None:

@@ -199,7 +199,7 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(cluster
             assert list(life.catalog.set_aside) == ["id-1"]
             life.topics.queue(["t"])
             assert await life.settled() == []
-    assert len([one for one in caplog.records if "set aside" in one.message]) == 1
+    assert len([one for one in caplog.records if "quarantined" in one.message]) == 1
     assert cluster.directories() == ["0", "1", "2"]
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:

@@ -63,7 +63,7 @@ async def test_until_the_level_is_raised_nothing_is_made_that_the_older_version_
 async def test_until_the_level_is_raised_no_topic_has_a_setting_that_the_older_version_does_not_know(cluster):
     one, _ = await cluster.start_all(1, 2)
     await set_level(one.session, 1)
-    described = {"retention_ms": 100000, "value_schema": "", "value_schema_version": 1}
+    described = {"retention_ms": 100000, "value_schema": "", "value_schema_version": 1, "trace_headers": "sampled"}
     await one.create_topic("copied", 1, 1, described)
     await one.alter_topic("copied", {**described, "retention_ms": 200000}, None)
     stored = await one.session.get_latest(topic_key("copied"))
@@ -74,6 +74,8 @@ async def test_until_the_level_is_raised_no_topic_has_a_setting_that_the_older_v
     with refused as with_hint:
         await one.alter_topic("copied", {"value_schema": "{}"}, None)
     assert "feature-level --raise-to 2" in with_hint.value.hint
+    with pytest.raises(InvalidConfig, match="trace_headers needs feature level 2"):
+        await one.create_topic("untraced", 1, 1, {"trace_headers": "none"})
     await raise_level(one.session, 2)
     await one.create_topic("typed", 1, 1, {"value_schema": "{}"})
     await one.alter_topic("copied", {"value_schema": "{}"}, None)

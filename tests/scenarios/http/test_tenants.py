@@ -366,6 +366,7 @@ def use_rest(ask: Caller, own: str, other: str) -> None:
         "/v1/cluster/nodes/1/audit",
         "/v1/cluster/nodes/1/disks",
         "/v1/cluster/jobs",
+        "/v1/cluster/nodes/1/disks",
     ):
         assert ask("GET", path).status_code == 403
     me = ask("GET", "/v1/me").json()

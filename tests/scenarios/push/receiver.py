@@ -23,6 +23,7 @@ class Receiver:
         self.secrets = secrets
         self.taken: list[dict[str, Any]] = []
         self.requests: list[tuple[str, int]] = []
+        self.traceparents: list[str | None] = []
         self.answer: Answer = lambda events: None
         self.allowed_origin: str | None = "*"
         self.url = ""
@@ -54,6 +55,7 @@ class Receiver:
         name, stamp = request.headers["webhook-id"], request.headers["webhook-timestamp"]
         signatures = set(request.headers["webhook-signature"].split(" "))
         assert signatures == {self._signature(secret, name, stamp, body) for secret in self.secrets}
+        self.traceparents.append(request.headers.get("traceparent"))
         document = orjson.loads(body)
         events = document if isinstance(document, list) else [document]
         answer = self.answer(events)

@@ -230,7 +230,7 @@ def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:
         run_job(source, output)
     for given in (["status", "--store", source.url], ["verify"]):
         result = invoke(*given, "--output", output.url)
-        assert "held back: bad: 1 of 1 records" in result.output
+        assert "blocked: bad: 1 of 1 records" in result.output
         document = json.loads(invoke(*given, "--output", output.url, "--json").stdout)
         assert [*document["held"]] == ["bad"]
 

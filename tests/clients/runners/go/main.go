@@ -109,6 +109,20 @@ func run(ctx context.Context, c command) (any, error) {
 			positions = append(positions, []int64{int64(position.Partition), position.Offset})
 		}
 		return positions, nil
+	case "count":
+		producer, err := client.Producer(penstock.ProducerOptions{BatchBytes: 200})
+		check(err)
+		for _, record := range records(c.Records) {
+			if _, err := producer.Send(ctx, c.Topic, record); err != nil {
+				return nil, err
+			}
+		}
+		if err := producer.Flush(ctx); err != nil {
+			return nil, err
+		}
+		now := producer.Statistics()
+		statistics := []int64{now.RecordsAcknowledged, now.RecordsFailed, int64(now.Unanswered), int64(now.BufferedBytes)}
+		return map[string]any{"counts": producer.TakeAcceptedCounts(), "left": producer.TakeAcceptedCounts(), "statistics": statistics}, producer.Close(ctx)
 	case "append":
 		appended, err := client.Append(ctx, c.Topic, c.Key, records(c.Records)...)
 		rows := []any{}

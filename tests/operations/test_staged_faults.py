@@ -1,0 +1,77 @@
+"""A staged fault is named with its cause by the overview and by `penstock cluster explain`; its alert alone pages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.disk_faults import CannotAttach, CannotMount
+from tests.e2e.calls import call
+from tests.e2e.cluster.test_cluster import until
+from tests.e2e.node_process import running_process
+from tests.operations.prometheus import WHY_NO_PROMETHEUS, running_prometheus
+from tests.operations.staged_faults import (
+    ASIDE,
+    FAULTS,
+    WITHOUT_CODEC,
+    Fault,
+    damage,
+    produce,
+    remove_metadata,
+    stick_group,
+)
+
+pytestmark = pytest.mark.e2e
+IGNORED = {"disk_full_soon", "disk_full"}  # of the disk of the machine that runs the tests
+QUIET_S = 5  # five minutes of the rules
+
+
+def findings(url: str) -> dict[str, str]:
+    return {one["code"]: one["found"] for one in call(f"{url}/v1/overview")["findings"]}
+
+
+def explain(url: str, *words: str) -> str:
+    command = [sys.executable, "-m", "penstock.cli.main", *words, "--url", url]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=dict(os.environ), timeout=120).stdout
+
+
+def test_a_node_with_four_faults_names_each(tmp_path: Path) -> None:
+    with running_process(tmp_path) as node:
+        produce(node, ASIDE)
+        node.stop()
+    remove_metadata(tmp_path / "data")
+    with running_process(tmp_path, scrub_interval_ms=100, environment=WITHOUT_CODEC) as node:
+        stick_group(node)
+        damage(node, tmp_path / "data")
+        expected = {"group_stuck", "records_damaged", "topics_set_aside", "plain_codec"}
+        until(lambda: findings(node.url).keys() - IGNORED == expected)
+        text = explain(node.url, "cluster", "explain")
+        says = {fault.code: fault.says for fault in FAULTS if fault.code in expected and not fault.is_of_group}
+        assert [code for code, words in says.items() if words not in text] == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(WHY_NO_PROMETHEUS is not None, reason=str(WHY_NO_PROMETHEUS))
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.code)
+def test_a_staged_fault_is_named_and_wakes_people_for_itself(fault: Fault, tmp_path: Path) -> None:
+    try:
+        with fault.stage(tmp_path) as node:
+            place = node.url.removeprefix("http://")
+            with running_prometheus(tmp_path / "prometheus", [place]) as prometheus:
+                until(lambda: fault.code in findings(node.url))
+                found = findings(node.url)
+                assert found.keys() - IGNORED <= {fault.code, "plain_codec"}
+                assert fault.says in found[fault.code]
+                words = ("topic", "explain", fault.topic) if fault.topic else ("cluster", "explain")
+                if not fault.is_of_group:
+                    assert fault.says in explain(node.url, *words)
+                prometheus.wait_for(fault.alert)
+                time.sleep(QUIET_S)
+                assert prometheus.alerts("page") - {"DiskFull"} == fault.pages - {"DiskFull"}
+    except (CannotAttach, CannotMount) as error:
+        pytest.skip(str(error))
