@@ -46,6 +46,7 @@ class NodeRow(TypedDict):
     url: str | None
     rack: str | None
     version: str | None
+    feature_level_max: int | None
     alive: bool
     stale: bool
     leaving: bool
@@ -149,6 +150,7 @@ def node_rows(view: ClusterView, silent_at: int | None = None) -> list[NodeRow]:
                 "url": None if node is None else node.url,
                 "rack": None if node is None else node.rack or None,
                 "version": None if node is None else node.version,
+                "feature_level_max": None if node is None else node.level,
                 "alive": node is not None,
                 "stale": silent_at not in (None, node_id),
                 "leaving": node is not None and node.is_leaving,

@@ -28,6 +28,7 @@ from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation
 from gateway.metrics.metrics import merge_pages
 from openapi import contract_json
+from replication.cluster.values import LEVEL_MAX
 
 SEARCH_INDEX = "search.json"
 LINKS = {
@@ -76,6 +77,7 @@ def _single_node(context: AdminContext) -> dict[str, Any]:
         "url": context.peers.url,
         "rack": settings.rack or None,
         "version": version("penstock-server"),
+        "feature_level_max": LEVEL_MAX,
         "alive": True,
         "stale": False,
         "leaving": context.lifecycle.is_draining,
