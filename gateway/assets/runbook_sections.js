@@ -90,7 +90,7 @@ export default {
  ],
  "diskfullsoon": [
   "PenstockDiskFullSoon",
-  "`ticket`. At the speed of the last hour the disk is full in four hours. **Look**: `penstock tier status`; the topics with the most `penstock_topic_log_bytes`. **Do**: shorten [retention](../retention.md), or add a disk. **Afterwards**: [capacity](capacity.md)."
+  "`ticket`. At the speed of the last hour the disk is full in four hours. **Look**: `penstock tier status`; the topics with the most `penstock_topic_log_bytes`. **Do**: shorten [retention](../retention.md), add a disk, or [move partitions](data-directories.md#move-partitions-between-disks) to another one of the node. **Afterwards**: [capacity](capacity.md)."
  ],
  "diskfull": [
   "PenstockDiskFull",
