@@ -59,7 +59,7 @@ def command_of(language: str) -> Sequence[str]:
             python = Path(os.environ.get("PENSTOCK_BROWSER_PYTHON", ROOT / ".venv-console" / "bin" / "python"))
             if not python.exists():
                 raise FileNotFoundError("PENSTOCK_BROWSER_PYTHON has playwright; make console-tests makes one")
-            return [str(python), str(RUNNERS / "browser.py")]
+            return [str(python), "-m", "tests.clients.runners.browser"]
         case "go" | "go-fast":
             if shutil.which("go") is None:
                 raise FileNotFoundError("go is not installed")

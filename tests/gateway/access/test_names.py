@@ -151,6 +151,7 @@ def test_every_body_that_names_topics_is_marked() -> None:
         "gateway.admin.topics._Create: config",  # no setting of a topic names one
         "gateway.admin.topics._Alter: config",
         "gateway.admin.cluster_operations._Reassign: topic",  # of operators alone
+        "gateway.admin.disk_routes._Move: topic",
         "gateway.produce.json_records._TopicObject: topic",  # produce_many maps what the decoder returns
         "gateway.produce.json_records._FetchedTopicObject: topic",
     }
