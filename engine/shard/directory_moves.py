@@ -179,9 +179,12 @@ class DirectoryMoves:
         return True
 
     async def wait_ended(self, partition: Partition) -> None:
-        """Cancels the move of a partition, which is closed, and waits until it touches no file any more."""
+        """Cancels the move of a partition, which is closed, and waits until it touches no file any more.
+
+        A move that waits has touched none, and its task ends after the moves before it: hours later.
+        """
         move = self._moves.get(partition)
-        if move is not None and self.cancel(partition) and move.task is not None:
+        if move is not None and self.cancel(partition) and move.task is not None and move.state is MoveState.COPYING:
             await asyncio.wait([move.task])
 
     async def stop(self) -> None:
