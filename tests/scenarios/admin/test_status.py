@@ -206,6 +206,7 @@ async def test_a_node_shows_its_audit_trail_to_operators(tmp_path: Path):
         assert older["next"] is None
         denied = (await gateway.send("GET", path, headers=bearer(boss), kind="denied")).json["events"]
         assert [row["data"]["operation"] for row in denied] == ["read_audit"]
+        assert (await gateway.send("GET", f"{path}?after={2**64}:0", headers=bearer(boss))).status == 400
         other = (await gateway.send("GET", "/v1/cluster/nodes/9/audit", headers=bearer(boss))).json
         assert (other["recorded"], other["nodes_missing"]) == (None, [9])
         assert (await gateway.send("GET", path, headers=bearer(boss), after="x")).json["code"] == "invalid_query"
