@@ -33,7 +33,7 @@ from engine.partition.writer import PartitionWork
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import BackgroundTasks
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
-from engine.shard.partition_copy import PartitionCopy, segment_states
+from engine.shard.partition_copy import PartitionCopy, SourceUnreadable, segment_states
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -312,7 +312,7 @@ class DirectoryMoves:
         try:
             await self._thread.run(copy.begin_commit)
             await self._thread.run(copy.commit)
-        except OSError as error:
+        except (OSError, SourceUnreadable) as error:
             if not await self._revert(copy):
                 text = f"{partition.name}: its move to another data directory was interrupted: {error}"
                 partition.go_offline(StorageFailed(text, hint="restart the node, which completes the move"))

@@ -146,6 +146,20 @@ async def test_a_target_that_fails_goes_offline_and_the_partition_stays(lives, o
     assert move_directories(lives) == [], "the next start has removed the copy"
 
 
+@pytest.mark.parametrize("operation", ["listdir", "rename"])
+async def test_a_source_that_fails_takes_no_target_offline(lives, operation):
+    async with lives.life() as node:
+        await make(node, partitions=1)
+        lives.disk.rules.append(Rule(operation, node.shard.partition("t", 0).log.directory, error=errno.EIO))
+        start(node, 0, other(lives, node))
+        await ended(node)
+        assert "cannot be moved: " in node.shard.moves.statuses()[0].error
+        assert not any(directory.fault for directory in node.shard.directories)
+        await append(node)
+        assert await values(node) == [0, 1]
+    assert move_directories(lives) == []
+
+
 async def test_a_move_with_an_unknown_outcome_of_the_disk_is_completed_by_the_next_start(lives):
     async with lives.life() as node:
         await make(node, partitions=1)
