@@ -20,6 +20,7 @@ from gateway.http.response import Response
 from gateway.status.context import StatusContext
 
 LIMIT_MAX = 200
+DIGITS_MAX = 18  # of a number in a cursor: a call to another node has 64 bits for it
 CALL_S = 5.0  # another node reads 4 MiB of its disk
 
 
@@ -71,6 +72,6 @@ def _position(after: str) -> tuple[int, int] | None:
     if not after:
         return None
     number, _, end = after.partition(":")
-    if not (number.isdecimal() and end.isdecimal()):
+    if not (number.isdecimal() and end.isdecimal() and max(len(number), len(end)) <= DIGITS_MAX):
         raise Problem("invalid_query", f"after is {after!r}; give what `next` has", parameter="after")
     return int(number), int(end)
