@@ -1,16 +1,20 @@
 """Each tutorial is followed as a reader would: its files are saved, and its sessions print what the page shows."""
 
+import os
 import re
 import shutil
+import signal
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from loadtests.cluster.zookeeper import reserve_port
 from tests.docs.console import PAGES, Step, blocks, environment_of, run_sessions, run_step
 from tests.e2e.node_process import running_process
 
 FILES = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS = {"log-shipping": "/usr/sbin/rsyslogd"}  # not installed by .ci/run
+NEEDS = {"log-shipping": "/usr/sbin/rsyslogd", "webhook-receiver": "curl"}  # rsyslog, FastAPI: not installed by .ci/run
 WITH_TOKENS = "activity-tracking"  # has a node of its own
 TUTORIALS = sorted({path.stem for path in (PAGES / "tutorials").glob("*.md")} - {WITH_TOKENS})
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("tutorials")]  # one node is enough: each has its own topic
@@ -18,7 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("tutorials")]  # one node
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    with running_process(tmp_path_factory.mktemp("tutorials")) as node:
+    settings = settings_of("".join((PAGES / f"tutorials/{name}.md").read_text() for name in TUTORIALS))
+    with running_process(tmp_path_factory.mktemp("tutorials"), **settings) as node:
         yield node
 
 
@@ -30,7 +35,14 @@ def test_a_tutorial_does_what_it_says(name, node, tmp_path):
         pytest.skip(f"{NEEDS[name]} is not installed")
     page = f"tutorials/{name}.md"
     save_files(page, tmp_path)
-    run_sessions(page, tmp_path, environment_of(page, node.url))
+    with closing(reserve_port()) as reserved:  # until the end: no other process gets the port
+        port = str(reserved.getsockname()[1])
+        try:
+            run_sessions(page, tmp_path, environment_of(page, node.url, RECEIVER_PORT=port))
+        finally:
+            for file in tmp_path.glob("*.pid"):
+                with suppress(ProcessLookupError):
+                    os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def test_a_tutorial_whose_node_has_tokens_does_what_it_says(tmp_path):
