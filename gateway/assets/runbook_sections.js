@@ -102,7 +102,7 @@ export default {
  ],
  "produceerrors": [
   "PenstockProduceErrors",
-  "`page`. More than one produce in a hundred fails by the node's fault. **Look**: `penstock_requests_total` by status: 503 has a code in the log, 507 is a full disk. **Do**: the section of that cause. **Afterwards**: producers with `Idempotency-Key` or sequences can retry all of it."
+  "`page`. More than one produce in a hundred fails by the node's fault. **Look**: `penstock_requests_total` by status: 503 has a code in the log; a full disk (507) has an alert of its own. **Do**: the section of that cause. **Afterwards**: producers with `Idempotency-Key` or sequences can retry all of it."
  ],
  "fetcherrors": [
   "PenstockFetchErrors",

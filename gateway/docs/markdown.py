@@ -1,10 +1,11 @@
 """The pages of docs/ as HTML: the part of Markdown that they use, escaped by markup.py.
 
-Headings, paragraphs, lists of one level, tables, fenced blocks, links, code and emphasis. Pictures are left out: a page
+Headings, paragraphs, lists in lists, tables, fenced blocks, links, code and emphasis. Pictures are left out: a page
 loads nothing. Invariant: a heading has the anchor that GitHub gives it, so that links between pages work in both.
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from gateway.docs.markup import Html, element, joined
 
 Link = Callable[[str], str | None]  # the target of a link in a page -> its address here; None: it is not served
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)  # indented: in an item of a list
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _INLINE = re.compile(
     r"(?P<ticks>``?)(?P<code>.+?)(?P=ticks)|!\[[^\]]*\]\([^)\s]+\)"
@@ -35,7 +36,7 @@ def blocks(text: str) -> Iterator[Block]:
     end = 0
     for fence in _FENCE.finditer(text):
         yield from _plain(text[end : fence.start()])
-        yield Block(fence[2], fence[1])
+        yield Block(textwrap.dedent(fence[3]), fence[2])
         end = fence.end()
     yield from _plain(text[end:])
 
@@ -89,10 +90,16 @@ def _block(block: Block, link: Link) -> Html:
 
 def _list(text: str, link: Link) -> Html:
     items = re.split(rf"^(?={_ITEM.pattern})", text, flags=re.MULTILINE)
-    name = "ol" if text[0].isdigit() else "ul"
+    number = re.match(r"\d+", text)
+    start = None if number is None or number[0] == "1" else number[0]  # it goes on below a block
     return element(
-        name, *(element("li", _inline(_ITEM.sub("", item.rstrip(), count=1), link)) for item in items if item)
+        "ul" if number is None else "ol", *(_list_item(item.rstrip(), link) for item in items if item), start=start
     )
+
+
+def _list_item(text: str, link: Link) -> Html:
+    head, *inner = re.split(rf"\n(?= +{_ITEM.pattern})", _ITEM.sub("", text, count=1), maxsplit=1)
+    return element("li", _inline(head, link), *(_list(textwrap.dedent(part), link) for part in inner))
 
 
 def _table(lines: list[str], link: Link) -> Html:

@@ -15,11 +15,12 @@ export default function Runbook({ names: [code = ""] }) {
     <div class="prose">${section ? section[1].split(/ (?=\*\*[A-Z])/).map((part) => html`<p key=${part}>${marked(part)}</p>`) : html`<p>The runbook has no section ${code}.</p>`}</div><//>`;
 }
 
-/** Bold words and code of Markdown. Other pages of the documentation are not in the package: links to them are text. */
-function marked(text) {
+/** Bold words, code and links of Markdown. */
+export function marked(text) {
   return text.split(PARTS).map((part) => {
     if (part.startsWith("**")) return html`<b>${part.slice(2, -2)}</b>`;
     if (part.startsWith("`")) return html`<code>${part.slice(1, -1)}</code>`;
-    return /^\[[^\]]+\]\(/.test(part) ? part.slice(1, part.indexOf("]")) : part;
+    const found = /^\[(.+)\]\((?:.*\/)?(.+)\.md(#.*)?\)/.exec(part);
+    return found ? html`<a href="docs/${found[2]}${found[3] ?? ""}">${found[1]}</a>` : part;
   });
 }

@@ -1,8 +1,9 @@
 // @ts-check
-// The settings of this node: the value in force, where it comes from, its default, bounds and reason.
-import { Page, State, Table, column, go, html } from "./parts.js";
+// The settings of this node: the value in force, where it comes from, its default and reason.
+import { Page, State, Table, go, html } from "./parts.js";
 import { plural } from "./format.js";
 import { useCall } from "./poll.js";
+import { marked } from "./runbook.js";
 
 export default function Settings({ query }) {
   const poll = useCall("describe_settings", {}, { isRepeated: false });
@@ -18,9 +19,9 @@ export default function Settings({ query }) {
     <${Table} caption="Settings of this node" rows=${shown} keyOf=${(row) => row.name} empty=${isAll ? "No setting has this in its name." : "Every setting has its default."} columns=${[
       { id: "name", head: "Setting", class: "word", cell: (row) => html`<code>${row.name}</code>` },
       { id: "value", head: "Value", class: "name", cell: (row) => html`<code>${String(row.value ?? "–")}</code>` },
-      { id: "source", head: "From", cell: (row) => html`<${State} kind=${row.source === "default" ? "plain" : "doubt"} word=${row.source} />` },
+      { id: "source", head: "From", cell: (row) => html`<${State} kind=${row.source === "adjusted" ? "doubt" : "plain"} word=${row.source} />` },
       { id: "default", head: "Default", priority: 2, class: "name", cell: (row) => html`<code>${String(row.default ?? "–")}</code>` },
-      column("why", "Reason", { class: "wrap", priority: 2 }),
+      { id: "why", head: "Reason", class: "wrap", priority: 2, cell: (row) => marked(row.why) },
     ]} />
     <p class="soft">A setting is changed by flag, environment or file, and takes effect when the node is started again, unless its reason says otherwise.</p>`}
   <//>`;

@@ -111,13 +111,13 @@ function Settings({ name }) {
   const rows = topic ? Object.entries(topic.config) : [];
   return html`<${Shell} name=${name} tab="Settings" poll=${poll}>${topic && html`
     <${Table} caption="Settings of the topic" rows=${rows} keyOf=${([key]) => key} columns=${[
-      { id: "name", head: "Setting", class: "name", cell: ([key]) => html`<code>${key}</code>` },
+      { id: "name", head: "Setting", class: "word", cell: ([key]) => html`<code>${key.split("_").map((part, place) => (place ? html`_<wbr />${part}` : part))}</code>` },
       { id: "value", head: "Value", isNumber: true, cell: ([, value]) => html`<code>${JSON.stringify(value)}</code>` },
       { id: "human", head: "That is", isNumber: true, cell: ([key, value]) => readable(key, value) },
       { id: "change", head: "Actions", class: "narrow", cell: ([key, value]) => html`<${Alter} ...${{ name, setting: key, value, right }} onDone=${poll.reload} />` },
     ]} />
     <${Missing} right=${right} what="Changing settings" />
-    <p class="soft">Reasons and bounds of each setting are in <a href="docs#alter_topic">the contract</a>.</p>
+    <p class="soft">Reasons and bounds of each setting are in <a href="docs#alter_topic">the API</a>.</p>
     <div class="actions"><${Action} label="Delete topic" right=${["delete", "topic", name]} name="delete_topic" typed=${name} isBad
       request=${() => ({ names: { topic: name } })} onDone=${() => go("topics")}
       effect=${() => `Deletes ${name} with ${plural(topic.partitions.length, "partition")}, ${count(sum(topic.partitions, retained))} offsets and ${bytes(sum(topic.partitions, (row) => row.size_bytes))} on each replica's disk, and its objects in the store.`} /></div>`}<//>`;
@@ -125,7 +125,7 @@ function Settings({ name }) {
 
 function readable(key, value) {
   if (value === null) return key.startsWith("retention") ? "without end" : "default";
-  if (key.endsWith("_ms")) return duration(value);
+  if (/_ms(_|$)/.test(key)) return duration(value);
   return /_bytes/.test(key) ? bytes(value) : "";
 }
 

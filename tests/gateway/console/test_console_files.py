@@ -12,6 +12,7 @@ import pytest
 
 from gateway.assets.files import asset_bytes, asset_names, asset_text
 from gateway.console.page import MODULES, STYLES, TYPES, console_file, content_security_policy, shell
+from gateway.docs.manual import pages
 from openapi import load_contract, operations
 from tests.console.runbook import sections
 
@@ -59,6 +60,9 @@ def test_modules_import_what_there_is_and_none_is_left_over() -> None:
 
 def test_the_runbook_of_the_package_is_that_of_the_documentation() -> None:
     assert asset_text("runbook_sections.js") == sections(), "python -m tests.console.runbook"
+    links = re.findall(r"\]\((?:[^)]*/)?([^)/]+)\.md(?:#[^)]*)?\)", sections())
+    assert len(links) == sections().count("]("), "runbook.js makes a link of each"
+    assert {*links} <= {*pages()}
 
 
 def test_links_to_the_page_of_the_contract_lead_somewhere() -> None:

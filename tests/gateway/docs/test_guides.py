@@ -77,6 +77,11 @@ def test_text_is_escaped(text: str) -> None:
         ("## A `b`: c\ntext", '<h2 id="a-b-c"><a href="#a-b-c">A <code>b</code>: c</a></h2><p>text</p>'),
         ("- a\n  b\n- c", "<ul><li>a\n  b</li><li>c</li></ul>"),
         ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
+        ("1. a\n    - b\n      c\n    - d", "<ol><li>a<ul><li>b\n  c</li><li>d</li></ul></li></ol>"),
+        (
+            "1. a\n\n    ```sh\n    b \\\n      c\n    ```\n2. d",
+            '<ol><li>a</li></ol><pre tabindex="0"><code>b \\\n  c</code></pre><ol start="2"><li>d</li></ol>',
+        ),
         ("**a `b`** *c* 2 * 3 * 4", "<p><strong>a <code>b</code></strong> <em>c</em> 2 * 3 * 4</p>"),
         ("[a](x.md#y) [`b`](../gone.py)", '<p><a href="x#y">a</a> <code>b</code></p>'),
         ("![picture](a.png)<!-- note -->", ""),

@@ -209,7 +209,8 @@ async def test_a_node_shows_its_audit_trail_to_operators(tmp_path: Path):
         assert (await gateway.send("GET", f"{path}?after={2**64}:0", headers=bearer(boss))).status == 400
         other = (await gateway.send("GET", "/v1/cluster/nodes/9/audit", headers=bearer(boss))).json
         assert (other["recorded"], other["nodes_missing"]) == (None, [9])
-        assert (await gateway.send("GET", path, headers=bearer(boss), after="x")).json["code"] == "invalid_query"
+        for after in ("x", "1:", f"1:{10**18}", "1:\N{SUPERSCRIPT TWO}"):  # a number of 65 bits fits into no call
+            assert (await gateway.send("GET", path, headers=bearer(boss), after=after)).json["code"] == "invalid_query"
 
 
 async def test_ingestion_jobs_have_their_lag_and_the_counts_of_their_commits(tmp_path: Path):
