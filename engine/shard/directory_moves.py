@@ -288,22 +288,25 @@ class DirectoryMoves:
             async with partition.segments_lock:
                 self._check_wanted(move)
                 handle = await self._thread.run(copy.finish, segment_states(partition.log.segments))
-                async with self._log_manager.moving(partition, target):
-                    moved = Event()
-                    for segment in partition.log.segments:
-                        segment.moved, segment.is_being_replaced = moved, True
-                    try:
-                        await self._commit(partition, copy)
-                        self._forget(partition)
-                        partition.move_to(path, handle)
-                    except BaseException:
+                try:
+                    async with self._log_manager.moving(partition, target):
+                        moved = Event()
                         for segment in partition.log.segments:
-                            segment.is_being_replaced = False
-                        if handle is not None:
-                            self._disk.close(handle)
-                        raise
-                    finally:
-                        moved.set()
+                            segment.moved, segment.is_being_replaced = moved, True
+                        try:
+                            await self._commit(partition, copy)
+                            self._forget(partition)
+                            partition.move_to(path, handle)
+                        except BaseException:
+                            for segment in partition.log.segments:
+                                segment.is_being_replaced = False
+                            raise
+                        finally:
+                            moved.set()
+                except BaseException:  # also if the positions could not be saved in the target
+                    if handle is not None and partition.log.directory != path:
+                        self._disk.close(handle)
+                    raise
                 synced = PartitionWork(partition.name, path, [], sync=[partition.log.active])
                 partition.apply_syncs(synced)  # `finish` has synced every byte
 

@@ -12,6 +12,7 @@ from engine.partition.fence_checkpoint import save_fence_below
 from engine.producers.fence_file import load_fence
 from engine.producers.fencing import Fence
 from engine.shard.directory_moves import RESERVE_BYTES, MoveState
+from engine.shard.partition_copy import PartitionCopy
 from engine.testing.faulty_disk import Rule
 from replication.replica.acks import Acks
 from tests.engine.data_directory_lives import Lives, append, ends, make
@@ -158,6 +159,35 @@ async def test_a_source_that_fails_takes_no_target_offline(lives, operation):
         await append(node)
         assert await values(node) == [0, 1]
     assert move_directories(lives) == []
+
+
+async def test_a_target_without_room_for_the_positions_leaves_no_file_open(lives, monkeypatch):
+    async with lives.life() as node:
+        await make(node, partitions=1)
+        path, opened, closed = other(lives, node), [], []
+        target = next(directory for directory in node.shard.directories if directory.path == path)
+        monkeypatch.setattr(target, "save_checkpoints", raise_full)
+        real = node.shard.disk.close
+        monkeypatch.setattr(node.shard.disk, "close", lambda handle: (closed.append(handle), real(handle)))
+        finish = PartitionCopy.finish
+
+        def finished(*args) -> int | None:
+            opened.append(finish(*args))
+            closed.clear()  # the number of a handle is used again
+            return opened[-1]
+
+        monkeypatch.setattr(PartitionCopy, "finish", finished)
+        start(node, 0, path)
+        await ended(node)
+        assert "no space" in node.shard.moves.statuses()[0].error
+        assert opened[0] in closed
+        monkeypatch.undo()
+        await append(node)
+        assert await values(node) == [0, 1]
+
+
+def raise_full(_) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_a_move_with_an_unknown_outcome_of_the_disk_is_completed_by_the_next_start(lives):
