@@ -34,8 +34,10 @@ async def mark_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
 async def save_fence_below(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
     """Records the token before the durable segments that end at or below an offset are deleted. Raises OSError."""
     fencing = partition.validator.fencing
-    fence = fencing.present
-    if fencing.kept_offset < fence.offset < below:
+    if not fencing.kept_offset < fencing.present.offset < below:
+        return
+    async with partition.segments_lock:  # the partition may be moving to another directory
+        fence = fencing.present
         await _save(disk, executor, partition.log.directory, fence)
         fencing.is_noted, fencing.kept_offset = True, fence.offset
 

@@ -85,6 +85,7 @@ class ValueSchema:
                 units += self._units_of_decoding(lines)
                 if units > units_max:
                     return False
+                _check_utf8(lines)
                 decoded = self._decoder.decode_lines(lines)
                 if self._rests:
                     units += self._check_rests(decoded, (lines,))
@@ -138,6 +139,7 @@ class ValueSchema:
             return 0, list(values)
         for index, value in values.items():
             try:
+                _check_utf8(value)
                 decoded[index] = decode(value)
             except _REFUSED:
                 continue
@@ -185,6 +187,12 @@ class ValueSchema:
         except ValueError as error:  # it cannot be held exactly
             return Violation(index, "", str(error)[:TEXT_MAX])
         return None
+
+
+def _check_utf8(text: bytes) -> None:
+    """Raises UnicodeDecodeError. The decoder does not look into texts that no type names."""
+    if not text.isascii():
+        text.decode()
 
 
 def _chunks(values: Sequence[bytes | None], *, is_null_allowed: bool) -> Iterator[dict[int, bytes]]:

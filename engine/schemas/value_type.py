@@ -119,7 +119,8 @@ def _type_of(place: _Place) -> Typed:
         raise NoType
     if schema is True:
         return Typed(Raw)
-    assert isinstance(schema, dict)
+    if not isinstance(schema, dict):  # `items` with a schema for each position
+        raise NoType
     words = schema.keys() - _SAID
     if not words:
         return Typed(Raw)

@@ -33,7 +33,7 @@ from engine.partition.writer import PartitionWork
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import BackgroundTasks
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
-from engine.shard.partition_copy import PartitionCopy, segment_states
+from engine.shard.partition_copy import PartitionCopy, SourceUnreadable, segment_states
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,9 +179,12 @@ class DirectoryMoves:
         return True
 
     async def wait_ended(self, partition: Partition) -> None:
-        """Cancels the move of a partition, which is closed, and waits until it touches no file any more."""
+        """Cancels the move of a partition, which is closed, and waits until it touches no file any more.
+
+        A move that waits has touched none, and its task ends after the moves before it: hours later.
+        """
         move = self._moves.get(partition)
-        if move is not None and self.cancel(partition) and move.task is not None:
+        if move is not None and self.cancel(partition) and move.task is not None and move.state is MoveState.COPYING:
             await asyncio.wait([move.task])
 
     async def stop(self) -> None:
@@ -309,7 +312,7 @@ class DirectoryMoves:
         try:
             await self._thread.run(copy.begin_commit)
             await self._thread.run(copy.commit)
-        except OSError as error:
+        except (OSError, SourceUnreadable) as error:
             if not await self._revert(copy):
                 text = f"{partition.name}: its move to another data directory was interrupted: {error}"
                 partition.go_offline(StorageFailed(text, hint="restart the node, which completes the move"))

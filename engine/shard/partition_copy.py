@@ -12,8 +12,8 @@ that the engine did not make is neither copied nor removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from engine.directory.safe_delete import remove_partition_dir
@@ -100,13 +100,15 @@ class PartitionCopy:
         Returns the handle that appends to the last segment; None if that has no file yet. Raises OSError,
         SourceUnreadable.
         """
-        settle_swaps(self._disk, self._source)
+        with self._reading():
+            settle_swaps(self._disk, self._source)
+            listed = self._disk.listdir(self._source)
         self._drop_removed(states)
         for state in states:
             if self._copied_bytes(state) < state.size_bytes or state.segment.base_offset not in self._segments:
                 self._copy_segment(state, _at_once)
         bases = {paths.digits(state.segment.base_offset) for state in states}
-        names = [name for name in self._disk.listdir(self._source) if _is_copied(name, bases)]
+        names = [name for name in listed if _is_copied(name, bases)]
         for name in names:
             is_derived = name.endswith(_DERIVED)
             self._copy_other(name, _at_once, is_forced=not is_derived)
@@ -120,17 +122,18 @@ class PartitionCopy:
         return self._disk.open(path, writable=True) if self._disk.stat(path) is not None else None
 
     def begin_commit(self) -> None:
-        """Gives up the partition's directory, durably: from now on the copy is the replica. Raises OSError.
+        """Gives up the partition's directory, durably: from now on the copy is the replica. Raises SourceUnreadable.
 
         If the sync fails, either of both directories may be the replica after a restart: they are equal.
         """
         self._is_decided = True
-        try:
-            self._disk.rename(self._source, self._moved)
-        except OSError:
-            self._is_decided = self._disk.stat(self._source) is None
-            raise
-        self._disk.fsync_dir(os.path.dirname(self._source))
+        with self._reading():
+            try:
+                self._disk.rename(self._source, self._moved)
+            except OSError:
+                self._is_decided = self._disk.stat(self._source) is None
+                raise
+            self._disk.fsync_dir(os.path.dirname(self._source))
         self._is_renamed = True
 
     def commit(self) -> None:
@@ -162,6 +165,16 @@ class PartitionCopy:
         self._disk.fsync_dir(os.path.dirname(self._moved))
         return left
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raises SourceUnreadable for errors of the source, which do not take the target offline."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise SourceUnreadable(f"{self._source} cannot be moved: {error}") from error
+
     def _file(self, name: str) -> str:
         return f"{self._future}/{name}"
 
@@ -188,7 +201,8 @@ class PartitionCopy:
             return
         release = segment.begin_read()
         try:
-            segment.handle  # noqa: B018 - raises FileNotFoundError before the copy has a file
+            with self._reading():
+                segment.handle  # noqa: B018 - raises FileNotFoundError before the copy has a file
             handle = self._disk.open(path, create=True, writable=True)
             try:
                 if position == 0:
@@ -208,11 +222,13 @@ class PartitionCopy:
     def _copy_other(self, name: str, pace: Pace, *, is_forced: bool = False) -> None:
         """Copies a file that is replaced and never written in place, unless it is copied as it is."""
         source = f"{self._source}/{name}"
-        stat = self._disk.stat(source)
+        with self._reading():
+            stat = self._disk.stat(source)
         if stat is None or (self._others.get(name) == stat and not is_forced):
             return
         try:
-            from_handle = self._disk.open(source)
+            with self._reading():
+                from_handle = self._disk.open(source)
         except FileNotFoundError:
             return
         try:
@@ -220,7 +236,7 @@ class PartitionCopy:
             try:
                 self._disk.truncate(handle, 0)
                 position = 0
-                while piece := self._disk.pread(from_handle, PIECE_BYTES, position):
+                while piece := self._piece(from_handle, position):
                     pace(len(piece))
                     _write(self._disk, handle, piece, position)
                     position += len(piece)
@@ -231,10 +247,15 @@ class PartitionCopy:
             self._disk.close(from_handle)
         self._others[name] = stat
 
+    def _piece(self, handle: int, position: int) -> bytes:
+        with self._reading():
+            return self._disk.pread(handle, PIECE_BYTES, position)
+
     def _date_segment(self, segment: Segment) -> None:
         """Retention counts the age of a segment from the time of its file after a restart."""
         name = paths.segment_file(segment.base_offset, paths.LOG)
-        stat = self._disk.stat(f"{self._source}/{name}")
+        with self._reading():
+            stat = self._disk.stat(f"{self._source}/{name}")
         if stat is not None and self._disk.stat(self._file(name)) is not None:
             self._disk.set_modified(self._file(name), stat.modified_ms)
 

@@ -52,6 +52,8 @@ async def move_partitions(request: Request, context: AdminContext) -> Response:
         moves = [(row.topic, row.partition, row.target) for row in rows]
     else:
         moves = [(move.topic, move.partition, move.to) for move in body.moves]
+        if len({move[:2] for move in moves}) < len(moves):
+            raise Problem("invalid_body", "a partition has two moves: name it once")
         for topic, number, _ in moves:
             await context.topics.refresh(topic, 1 + number)
             context.partitions.topic_id(topic, number)

@@ -157,7 +157,7 @@ def event_of(text: bytes) -> AuditEvent | None:
     try:
         event = _EVENT.decode(text)
         text.decode()  # also of members that are skipped
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # the last for a foreign line of brackets
         return None
     return event if event.type.startswith(TYPE) else None
 

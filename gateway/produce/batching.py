@@ -160,11 +160,13 @@ def to_batches(
     Raises Problem no_records, body_too_large, schema_mismatch, and the problem of the first record that has one; if it
     `is_quick`, TakesLong for values that need an exact look.
     """
+    count = count_of(incoming)
+    if not 0 < count <= records_max:
+        check_count(count, records_max)
     if to.topic.settings.value_schema:
         _check_schema(incoming, to.topic.settings, is_quick=is_quick)
     if type(incoming) is IncomingSpans:
-        return [_spans(incoming, to, records_max, share_bytes_max)]
-    check_count(count_of(incoming), records_max)
+        return [_spans(incoming, to, share_bytes_max)]
     if not share_bytes_max and isinstance(incoming, IncomingObjects):
         found = grouped_objects(incoming, to)
         if found is not None:
@@ -179,11 +181,9 @@ def to_batches(
     return [encode(partition, records, to) for partition, records in sorted(grouped.items())]
 
 
-def _spans(incoming: IncomingSpans, to: Destination, records_max: int, share_bytes_max: int) -> Part:
+def _spans(incoming: IncomingSpans, to: Destination, share_bytes_max: int) -> Part:
     """Returns the part of records with a value alone, which all go to one partition."""
     count = incoming.record_count
-    if not 0 < count <= records_max:
-        check_count(count, records_max)
     partition = to.sticky if to.partition is None and to.key is None else _common_partition(to)
     if not share_bytes_max:
         return encode(partition, incoming, to)

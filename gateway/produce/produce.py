@@ -27,6 +27,8 @@ from gateway.produce.batching import (
     Incoming,
     IncomingObjects,
     Part,
+    check_count,
+    count_of,
     grouped_objects,
     partition_of,
     to_batches,
@@ -294,9 +296,11 @@ def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
     if parsed.render is not None:
         pending.placed = incoming, to
     trace = pending.request.trace
+    records_max = context.settings.records_per_request_max
     if trace is not None and takes_context(trace, to.settings):
+        check_count(count_of(incoming), records_max)  # before each record becomes an object
         incoming = with_context(incoming, trace, to)
-    return to_batches(incoming, to, context.settings.records_per_request_max, share_max, is_quick=is_quick)
+    return to_batches(incoming, to, records_max, share_max, is_quick=is_quick)
 
 
 def record_partitions(pending: TopicProduce) -> list[int]:

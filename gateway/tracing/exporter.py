@@ -82,6 +82,9 @@ class Exporter:
         except Refused as error:
             self._note(str(error))
             self._ring.dropped += len(self._pending)
+        except Exception as error:  # a name that is no host, a text that is no UTF-8: later spans are not to wait
+            self._note(f"{type(error).__name__}: {error}")
+            self._ring.dropped += len(self._pending)
         else:
             self._reason = ""
         self._pending = []

@@ -13,6 +13,7 @@ from gateway.tracing.trace_context import TraceContext
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = range(1, 6)  # the kinds of OTLP
 
 Attribute = str | int | bool
+TEXT_MAX = 256  # of a name or an attribute: clients choose some of them, and thousands of spans wait
 
 
 class SpanRecord(Struct, frozen=True, array_like=True):
@@ -67,12 +68,17 @@ class Span:
             context.span_id,
             self.parent_id,
             context.state,
-            self.name,
+            _bounded(self.name),
             self.kind,
             ns(self.began),
             ns(ended),
-            self.attributes,
+            {name: _bounded(value) if type(value) is str else value for name, value in self.attributes.items()},
             [(name, ns(at)) for name, at in self.events],
             [(link.trace_id, link.span_id) for link in self.links],
             self.is_error,
         )
+
+
+def _bounded(text: str) -> str:
+    """Returns a text that is not too long and is UTF-8. A header may have other bytes, as halves of surrogate pairs."""
+    return text[:TEXT_MAX].encode("utf-8", "replace").decode()

@@ -1,26 +1,32 @@
 """Each tutorial is followed as a reader would: its files are saved, and its sessions print what the page shows."""
 
+import os
 import re
 import shutil
+import signal
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
-from tests.docs.console import PAGES, environment_of, run_sessions
+from loadtests.cluster.zookeeper import reserve_port
+from tests.docs.console import PAGES, Step, blocks, environment_of, run_sessions, run_step
 from tests.e2e.node_process import running_process
 
 FILES = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS = {"log-shipping": "/usr/sbin/rsyslogd"}  # not installed by .ci/run
-TUTORIALS = sorted(path.stem for path in (PAGES / "tutorials").glob("*.md"))
+NEEDS = {"log-shipping": "/usr/sbin/rsyslogd", "webhook-receiver": "curl"}  # rsyslog, FastAPI: not installed by .ci/run
+WITH_TOKENS = "activity-tracking"  # has a node of its own
+TUTORIALS = sorted({path.stem for path in (PAGES / "tutorials").glob("*.md")} - {WITH_TOKENS})
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("tutorials")]  # one node is enough: each has its own topic
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    with running_process(tmp_path_factory.mktemp("tutorials")) as node:
+    settings = settings_of("".join((PAGES / f"tutorials/{name}.md").read_text() for name in TUTORIALS))
+    with running_process(tmp_path_factory.mktemp("tutorials"), **settings) as node:
         yield node
 
 
-@pytest.mark.e2e
-@pytest.mark.xdist_group("tutorials")  # one node is enough: each has a topic of its own
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in NEEDS else ()) for name in TUTORIALS]
 )
@@ -28,8 +34,38 @@ def test_a_tutorial_does_what_it_says(name, node, tmp_path):
     if name in NEEDS and shutil.which(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     page = f"tutorials/{name}.md"
+    save_files(page, tmp_path)
+    with closing(reserve_port()) as reserved:  # until the end: no other process gets the port
+        port = str(reserved.getsockname()[1])
+        try:
+            run_sessions(page, tmp_path, environment_of(page, node.url, RECEIVER_PORT=port))
+        finally:
+            for file in tmp_path.glob("*.pid"):
+                with suppress(ProcessLookupError):
+                    os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+def test_a_tutorial_whose_node_has_tokens_does_what_it_says(tmp_path):
+    page = f"tutorials/{WITH_TOKENS}.md"
+    save_files(page, tmp_path)
+    create, export, serve = blocks(page, "bash")[0].splitlines()
+    run_step(Step(create, "…"), tmp_path, environment_of(page, ""))
+    assert export == "export PENSTOCK_TOKEN=$(cat site.token)"
+    settings = settings_of(serve) | {"tokens_file": tmp_path / "tokens.toml"}
+    with running_process(tmp_path / "node", **settings) as node:
+        token = (tmp_path / "site.token").read_text().strip()
+        run_sessions(page, tmp_path, environment_of(page, node.url, PENSTOCK_TOKEN=token))
+
+
+def save_files(page: str, directory: Path) -> None:
     text = (PAGES / page).read_text()
     for file, content in FILES.findall(text):
         assert f"Save this as `{file}`" in text, "the page says what to do with it"
-        (tmp_path / file).write_text(content)
-    run_sessions(page, tmp_path, environment_of(page, node.url))
+        (directory / file).write_text(content)
+
+
+def settings_of(text: str) -> dict[str, object]:
+    """Return the settings that the page gives to `make run`."""
+    given = re.findall(r'make run ARGS="(.*?)"', text)
+    flags = re.findall(r"--(\S+)(?: ([^-\s]\S*))?", " ".join(given))
+    return {name.replace("-", "_"): value or True for name, value in flags}

@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import ROOT, prose
 
 PAGES = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)]
-WORDS_MAX = 59_000
+WORDS_MAX = 59_500
 GLOSSARY = ROOT / "docs" / "glossary.md"  # has our names beside the trade's
 
 # Ours, and the trade's. Names in backticks are those of the wire and of files, and stay.

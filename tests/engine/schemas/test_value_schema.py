@@ -55,6 +55,14 @@ def test_the_first_violation_has_its_place_and_its_reason(value: bytes | None, p
     assert text in violation.text
 
 
+@pytest.mark.parametrize("value", [b'{"id":1,"other":"\xff"}', b'{"id":1,"\xff":2}'])
+def test_a_text_that_no_type_names_is_utf8_too(value: bytes) -> None:
+    schema = compiled({"type": "object", "properties": {"id": {"type": "integer"}}})
+    assert schema.find_violation([value.replace(b"\xff", "ä".encode())], is_null_allowed=False) is None
+    assert schema.find_violation([value], is_null_allowed=False) is not None
+    assert not schema.do_lines_follow(value + b"\n", 1)
+
+
 def test_the_text_of_a_violation_has_nothing_of_the_value_and_an_end() -> None:
     schema = compiled({"properties": {"a": {"enum": [f"name{n}" for n in range(1000)]}, "b": {"type": "integer"}}})
     for value in (b'{"a":"secret"}', b'{"b":"secret"}', b'{"a":{"b":"secret"}}'):
@@ -201,8 +209,10 @@ def test_a_regular_expression_that_would_backtrack_takes_linear_time() -> None:
     assert schema.find_violation([b'"%sb"' % (b"a" * 100_000)], is_null_allowed=False) is not None
 
 
-def test_earlier_drafts_keep_their_meaning() -> None:
+@pytest.mark.parametrize("more", [{}, {"type": "array"}])
+def test_earlier_drafts_keep_their_meaning(more: dict[str, Any]) -> None:
     tuples = {
+        **more,
         "$schema": "http://json-schema.org/draft-07/schema#",
         "items": [{"type": "string"}],
         "additionalItems": False,

@@ -8,6 +8,9 @@ import pytest
 
 from engine.errors import EngineError, Invalid, StorageFull, UnknownTopic
 from engine.format import batch
+from engine.partition.fence_checkpoint import save_fence_below
+from engine.producers.fence_file import load_fence
+from engine.producers.fencing import Fence
 from engine.shard.directory_moves import RESERVE_BYTES, MoveState
 from engine.testing.faulty_disk import Rule
 from replication.replica.acks import Acks
@@ -143,6 +146,20 @@ async def test_a_target_that_fails_goes_offline_and_the_partition_stays(lives, o
     assert move_directories(lives) == [], "the next start has removed the copy"
 
 
+@pytest.mark.parametrize("operation", ["listdir", "rename"])
+async def test_a_source_that_fails_takes_no_target_offline(lives, operation):
+    async with lives.life() as node:
+        await make(node, partitions=1)
+        lives.disk.rules.append(Rule(operation, node.shard.partition("t", 0).log.directory, error=errno.EIO))
+        start(node, 0, other(lives, node))
+        await ended(node)
+        assert "cannot be moved: " in node.shard.moves.statuses()[0].error
+        assert not any(directory.fault for directory in node.shard.directories)
+        await append(node)
+        assert await values(node) == [0, 1]
+    assert move_directories(lives) == []
+
+
 async def test_a_move_with_an_unknown_outcome_of_the_disk_is_completed_by_the_next_start(lives):
     async with lives.life() as node:
         await make(node, partitions=1)
@@ -180,6 +197,36 @@ async def test_a_topic_is_deleted_while_it_moves_and_made_again(lives):
         await make(node, partitions=1)
         assert await values(node) == [0]
     assert move_directories(lives) == []
+
+
+async def test_a_topic_whose_move_waits_is_deleted_while_an_earlier_move_goes_on(lives):
+    async with lives.life() as node:
+        await make(node, partitions=2)
+        await fill(node, 0, 2)
+        node.shard.moves._thread._bytes_per_second = 1000  # far too slow to end
+        start(node, 0, other(lives, node, 0))
+        start(node, 1, other(lives, node, 1))
+        while node.shard.moves.statuses()[0].state is MoveState.WAITING:
+            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            await node.shard.moves.wait_ended(node.shard.partition("t", 1))
+        assert [(status.partition, status.state) for status in node.shard.moves.statuses()] == [(0, MoveState.COPYING)]
+        node.shard.moves._thread.end_pauses()
+        await ended(node)
+
+
+async def test_a_fencing_token_that_is_saved_during_a_move_is_in_the_new_directory(lives):
+    async with lives.life() as node:
+        await make(node, partitions=1)
+        shard, partition = node.shard, node.shard.partition("t", 0)
+        partition.validator.fencing.present = Fence("7", 0)
+        async with partition.segments_lock:  # as the end of a move has it
+            saving = asyncio.ensure_future(save_fence_below(shard.disk, shard.reader._executor, partition, 1))
+            await asyncio.sleep(0.05)
+            home, partition.log.directory = partition.log.directory, other(lives, node)
+        await saving
+        assert load_fence(shard.disk, partition.log.directory) == Fence("7", 0)
+        partition.log.directory = home
 
 
 async def test_a_move_is_cancelled_by_naming_the_present_directory(lives):

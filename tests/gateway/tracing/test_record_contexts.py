@@ -66,6 +66,13 @@ async def test_a_context_never_makes_a_record_or_a_batch_too_large(tmp_path):
     assert headers == [False, False, False] + [False] * 50
 
 
+async def test_too_many_records_are_refused_before_each_becomes_an_object(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.produce.trace_headers.IncomingRow", None)
+    async with in_process(tmp_path, records_per_request_max=2) as gateway:
+        topic = await gateway.create("t")
+        assert (await topic.post(b"1\n" * 3, NDJSON, SAMPLED)).status == 413
+
+
 @pytest.mark.parametrize("is_event", [True, False])
 def test_a_record_has_the_context_of_its_event_first(is_event):
     headers = [("traceparent", PARENT.encode()), ("tracestate", b"a=1")]

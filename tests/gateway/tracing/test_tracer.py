@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from gateway.tracing.exporter import Exporter, NotNow, Refused
-from gateway.tracing.span import SERVER
+from gateway.tracing.otlp import encode_spans
+from gateway.tracing.span import SERVER, TEXT_MAX
 from gateway.tracing.trace_context import TraceContext
 from gateway.tracing.tracer import EXPORT_SPANS, SPANS_MAX, SpanRing, Tracer
 
@@ -91,3 +92,27 @@ async def test_a_silent_collector_does_not_hold_up_the_stop(monkeypatch):
     source.end(span)
     await exporter.stop()
     assert len(source.ring) == 0, "they were taken, and are lost with the process"
+
+
+async def test_spans_that_cannot_be_sent_ever_hold_up_neither_later_ones_nor_the_stop():
+    async def send(_) -> None:
+        raise UnicodeError("label too long")  # of the collector's host
+
+    source = tracer()
+    exporter = Exporter(source.ring, send)
+    span = source.begin("name", SERVER, PARENT, 0.0)
+    assert span is not None
+    source.end(span)
+    exporter.start()
+    await exporter.stop()
+    assert (source.ring.dropped, len(source.ring)) == (1, 0)
+
+
+def test_texts_that_clients_choose_are_bounded_and_utf8():
+    span = tracer().begin("x" * 4000, SERVER, PARENT, 0.0)
+    assert span is not None
+    span.attributes |= {"long": "x" * 4000, "bytes": "a\udcff", "number": 7}  # as gateway/wire has the byte ff
+    record = span.record(0.0, 0.0)
+    assert (record.name, record.attributes["long"]) == ("x" * TEXT_MAX, "x" * TEXT_MAX)
+    assert (record.attributes["bytes"], record.attributes["number"]) == ("a?", 7)
+    assert encode_spans([record], {})

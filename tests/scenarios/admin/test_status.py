@@ -206,6 +206,7 @@ async def test_a_node_shows_its_audit_trail_to_operators(tmp_path: Path):
         assert older["next"] is None
         denied = (await gateway.send("GET", path, headers=bearer(boss), kind="denied")).json["events"]
         assert [row["data"]["operation"] for row in denied] == ["read_audit"]
+        assert (await gateway.send("GET", f"{path}?after={2**64}:0", headers=bearer(boss))).status == 400
         other = (await gateway.send("GET", "/v1/cluster/nodes/9/audit", headers=bearer(boss))).json
         assert (other["recorded"], other["nodes_missing"]) == (None, [9])
         for after in ("x", "1:", f"1:{10**18}", "1:\N{SUPERSCRIPT TWO}"):  # a number of 65 bits fits into no call
@@ -231,3 +232,13 @@ async def test_ingestion_jobs_have_their_lag_and_the_counts_of_their_commits(tmp
         assert b"secret" not in answer.body
         [unreadable] = (await gateway.send("GET", "/v1/cluster/jobs", after=answer.json["next"])).json["jobs"]
         assert (unreadable["id"], unreadable["readable"]) == ("later-a2", False)
+
+
+async def test_one_request_moves_a_partition_to_one_directory(tmp_path: Path):
+    async with in_process(tmp_path) as gateway:
+        await gateway.send("PUT", "/v1/topics/a")
+        moves = [{"topic": "a", "partition": 0, "to": path} for path in ("/b", "/c")]
+        path = "/v1/cluster/nodes/1/disks/moves"
+        assert (await gateway.send("POST", path, orjson.dumps({"moves": moves}))).json["code"] == "invalid_body"
+        refused = (await gateway.send("POST", path, orjson.dumps({"moves": moves[:1]}))).json
+        assert "is not a data directory" in refused["detail"]
