@@ -287,6 +287,16 @@ class ServerSettings:
         maximum=DAY_MS,
         why="Requests that take this long get a line; waits for data do not count. 0: none.",
     )
+    statsd_address: str = setting("", why="Host and port that get the metrics by UDP: `127.0.0.1:8125`. Empty: none.")
+    statsd_interval_ms: int = setting(
+        10 * SECOND_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why="How often. Statsd adds up what it gets in ten seconds, by default.",
+    )
+    statsd_prefix: str = setting(
+        "", why="Put before each name: `shop.`. Empty: `node-1.`, so that gauges of nodes do not overwrite each other."
+    )
     otlp_endpoint: str = setting(
         "",
         why="The collector that takes spans by OTLP over HTTP: `http://127.0.0.1:4318`. Empty: no tracing. Without it "

@@ -7,17 +7,16 @@ textfile collector reads it. It is replaced by a rename. No metric fails a run: 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError
+from engine.runtime.statsd import datagrams, look_up, plain_name
 
 PREFIX = "penstock_ingest_"
-_DATAGRAM_BYTES = 1400  # fits the usual networks in one packet
 _HELP = {
     "run_success": "1 if the last run committed every topic, else 0.",
     "run_timestamp_seconds": "End of the last run.",
@@ -96,21 +95,9 @@ def prometheus_text(metrics: Iterable[Metric]) -> str:
 def statsd_lines(metrics: Iterable[Metric]) -> list[str]:
     """Returns one gauge for each metric: `penstock_ingest_<name>.<job>.<topic>.<reason or column>:<value>|g`."""
     names = (
-        (".".join([PREFIX + metric.name, *map(_plain, metric.labels.values())]), metric.value) for metric in metrics
+        (".".join([PREFIX + metric.name, *map(plain_name, metric.labels.values())]), metric.value) for metric in metrics
     )
     return [f"{name}:{value:.15g}|g" for name, value in names]
-
-
-def datagrams(lines: Sequence[str], bytes_max: int = _DATAGRAM_BYTES) -> list[bytes]:
-    """Groups lines into packets of at most `bytes_max`, except for a longer line."""
-    packets: list[bytes] = []
-    for line in lines:
-        data = line.encode()
-        if packets and len(packets[-1]) + 1 + len(data) <= bytes_max:
-            packets[-1] += b"\n" + data
-        else:
-            packets.append(data)
-    return packets
 
 
 def write_file(path: Path, metrics: Iterable[Metric]) -> str:
@@ -132,24 +119,14 @@ def send(address: tuple[str, int], metrics: Iterable[Metric]) -> str:
     """Sends packets to statsd; returns why that did not work, or an empty text. Nothing says whether they arrive."""
     host, port = address
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as sender:
-            for packet in datagrams(statsd_lines(metrics)):
-                sender.sendto(packet, target)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is not a name, such as a..b
+        look_up(host, port).send(datagrams(statsd_lines(metrics)))
+    except (OSError, UnicodeError) as error:
         return f"--statsd {host}:{port} was not reached: {getattr(error, 'strerror', None) or error}"
     return ""
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _plain(value: str) -> str:
-    """Returns a value as one part of a statsd name."""
-    return (
-        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in value) or "_"
-    )
 
 
 class MetricTargets(NamedTuple):

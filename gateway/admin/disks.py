@@ -123,7 +123,8 @@ class OwnDisks:
             else:
                 self._shard.moves.start(partition, self._shard.topics[name].record.topic_id, path)
             state, size_bytes = "planned" if request.is_dry_run else MoveState.WAITING.value, partition.log.size_bytes
-            rows.append(MoveRow(name, number, source, path, state, size_bytes, size_bytes))
+            left_bytes = 0 if source == path else size_bytes
+            rows.append(MoveRow(name, number, source, path, state, size_bytes, left_bytes))
         return rows
 
     def cancel(self, request: CancelMove) -> bool:

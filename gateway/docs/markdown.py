@@ -82,6 +82,8 @@ def _block(block: Block, link: Link) -> Html:
         return element(f"h{level}", element("a", _inline(title, link), href=f"#{name}"), id=name)
     if block.text.startswith("|"):
         return _table(block.text.splitlines(), link)
+    if block.text.startswith("!["):  # a picture, with its caption
+        return Html("")
     if _ITEM.match(block.text):
         return _list(block.text, link)
     paragraph = _inline(block.text, link)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import nan
+from math import isfinite, nan
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from engine.runtime.histogram import Histogram
@@ -167,6 +168,14 @@ def text_of(families: list[Metric]) -> bytes:
 
 def numbers_text(numbers: Iterable[Numbers]) -> str:
     return text_of([_family(family) for family in numbers]).decode()
+
+
+def numbers_of(text: str) -> Iterator[tuple[str, list[str], float, bool]]:
+    """Yields name, values of labels, value, and whether it only grows, of all finite numbers but those of buckets."""
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if isfinite(sample.value) and not sample.name.endswith("_bucket"):
+                yield sample.name, list(sample.labels.values()), sample.value, family.type != "gauge"
 
 
 def merge_pages(texts: Mapping[int | str, str]) -> bytes:

@@ -13,6 +13,8 @@ from gateway.links.link import Handler, handler
 from gateway.links.link_client import LinkClient
 from gateway.metrics.metrics import Numbers, numbers_text
 
+Gauges = Callable[[], Iterable[tuple[str, str, float]]]
+
 
 def background_numbers() -> Numbers:
     """Returns the failures of background tasks of this process."""
@@ -20,12 +22,17 @@ def background_numbers() -> Numbers:
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 
-def process_handlers(gauges: Callable[[], Iterable[tuple[str, str, float]]] = tuple) -> dict[str, Handler]:
+def process_text(gauges: Gauges) -> str:
+    """Returns the metrics of this process as text."""
+    further = [Numbers(name, text, None, {"": value}) for name, text, value in gauges()]
+    return numbers_text([background_numbers(), *further])
+
+
+def process_handlers(gauges: Gauges = tuple) -> dict[str, Handler]:
     """Returns the handler of a scrape. `gauges` yields name, text and value of each further number of the process."""
 
     async def process_metrics(_: None, __: bytes) -> tuple[str, bytes]:
-        further = [Numbers(name, text, None, {"": value}) for name, text, value in gauges()]
-        return numbers_text([background_numbers(), *further]), b""
+        return process_text(gauges), b""
 
     return {"process_metrics": handler(NoneType, process_metrics)}
 

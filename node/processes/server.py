@@ -69,6 +69,7 @@ from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.public_listeners import read_listeners, reserved
 from node.setup.reloading import FileReloader, read_tokens_at_start, reloader_for_node, use_tokens
+from node.setup.statsd import statsd_sender, texts_of_process
 from node.setup.tracing import CollectorExport
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
@@ -231,10 +232,15 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         node.observer.start()
         export = CollectorExport(settings, node.spans, executor)
         export.start()
+        statsd = statsd_sender(settings, texts_of_process(node.metrics, executor), executor)
+        if statsd is not None:
+            statsd.start()
         try:
             yield node
         finally:
             await node.drain()
+            if statsd is not None:
+                statsd.stop()
             await export.stop()
             access.stop()
             node.observer.stop()

@@ -28,7 +28,7 @@ from engine.tiering.shipping.shippers import Shipping, TierStatistics
 from engine.tiering.store.store import open_store
 from gateway.links.link import Handler, handler
 from gateway.links.link_client import LinkClient, listen
-from gateway.metrics.process_metrics import process_handlers
+from gateway.metrics.process_metrics import process_handlers, process_text
 from gateway.tracing.tracer import SpanRing
 from node.messages import (
     CHANGE_S,
@@ -66,6 +66,7 @@ from node.processes.process_parts import (
 from node.processes.shard_compaction import RemotePartition
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
+from node.setup.statsd import statsd_sender, texts_of_node
 from node.setup.tracing import CollectorExport, span_handlers
 
 NICENESS = 10
@@ -95,8 +96,13 @@ async def run(task: ShardTask) -> None:
         compactor = make_compactor(task.settings, disk, lambda: _compacted(served, shards))
         spans = SpanRing()
         export = CollectorExport(task.settings, spans, executor)
-        handlers = _handlers(shipping, shards, served, spans)
+
+        def gauges() -> tuple[tuple[str, str, float], ...]:
+            return (*shipping.gauges(), *spans.gauges())
+
+        handlers = _handlers(shipping, shards, served, spans) | process_handlers(gauges)
         supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
+        statsd = statsd_sender(settings, texts_of_node(lambda: process_text(gauges), shards, supervisor), executor)
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
@@ -106,8 +112,12 @@ async def run(task: ShardTask) -> None:
         scrubber.start()
         compactor.start()
         export.start()
+        if statsd is not None:
+            statsd.start()
         await first_of(stop.wait(), supervisor_lost.wait())
         server.close()
+        if statsd is not None:
+            statsd.stop()
         await export.stop()
         await compactor.stop()
         await scrubber.stop()
@@ -150,7 +160,6 @@ def _handlers(
     return {
         **{name: handler(RecordFields, function) for name, function in topics.items()},
         **HEARTBEAT,
-        **process_handlers(lambda: (*shipping.gauges(), *spans.gauges())),
         **span_handlers(spans),
         "wake": handler(PartitionNumber, wake),
         "statistics": handler(PartitionNumber, statistics),

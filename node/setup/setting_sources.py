@@ -21,6 +21,7 @@ from gateway.links.addresses import check_advertised_url, check_direct_url, chec
 from gateway.links.kafka_addresses import check_kafka_addresses
 from gateway.links.node_tls import OFF, NodeTls, TlsFiles
 from gateway.links.rest_proxy_address import check_rest_proxy_address
+from gateway.metrics.statsd import address_of
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from gateway.subscriptions.core.targets import parse_targets
 from gateway.tracing.otlp import resource_attributes
@@ -30,6 +31,7 @@ from replication.coordination.zookeeper_security import ZookeeperSecurity
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ENDPOINT = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
+_STATSD_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,100}")
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,15})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -207,6 +209,7 @@ def _check_relations(settings: NodeSettings) -> None:
     _check_cluster(settings)
     _check_encryption(settings)
     _check_tracing(settings)
+    _check_statsd(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
     if settings.advertised_direct_url:
@@ -263,6 +266,18 @@ def _check_tracing(settings: NodeSettings) -> None:
         resource_attributes(settings.otlp_resource_attributes, settings.otlp_service_name, "")
     except ValueError as error:
         raise StartRefused(f"otlp_resource_attributes: {error}", hint="give name=value,name=value") from None
+
+
+def _check_statsd(settings: NodeSettings) -> None:
+    """Raises StartRefused."""
+    try:
+        if settings.statsd_address:
+            address_of(settings.statsd_address)
+    except ValueError:
+        raise StartRefused("statsd_address is not an address", hint="give host and port: 127.0.0.1:8125") from None
+    if not _STATSD_PREFIX.fullmatch(settings.statsd_prefix):
+        hint = "give at most 100 letters, digits, dots, dashes and underscores: shop."
+        raise StartRefused("statsd_prefix is invalid", hint=hint)
 
 
 def zookeeper_security(settings: NodeSettings) -> ZookeeperSecurity:

@@ -92,6 +92,8 @@ def _another_value(rule):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
     if rule.name == "otlp_resource_attributes":
         return "deployment.environment.name=test"
+    if rule.name == "statsd_address":
+        return "[::1]:8125"
     if rule.name == "otlp_endpoint":
         return "http://127.0.0.1:4318"
     if rule.name == "advertised_direct_url":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.runtime.statsd import datagrams
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.protocol.status import lag
@@ -16,7 +17,6 @@ from spark_ingest.run_metrics import (
     METRICS,
     PREFIX,
     MetricTargets,
-    datagrams,
     measured,
     metrics_of,
     prometheus_text,

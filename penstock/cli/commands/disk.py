@@ -135,7 +135,7 @@ def _print_plan(document: Json, as_json: bool) -> None:
         print_note("There are no moves: the disks are balanced.")
         return
     _print_moves(moves)
-    total = format_bytes(sum(row["size_bytes"] for row in moves))
+    total = format_bytes(sum(row["left_bytes"] for row in moves))
     count = format_count(len(moves), "move")
     print_note(f"{count}, {total} to copy. {'Nothing is started.' if document['dry_run'] else 'Started.'}")
 

@@ -84,7 +84,7 @@ def test_text_is_escaped(text: str) -> None:
         ),
         ("**a `b`** *c* 2 * 3 * 4", "<p><strong>a <code>b</code></strong> <em>c</em> 2 * 3 * 4</p>"),
         ("[a](x.md#y) [`b`](../gone.py)", '<p><a href="x#y">a</a> <code>b</code></p>'),
-        ("![picture](a.png)<!-- note -->", ""),
+        ("![picture](a.png)\n*Caption.*<!-- note -->", ""),
         (
             "| a | b |\n|---|---|\n| `c\\|d` | |",
             TABLE % ("<th>a</th><th>b</th>", "<td><code>c|d</code></td><td></td>"),

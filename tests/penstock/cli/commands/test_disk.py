@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,15 +13,17 @@ from penstock.cli.failures import Failure
 from tests.penstock.cli.conftest import Run
 
 
-def test_disks_are_listed_and_moves_are_checked_started_and_cancelled(on_node: Run) -> None:
+def test_disks_are_listed_and_moves_are_checked_started_and_cancelled(on_node: Run, tmp_path: Path) -> None:
     assert on_node("topic", "create", "moved", "--partitions", 2).code == 0
+    (tmp_path / "lines").write_text("1\n2\n")
+    assert on_node("produce", "moved", tmp_path / "lines").code == 0
     document = cast(dict[str, Any], on_node("disk", "list", "--json").json())
     (disk,) = document["disks"]
     assert disk["online"] is True
     assert disk["path"] in on_node("disk", "list").out
     planned = on_node("disk", "move", "moved/0", "moved/1", "--to", disk["path"], "--dry-run")
     assert planned.code == 0
-    assert "2 moves, 0 B to copy. Nothing is started." in planned.out + planned.err
+    assert "2 moves, 0 B to copy. Nothing is started." in planned.out + planned.err, "they are there already"
     moved = on_node("disk", "move", "moved/0", "--to", disk["path"], "--wait")
     assert (moved.code, "Moved." in moved.out + moved.err) == (0, True), "it is there already"
     refused = on_node("disk", "move", "moved/0", "--to", "/elsewhere")
