@@ -87,6 +87,7 @@ from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from gateway.status.calls import status_handlers
 from gateway.status.context import StatusContext
+from gateway.status.job_list import JobReads
 from gateway.status.observer import VERSION, Observed, Observer
 from gateway.subscriptions.calls import push_calls
 from gateway.subscriptions.context import PushContext
@@ -433,8 +434,8 @@ class Node:
         directory = settings.audit_directory if settings.is_audited else None
         audit = AuditReader(usage.disk, self.executor, directory)
         jobs = JobHolds(usage.store, admin.cluster_id, self.clock)
-        read_jobs = partial(usage.in_store_thread, jobs.registered)
-        return StatusContext(admin, groups.coordinators, self.observer, audit, read_jobs, VERSION)
+        reads = JobReads(partial(usage.in_store_thread, jobs.registered))
+        return StatusContext(admin, groups.coordinators, self.observer, audit, reads.read, VERSION)
 
     def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(

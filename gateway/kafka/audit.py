@@ -23,7 +23,7 @@ log = logging.getLogger("penstock.audit")
 
 _CHANGES = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "AlterConfigs",
                       "DeleteRecords", "DeleteGroups", "OffsetDelete", "CreateAcls", "DeleteAcls", "AlterClientQuotas",
-                      "AlterPartitionReassignments", "ElectLeaders"})  # fmt: skip
+                      "AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders"})  # fmt: skip
 _DENIALS = {
     Error.TOPIC_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.TOPIC),
     Error.GROUP_AUTHORIZATION_FAILED: (Kind.DENIED, Operation.DESCRIBE, Resource.GROUP),

@@ -7,14 +7,16 @@ node knows a job without reading its tables, which may be in a store that the no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Struct
 
+from engine.runtime.tasks import start_task
 from engine.tiering.manifest.job_registration import Registration
 from engine.tiering.shipping.job_holds import RegisteredJob
+from engine.tiering.store.store import StoreUnavailable
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.http.documents import answer_document
 from gateway.http.query import Number, Text, read_query
@@ -26,7 +28,29 @@ from gateway.status.me import without_credentials
 
 LIMIT_MAX = 100
 LAGS_MAX = 200  # partitions whose first record is read for one page, some 0.2 ms each
+JOBS_S = 10.0  # for the store: twice what the most registrations take
 LAGS_S = 5.0  # for their leaders to answer; the store may have the record
+
+
+class JobReads:
+    """Reads the registered jobs, once for all who ask: while the store hangs, reads of records need its threads."""
+
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, Sequence[RegisteredJob]]]) -> None:
+        self._read = read
+        self._reading: asyncio.Task[Sequence[RegisteredJob]] | None = None
+
+    def __repr__(self) -> str:
+        return f"JobReads(reading={self._reading is not None and not self._reading.done()})"
+
+    async def read(self) -> Sequence[RegisteredJob]:
+        """Raises StoreUnavailable, also after JOBS_S, and other errors of the store."""
+        if self._reading is None or self._reading.done():
+            self._reading = start_task(self._read())
+        try:
+            async with asyncio.timeout(JOBS_S):
+                return await asyncio.shield(self._reading)
+        except TimeoutError:
+            raise StoreUnavailable(f"the store has not listed the jobs for {JOBS_S:.0f} s") from None
 
 
 class JobsQuery(Struct, frozen=True):

@@ -82,7 +82,7 @@ def move(
     document = node.once().move_partitions(chosen, moves, is_dry_run)
     _print_plan(document, as_json)
     if is_waiting and not is_dry_run:
-        _wait_ended(node, chosen, {(topic, number) for topic, number, _ in moves}, as_json)
+        _wait_ended(node, chosen, moves, as_json)
 
 
 @disk.command()
@@ -158,8 +158,9 @@ def _print_moves(moves: Sequence[Json]) -> None:
             print_note(f"{row['topic']}/{row['partition']}: {row['error']}")
 
 
-def _wait_ended(node: Node, node_id: int, partitions: set[tuple[str, int]], as_json: bool) -> None:
-    """Waits until none of the partitions moves. Raises Failure if a move has failed."""
+def _wait_ended(node: Node, node_id: int, asked: Sequence[tuple[str, int, str]], as_json: bool) -> None:
+    """Waits until none of the partitions moves. Raises Failure if a partition is not where it should be."""
+    partitions = {(topic, number) for topic, number, _ in asked}
     while True:
         moves = [row for row in node.once().disks(node_id)["moves"] if (row["topic"], row["partition"]) in partitions]
         running = [row for row in moves if row["state"] != "failed"]
@@ -171,5 +172,8 @@ def _wait_ended(node: Node, node_id: int, partitions: set[tuple[str, int]], as_j
         time.sleep(POLL_S)
     if moves:
         raise Failure("; ".join(f"{row['topic']}/{row['partition']}: {row['error']}" for row in moves))
+    places = node.once().move_partitions(node_id, asked, True)["moves"]
+    if stayed := [f"{row['topic']}/{row['partition']}" for row in places if row["from"] != row["to"]]:
+        raise Failure(f"not moved, since the node has restarted or the move was cancelled: {', '.join(stayed)}")
     if not as_json:
         print_note("Moved.")

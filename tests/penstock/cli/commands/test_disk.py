@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from penstock.cli.commands.disk import _wait_ended
+from penstock.cli.failures import Failure
 from tests.penstock.cli.conftest import Run
 
 
@@ -29,3 +34,10 @@ def test_disks_are_listed_and_moves_are_checked_started_and_cancelled(on_node: R
     assert "moved/0 is not being moved" in (ran := on_node("disk", "cancel", "moved/0")).out + ran.err
     assert "is not there" in on_node("disk", "list", "--node", 7).err
     assert on_node("topic", "delete", "moved", "--yes").code == 0
+
+
+def test_a_move_that_a_restart_has_forgotten_is_not_called_done() -> None:
+    row = {"topic": "t", "partition": 0, "from": "/a", "to": "/b"}
+    admin = SimpleNamespace(disks=lambda _: {"moves": []}, move_partitions=lambda *_: {"moves": [row]})
+    with pytest.raises(Failure, match=r"not moved, .*: t/0"):
+        _wait_ended(cast(Any, SimpleNamespace(once=lambda: admin)), 1, [("t", 0, "/b")], as_json=True)
