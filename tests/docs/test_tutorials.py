@@ -21,8 +21,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("tutorials")]  # one node
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory):
+def ports():
+    """Free ports in place of those that the pages name. No other process gets them until the end."""
+    with closing(reserve_port()) as receiver, closing(reserve_port()) as proxy:
+        yield {"RECEIVER_PORT": str(receiver.getsockname()[1]), "PROXY_PORT": str(proxy.getsockname()[1])}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory, ports):
     settings = settings_of("".join((PAGES / f"tutorials/{name}.md").read_text() for name in TUTORIALS))
+    settings["rest_proxy_listen"] = f"127.0.0.1:{ports['PROXY_PORT']}"
     with running_process(tmp_path_factory.mktemp("tutorials"), **settings) as node:
         yield node
 
@@ -30,19 +38,17 @@ def node(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in NEEDS else ()) for name in TUTORIALS]
 )
-def test_a_tutorial_does_what_it_says(name, node, tmp_path):
+def test_a_tutorial_does_what_it_says(name, node, ports, tmp_path):
     if name in NEEDS and shutil.which(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     page = f"tutorials/{name}.md"
     save_files(page, tmp_path)
-    with closing(reserve_port()) as reserved:  # until the end: no other process gets the port
-        port = str(reserved.getsockname()[1])
-        try:
-            run_sessions(page, tmp_path, environment_of(page, node.url, RECEIVER_PORT=port))
-        finally:
-            for file in tmp_path.glob("*.pid"):
-                with suppress(ProcessLookupError):
-                    os.kill(int(file.read_text()), signal.SIGKILL)
+    try:
+        run_sessions(page, tmp_path, environment_of(page, node.url, **ports))
+    finally:
+        for file in tmp_path.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def test_a_tutorial_whose_node_has_tokens_does_what_it_says(tmp_path):
