@@ -51,6 +51,7 @@ def test_a_tutorial_does_what_it_says(name, node, ports, tmp_path):
                 os.kill(int(file.read_text()), signal.SIGKILL)
 
 
+@pytest.mark.long  # a node of its own; its commands are those of other pages
 def test_a_tutorial_whose_node_has_tokens_does_what_it_says(tmp_path):
     page = f"tutorials/{WITH_TOKENS}.md"
     save_files(page, tmp_path)

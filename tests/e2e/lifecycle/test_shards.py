@@ -42,7 +42,7 @@ def children(pid: int) -> dict[str, int]:
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end while its file is read
         return False
 
 

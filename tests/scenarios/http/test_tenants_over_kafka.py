@@ -81,7 +81,7 @@ async def connect(address: str, token: str) -> Tenant:
     return client
 
 
-def part(api: str, path: str, **fields: Any) -> Message:
+def part(api: str, path: str, /, **fields: Any) -> Message:
     return request(api, path, **fields)
 
 
@@ -277,6 +277,11 @@ async def use_rest(client: Tenant, other: str) -> None:
     await client.put_all(
         "DescribeLogDirs", request("DescribeLogDirs", topics=topics), request("DescribeLogDirs", topics=None)
     )
+    moved = [part("AlterReplicaLogDirs", "dirs.topics", name=name, partitions=[0]) for name in ("orders", other)]
+    directories = [part("AlterReplicaLogDirs", "dirs", path="/data", topics=moved)]
+    (refused,) = await client.put_all("AlterReplicaLogDirs", request("AlterReplicaLogDirs", dirs=directories))
+    codes = {row.error_code for topic in refused.results for row in topic.partitions}
+    assert codes == {Error.CLUSTER_AUTHORIZATION_FAILED}, refused
     acl = {"principal": "User:all", "host": "*", "operation": 3, "permission_type": 3}
     creations = [
         part("CreateAcls", "creations", resource_type=TOPIC, resource_name=name, resource_pattern_type=3, **acl)
