@@ -58,6 +58,7 @@ async def test_a_summary_has_sizes_from_all_processes(gateway):
 async def test_rates_ages_and_lags_are_of_the_last_sample(gateway):
     topic = await gateway.create("a")
     observer = gateway.node.observer
+    observer.stop()  # no sample of its own comes between those of the test
     await observer.sample()
     await topic.post_lines("1", "2", "3")
     poll = orjson.dumps({"topics": ["a"], "wait_ms": 0})
