@@ -17,8 +17,6 @@ from gateway.admin.restart import restart_reasons
 from gateway.assets.files import build_name
 from gateway.assets.packed import Packed
 from gateway.console.page import KEPT_FOREVER, console_file, shell
-from gateway.docs.guide_page import guide_page
-from gateway.docs.index import search_index
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.problems import Problem
@@ -147,10 +145,17 @@ async def docs_guide(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     name = request.names["guide"]
     try:
-        page = await context.offload.in_thread(search_index if name == SEARCH_INDEX else lambda: guide_page(name))
+        page = await context.offload.in_thread(lambda: _guide(name))
     except KeyError:
         raise Problem("not_found", f"there is no guide {name:.100}; see /docs/guides") from None
     return _send_if_new(request, page)
+
+
+def _guide(name: str) -> Packed:
+    from gateway.docs.guide_page import guide_page  # with a parser of Markdown, which the start of a node can spare
+    from gateway.docs.index import search_index
+
+    return search_index() if name == SEARCH_INDEX else guide_page(name)
 
 
 async def root(request: Request, context: AdminContext) -> Response:

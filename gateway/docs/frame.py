@@ -29,7 +29,7 @@ def content_security_policy() -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def framed(title: str, main: Html, contents: list[Html], *, home: str, root: str) -> str:
+def render_frame(title: str, main: Html, contents: list[Html], *, home: str, root: str) -> str:
     """Return a whole page, to be sent as UTF-8 with `content_security_policy()`.
 
     `home` is the address of /docs and `root` that of the pages below it, as seen from this page: addresses are

@@ -3,7 +3,7 @@
 from functools import cache
 
 from gateway.assets.packed import Packed, pack_tagged
-from gateway.docs.frame import content_security_policy, framed, group
+from gateway.docs.frame import content_security_policy, group, render_frame
 from gateway.docs.manual import Page, contents, pages
 from gateway.docs.markdown import render
 from gateway.docs.markup import Html, element
@@ -20,7 +20,7 @@ def guide_page(name: str) -> Packed:
 def render_guide(page: Page) -> str:
     main = element("main", element("h1", page.title), render(page.text, page.address), class_="guide")
     navigation = [part for title, links in contents() for part in group(title, *_items(links, page.name))]
-    return framed(f"{page.title}: Penstock", main, navigation, home="../docs", root="")
+    return render_frame(f"{page.title}: Penstock", main, navigation, home="../docs", root="")
 
 
 def _items(links: list[tuple[str, str]], here: str) -> list[Html]:

@@ -11,7 +11,7 @@ import orjson
 from gateway.assets.packed import Packed, pack_tagged
 from gateway.docs.guide import Contract, problem_anchor
 from gateway.docs.manual import pages, section_address
-from gateway.docs.markdown import plain_text
+from gateway.docs.markdown import plain_text, sections
 from openapi import load_contract, operations, resolve
 
 Entry = tuple[str, str, str, str, str]
@@ -55,6 +55,6 @@ def _guides() -> list[Entry]:
     return [
         ("Guide", f"{page.title}: {title}" if title else page.title, section_address(page, title), page.name, text)
         for page in pages().values()
-        for title, text in page.sections()
+        for title, text in sections(page.text)
         if text
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from gateway.assets.files import guide_texts
-from gateway.docs.markdown import anchor, blocks, heading, plain_text
+from gateway.docs.markdown import anchor, plain_text
 
 INDEX = "docs/README.md"
 NAMES = {
@@ -45,17 +45,6 @@ class Page:
             return "../docs"
         there = pages_by_path().get(path)
         return None if there is None else there.name + (f"#{part}" if part else "")
-
-    def sections(self) -> list[tuple[str, str]]:
-        """Returns the title and the text of each section; the first one is what is before the first heading."""
-        sections = [("", list[str]())]
-        for block in blocks(self.text):
-            found = heading(block)
-            if found is not None and found[0] > 1:
-                sections.append((plain_text(found[1]), []))
-            elif block.language is None and found is None:
-                sections[-1][1].append(plain_text(block.text))
-        return [(title, " ".join(texts)) for title, texts in sections]
 
 
 @cache

@@ -1,56 +1,51 @@
-"""The pages of docs/ as HTML: the part of Markdown that they use, escaped by markup.py.
+"""The pages of docs/ as HTML, by markdown-it-py: CommonMark and tables, with everything else as text.
 
-Headings, paragraphs, lists in lists, tables, fenced blocks, links, code and emphasis. Pictures are left out: a page
-loads nothing. Invariant: a heading has the anchor that GitHub gives it, so that links between pages work in both.
+Pictures and their captions are left out: a page loads nothing. Invariants: a heading has the anchor that GitHub gives
+it, so that links between pages work in both; no element has a style, which the policy of the pages forbids.
 """
 
 import re
-import textwrap
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
-from gateway.docs.markup import Html, element, joined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gateway.docs.markup import Html, element
 
 Link = Callable[[str], str | None]  # the target of a link in a page -> its address here; None: it is not served
 
-_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)  # indented: in an item of a list
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-_INLINE = re.compile(
-    r"(?P<ticks>``?)(?P<code>.+?)(?P=ticks)|!\[[^\]]*\]\([^)\s]+\)"
-    r"|\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<target>[^)\s]+)\)|<(?P<url>https?://[^>\s]+)>"
-    r"|\*\*(?P<strong>(?:`[^`]*`|[^*])+)\*\*|(?<![\w*])\*(?P<em>[^*\s][^*]*)\*(?![\w*])",
-    re.DOTALL,
-)
-_ITEM = re.compile(r"(?:[-*]|\d+\.) +")
-_CELL = re.compile(r"(?<!\\)\|")
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_SPACES = ("softbreak", "hardbreak")
 
 
-class Block(NamedTuple):
-    """A block of a page: its lines without the blank ones around them. A fenced block has a language, or ""."""
-
-    text: str
-    language: str | None = None
+def _show_code(tokens: Sequence[Token], at: int, *_: object) -> str:
+    return element("pre", element("code", tokens[at].content.rstrip("\n")), tabindex="0") + "\n"
 
 
-def blocks(text: str) -> Iterator[Block]:
-    end = 0
-    for fence in _FENCE.finditer(text):
-        yield from _plain(text[end : fence.start()])
-        yield Block(textwrap.dedent(fence[3]), fence[2])
-        end = fence.end()
-    yield from _plain(text[end:])
+_MARKDOWN.renderer.rules |= {  # type: ignore[attr-defined]  # a dictionary, which its protocol does not have
+    "fence": _show_code,
+    "table_open": lambda *_: '<div class="table" tabindex="0"><table>',
+    "table_close": lambda *_: "</table></div>\n",
+}
 
 
 def render(text: str, link: Link) -> Html:
     """Returns the page, without its first heading."""
-    shown = (block for block in blocks(text) if (heading(block) or (0, ""))[0] != 1)
-    return joined(_block(block, link) for block in shown)
+    tokens = [token for block in _blocks(text) for token in _shown(block, link)]
+    return Html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
 
 
-def heading(block: Block) -> tuple[int, str] | None:
-    """Returns the level and the title of a heading; None for another block."""
-    found = re.fullmatch(r"(#{1,4}) (.+)", block.text) if block.language is None else None
-    return None if found is None else (len(found[1]), found[2])
+def sections(text: str) -> list[tuple[str, str]]:
+    """Returns the title and the text of each section; the first one is what is before the first heading."""
+    found = [("", list[str]())]
+    for block in _blocks(text):
+        if block[0].type == "heading_open":
+            if block[0].tag != "h1":
+                found.append((_text(block), []))
+        else:
+            found[-1][1].append(_text(block))
+    return [(title, " ".join(filter(None, texts))) for title, texts in found]
 
 
 def anchor(title: str) -> str:
@@ -58,81 +53,63 @@ def anchor(title: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Returns what a reader sees of a block, in one line."""
-    seen = _INLINE.sub(
-        lambda found: next((one for one in found.group("code", "text", "url", "strong", "em") if one), ""), text
-    )
-    return " ".join(re.sub(r"^\|[-:| ]+$|[|`]|^#+ ", " ", seen, flags=re.MULTILINE).split())
+    """Returns what a reader sees of a text but its blocks of code, in one line."""
+    return " ".join(filter(None, map(_text, _blocks(text))))
 
 
-def _plain(text: str) -> Iterator[Block]:
-    for part in re.split(r"\n\s*\n", _COMMENT.sub("\n", text)):
-        for piece in re.split(r"(?<=\n)(?=#)|(?<=^)(#{1,4} [^\n]*)\n", part.strip("\n"), flags=re.MULTILINE):
-            if piece and piece.strip():
-                yield Block(piece.strip("\n"))
+def _blocks(text: str) -> Iterator[list[Token]]:
+    """Yields the tokens of each block of a page: those of a list or a table are one block."""
+    block: list[Token] = []
+    for token in _MARKDOWN.parse(_COMMENT.sub("\n", text)):
+        block.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            if not (block[0].type == "paragraph_open" and _is_picture(block[1])):
+                yield block
+            block = []
 
 
-def _block(block: Block, link: Link) -> Html:
-    if block.language is not None:
-        return element("pre", element("code", block.text.rstrip("\n")), tabindex="0")
-    found = heading(block)
-    if found is not None:
-        level, title = found
-        name = anchor(plain_text(title))
-        return element(f"h{level}", element("a", _inline(title, link), href=f"#{name}"), id=name)
-    if block.text.startswith("|"):
-        return _table(block.text.splitlines(), link)
-    if block.text.startswith("!["):  # a picture, with its caption
-        return Html("")
-    if _ITEM.match(block.text):
-        return _list(block.text, link)
-    paragraph = _inline(block.text, link)
-    return element("p", paragraph) if paragraph else Html("")
+def _is_picture(paragraph: Token) -> bool:
+    return (paragraph.children or [paragraph])[0].type == "image"
 
 
-def _list(text: str, link: Link) -> Html:
-    items = re.split(rf"^(?={_ITEM.pattern})", text, flags=re.MULTILINE)
-    number = re.match(r"\d+", text)
-    start = None if number is None or number[0] == "1" else number[0]  # it goes on below a block
-    return element(
-        "ul" if number is None else "ol", *(_list_item(item.rstrip(), link) for item in items if item), start=start
-    )
-
-
-def _list_item(text: str, link: Link) -> Html:
-    head, *inner = re.split(rf"\n(?= +{_ITEM.pattern})", _ITEM.sub("", text, count=1), maxsplit=1)
-    return element("li", _inline(head, link), *(_list(textwrap.dedent(part), link) for part in inner))
-
-
-def _table(lines: list[str], link: Link) -> Html:
-    rows = [[cell.strip().replace("\\|", "|") for cell in _CELL.split(line.strip().strip("|"))] for line in lines]
-    rows = [row for number, row in enumerate(rows) if number != 1]
-    head, *body = (
-        joined(element("td" if n else "th", _inline(cell, link)) for cell in row) for n, row in enumerate(rows)
-    )
-    table = element(
-        "table", element("thead", element("tr", head)), element("tbody", *(element("tr", row) for row in body))
-    )
-    return element("div", table, class_="table", tabindex="0")
-
-
-def _inline(text: str, link: Link) -> Html:
+def _text(block: Sequence[Token]) -> str:
     parts: list[str] = []
-    end = 0
-    for match in _INLINE.finditer(text):
-        parts += [text[end : match.start()], _element(match, link)]
-        end = match.end()
-    return joined([*parts, text[end:]])
+    for token in block:
+        for child in token.children or ():
+            parts.append(" " if child.type in _SPACES else "" if child.type == "image" else child.content)
+        parts.append(" ")
+    return " ".join("".join(parts).split())
 
 
-def _element(match: re.Match[str], link: Link) -> Html:
-    if match["code"] is not None:
-        return element("code", match["code"].strip())
-    if match["text"] is not None:
-        address, text = link(match["target"]), _inline(match["text"], link)
-        return text if address is None else element("a", text, href=address)
-    if match["url"] is not None:
-        return element("a", match["url"], href=match["url"], rel="noreferrer")
-    if match["strong"] is not None:
-        return element("strong", _inline(match["strong"], link))
-    return element("em", match["em"]) if match["em"] is not None else Html("")
+def _shown(block: list[Token], link: Link) -> list[Token]:
+    """Returns the block with our anchors, addresses and attributes; nothing of a heading of the first level."""
+    for token in block:
+        if token.type in ("th_open", "td_open"):
+            token.attrs = {}  # an alignment is a style
+        if token.children:
+            token.children = list(_with_addresses(token.children, link))
+    first = block[0]
+    if first.type != "heading_open":
+        return block
+    name, children = anchor(_text(block)), block[1].children or []
+    first.attrs = {"id": name}
+    block[1].children = [_link_to(f"#{name}"), *children, Token("link_close", "a", -1)]
+    return [] if first.tag == "h1" else block
+
+
+def _with_addresses(children: Sequence[Token], link: Link) -> Iterator[Token]:
+    is_served = True
+    for child in children:
+        if child.type == "link_open":
+            address = link(str(child.attrs["href"]))
+            if is_served := address is not None:
+                yield _link_to(str(address))
+        elif child.type != "image" and (is_served or child.type != "link_close"):
+            yield child
+
+
+def _link_to(address: str) -> Token:
+    attributes: dict[str, str | int | float] = {"href": address}
+    if "://" in address:
+        attributes["rel"] = "noreferrer"
+    return Token("link_open", "a", 1, attrs=attributes)

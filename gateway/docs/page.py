@@ -11,7 +11,7 @@ from html import escape
 
 from gateway.assets.files import asset_text
 from gateway.assets.packed import Packed, pack_tagged
-from gateway.docs.frame import content_security_policy, framed, group
+from gateway.docs.frame import content_security_policy, group, render_frame
 from gateway.docs.guide import Contract, Guide, Part, guide_to, tag_anchor
 from gateway.docs.markup import Html, element, prose
 from gateway.docs.operation import method_label, operation_article
@@ -67,7 +67,7 @@ def render_docs(contract: Contract, examples: Sequence[Example] | None = None, *
         *[_group(guide, tag) for tag in guide.contract["tags"]],
         problem_section(guide),
     )
-    return framed(f"{guide.contract['info']['title']}: API", main, _contents(guide), home="#top", root="docs/")
+    return render_frame(f"{guide.contract['info']['title']}: API", main, _contents(guide), home="#top", root="docs/")
 
 
 def _contents(guide: Guide) -> list[Html]:

@@ -1,5 +1,6 @@
 """The guides below /docs: every page of docs/ but decisions, with links that lead somewhere, and a search over all."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ PAGE_BYTES_MAX, INDEX_BYTES_MAX = 40_000, 200_000
 
 def test_every_page_but_decisions_is_served_under_a_name_of_its_own() -> None:
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
-    wanted = {path for path in files if "decisions" not in path} | {"README.md", "SECURITY.md"}
-    assert {*pages_by_path()} == wanted
-    assert len(pages()) == len(wanted)
+    served = {path for path in files if "decisions" not in path} | {"README.md", "SECURITY.md"}
+    assert {*pages_by_path()} == served
+    assert len(pages()) == len(served)
 
 
 def test_the_contents_lead_to_every_guide() -> None:
@@ -47,16 +48,16 @@ def test_a_page_has_its_headings_and_links_that_lead_somewhere(name: str) -> Non
 
 def test_the_search_has_operations_errors_and_sections_of_guides() -> None:
     addresses = {address for _, _, address, _, _ in entries()}
-    wanted = {f"../docs#{one.operation_id}" for one in operations(load_contract())}
-    wanted |= {f"../docs#problem-{code}" for code in load_contract()["x-penstock-problems"]}
-    assert wanted | {"produce#retry-without-duplicates", "quick-start#produce"} <= addresses
-    for address in addresses - wanted:
+    of_api = {f"../docs#{one.operation_id}" for one in operations(load_contract())}
+    of_api |= {f"../docs#problem-{code}" for code in load_contract()["x-penstock-problems"]}
+    assert of_api | {"produce#retry-without-duplicates", "quick-start#produce"} <= addresses
+    for address in addresses - of_api:
         page, _, part = address.partition("#")
         assert not part or part in OUTLINES[page].anchors, address
     assert len(search_index().bodies["gzip"]) < INDEX_BYTES_MAX
 
 
-ROWS = "<thead><tr>%s</tr></thead><tbody><tr>%s</tr></tbody>"
+ROWS = "<thead><tr><th>a</th></tr></thead><tbody><tr><td><code>c|d</code></td></tr></tbody>"
 TABLE = f'<div class="table" tabindex="0"><table>{ROWS}</table></div>'
 HOSTILE = '<script>alert("1")</script>'
 
@@ -73,27 +74,21 @@ def test_text_is_escaped(text: str) -> None:
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        ("# T\n\na\nb\n\nc", "<p>a\nb</p><p>c</p>"),
+        ("# T\n\na", "<p>a</p>"),
         ("## A `b`: c\ntext", '<h2 id="a-b-c"><a href="#a-b-c">A <code>b</code>: c</a></h2><p>text</p>'),
-        ("- a\n  b\n- c", "<ul><li>a\n  b</li><li>c</li></ul>"),
-        ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
-        ("1. a\n    - b\n      c\n    - d", "<ol><li>a<ul><li>b\n  c</li><li>d</li></ul></li></ol>"),
-        (
-            "1. a\n\n    ```sh\n    b \\\n      c\n    ```\n2. d",
-            '<ol><li>a</li></ol><pre tabindex="0"><code>b \\\n  c</code></pre><ol start="2"><li>d</li></ol>',
-        ),
-        ("**a `b`** *c* 2 * 3 * 4", "<p><strong>a <code>b</code></strong> <em>c</em> 2 * 3 * 4</p>"),
         ("[a](x.md#y) [`b`](../gone.py)", '<p><a href="x#y">a</a> <code>b</code></p>'),
+        ("[a](https://b.md)", '<p><a href="https://b" rel="noreferrer">a</a></p>'),
         ("![picture](a.png)\n*Caption.*<!-- note -->", ""),
         (
-            "| a | b |\n|---|---|\n| `c\\|d` | |",
-            TABLE % ("<th>a</th><th>b</th>", "<td><code>c|d</code></td><td></td>"),
+            "| a |\n|--:|\n| `c\\|d` |",
+            TABLE,
         ),
-        ("```sh\n# a < b\n\nc\n```", '<pre tabindex="0"><code># a &lt; b\n\nc</code></pre>'),
+        ("- a\n\n  ```sh\n  b < c\n  ```", '<ul><li><p>a</p><pre tabindex="0"><code>b &lt; c</code></pre></li></ul>'),
     ],
 )
-def test_markdown_of_the_pages(given: str, shown: str) -> None:
-    assert render(given, lambda target: target.replace(".md", "") if ".md" in target else None) == shown
+def test_pages_have_our_anchors_addresses_and_attributes(given: str, shown: str) -> None:
+    rendered = render(given, lambda target: target.replace(".md", "") if ".md" in target else None)
+    assert re.sub(r"(?<=>)\n|\n(?=<)", "", rendered) == shown
 
 
 def test_text_for_the_search_is_what_a_reader_sees() -> None:
