@@ -434,7 +434,7 @@ class Node:
         directory = settings.audit_directory if settings.is_audited else None
         audit = AuditReader(usage.disk, self.executor, directory)
         jobs = JobHolds(usage.store, admin.cluster_id, self.clock)
-        reads = JobReads(partial(usage.in_store_thread, jobs.registered))
+        reads = JobReads(partial(usage.in_store_thread, jobs.load_jobs))
         return StatusContext(admin, groups.coordinators, self.observer, audit, reads.read, VERSION)
 
     def _admin(self, operate: Operate, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:

@@ -18,7 +18,7 @@ import orjson
 
 from engine.schemas.check_cost import EXACT_FACTOR, STATES_MAX, UNITS_MAX, cost_of, units_of_doubles
 from engine.schemas.schema_text import DIALECTS, Schema, escape, read_schema, resolve, unusable
-from engine.schemas.value_type import Typed, parts_of, type_of, untyped
+from engine.schemas.value_type import Typed, any_value, parts_of, type_of
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
@@ -251,7 +251,7 @@ def _decoder_of(schema: Schema) -> tuple[Typed, msgspec.json.Decoder[Any]]:
         typed = type_of(schema)
         return typed, msgspec.json.Decoder(typed.kind, float_hook=float)
     except (TypeError, ValueError):  # msgspec refuses some unions, and bounds beyond 64 bits
-        return untyped(), msgspec.json.Decoder(float_hook=float)  # which reads large doubles in time
+        return any_value(), msgspec.json.Decoder(float_hook=float)  # which reads large doubles in time
 
 
 def _rests_of(schema: Schema, typed: Typed) -> Schema:

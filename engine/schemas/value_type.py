@@ -69,7 +69,7 @@ class _Place(NamedTuple):
             schema = schema[int(step) if isinstance(schema, list) else step]
         return _Place(schema, self.pointer + "".join(f"/{quote(escape(step), safe='')}" for step in steps), self.root)
 
-    def resolved(self, reference: object) -> _Place:
+    def resolve(self, reference: object) -> _Place:
         pointer, schema = resolve(self.root, reference)
         return _Place(schema, pointer, self.root)
 
@@ -79,7 +79,7 @@ def type_of(schema: Schema) -> Typed:
     return _type_or_rest(_Place(schema, "#", schema))
 
 
-def untyped() -> Typed:
+def any_value() -> Typed:
     """Returns the type of any schema: all remains to be checked."""
     return Typed(Any, (Rest((), "#"),))
 
@@ -125,7 +125,7 @@ def _type_of(place: _Place) -> Typed:
     if not words:
         return Typed(Raw)
     if words == {"$ref"}:
-        return _type_of(place.resolved(schema["$ref"]))
+        return _type_of(place.resolve(schema["$ref"]))
     if words in ({"anyOf"}, {"oneOf"}):
         return _alternatives(place, *words)
     if words in ({"const"}, {"const", "type"}):
@@ -148,7 +148,7 @@ def _alternatives(place: _Place, word: str) -> Typed:
     branches: list[tuple[_Place, dict[str, Any]]] = []
     for branch in places:
         while isinstance(branch.schema, dict) and branch.schema.keys() - _SAID == {"$ref"}:
-            branch = branch.resolved(branch.schema["$ref"])
+            branch = branch.resolve(branch.schema["$ref"])
         if not isinstance(branch.schema, dict):
             raise NoType
         branches.append((branch, branch.schema))

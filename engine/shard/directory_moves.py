@@ -229,6 +229,9 @@ class DirectoryMoves:
             except OSError as error:
                 self._directories.record_failure(move.target, error, f"moving {partition.name}")
                 self._fail(move, storage_error(f"moving {partition.name} to {move.target.path}", error))
+            except Exception as error:  # a bug: its move must not seem to go on for ever
+                self._fail(move, StorageFailed(f"moving {partition.name} to {move.target.path}: {error!r}"))
+                raise
             else:
                 self._moves.pop(partition, None)
                 self.moved, self.moved_bytes = self.moved + 1, self.moved_bytes + size_bytes
@@ -252,7 +255,7 @@ class DirectoryMoves:
             while True:
                 states = segment_states(partition.log.segments)
                 move.left_bytes = copy.left_bytes(states)
-                self._check_wanted(move)
+                self._check_continues(move)
                 await self._thread.run(copy.copy, states, partial(self._pace, move))
                 move.left_bytes = copy.left_bytes(segment_states(partition.log.segments))
                 if move.left_bytes <= PAUSED_BYTES_MAX:
@@ -263,7 +266,7 @@ class DirectoryMoves:
             raise
         await self._end(move, copy)
 
-    def _check_wanted(self, move: _Move) -> None:
+    def _check_continues(self, move: _Move) -> None:
         """Raises _Cancelled, and the error of a directory or partition that is offline."""
         if move.is_cancelled or self._is_stopped:
             raise _Cancelled
@@ -274,7 +277,7 @@ class DirectoryMoves:
 
     def _pace(self, move: _Move, size_bytes: int) -> None:
         """Called in the thread before each piece."""
-        self._check_wanted(move)
+        self._check_continues(move)
         self._check_room(move.target, size_bytes, move.partition.name)
         self._thread.pace(size_bytes)
         move.left_bytes = max(0, move.left_bytes - size_bytes)
@@ -286,7 +289,7 @@ class DirectoryMoves:
         async with self._committer.pause(partition):
             await self._sealer.wait_saved(partition)
             async with partition.segments_lock:
-                self._check_wanted(move)
+                self._check_continues(move)
                 handle = await self._thread.run(copy.finish, segment_states(partition.log.segments))
                 try:
                     async with self._log_manager.moving(partition, target):

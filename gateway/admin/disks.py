@@ -212,7 +212,7 @@ class NodeDisks:
             if (row.topic, row.partition) not in moving
         ]
         gap_bytes_min = min((room.capacity_bytes for room in rooms.values()), default=0) // GAP_SHARE
-        return [_planned(move) for move in plan_moves(rooms, placed, gap_bytes_min)]
+        return [_row_of(move) for move in plan_moves(rooms, placed, gap_bytes_min)]
 
     async def cancel(self, node_id: int, topic: str, partition: int) -> None:
         """Cancels a move; the partition stays where it is. Raises UnknownPartition, Problem, EngineError."""
@@ -257,5 +257,5 @@ async def _ask(link: Link, call: str, arguments: object, kind: type[T]) -> T:
     return convert(answer, kind)
 
 
-def _planned(move: PlannedMove) -> MoveRow:
+def _row_of(move: PlannedMove) -> MoveRow:
     return MoveRow(move.topic, move.partition, move.source, move.target, "planned", move.size_bytes, move.size_bytes)

@@ -74,14 +74,14 @@ class JobHolds:
     def of(self, topic: str, topic_id: str, partition: int) -> Sequence[Hold]:
         """Returns the holds on a partition. Raises errors of the store."""
         holds = []
-        for registration in self.registered():
+        for registration in self.load_jobs():
             if registration.registration is None:
                 holds.append(Hold(0, registration.renewed_ms))
             elif (read := registration.registration.topics.get(topic)) is not None and read.topic_id == topic_id:
                 holds.append(Hold(read.ends.get(partition, 0), registration.renewed_ms))
         return holds
 
-    def registered(self) -> Sequence[RegisteredJob]:
+    def load_jobs(self) -> Sequence[RegisteredJob]:
         """Returns what was registered a minute ago at most. Raises errors of the store."""
         with self._lock:
             now = self._clock.monotonic()

@@ -36,6 +36,12 @@ async def ended(node) -> None:
     await node.shard.moves._background.wait_ended()
 
 
+async def begun(node) -> None:
+    """Return once the first move copies."""
+    while node.shard.moves.statuses()[0].state is MoveState.WAITING:
+        await asyncio.sleep(0.001)
+
+
 async def values(node, number: int = 0) -> list[int]:
     """Return the offsets of all readable records, read again from the disk."""
     partition, offset = node.shard.partition("t", number), 0
@@ -211,6 +217,22 @@ async def test_a_move_with_an_unknown_outcome_of_the_disk_is_completed_by_the_ne
     assert move_directories(lives) == []
 
 
+async def test_a_move_that_ends_by_a_bug_has_failed_and_the_next_one_goes_on(lives, monkeypatch):
+    async with lives.life() as node:
+        await make(node, partitions=2)
+        monkeypatch.setattr(PartitionCopy, "prepare", lambda _: {}["bug"])
+        start(node, 0, other(lives, node, 0))
+        await ended(node)
+        monkeypatch.undo()
+        (status,) = node.shard.moves.statuses()
+        assert (status.state, "KeyError" in status.error) == (MoveState.FAILED, True)
+        start(node, 1, other(lives, node, 1))
+        start(node, 0, other(lives, node, 0))
+        await ended(node)
+        assert (node.shard.moves.statuses(), await values(node)) == ([], [0])
+    assert move_directories(lives) == []
+
+
 async def test_a_topic_is_deleted_while_it_moves_and_made_again(lives):
     async with lives.life() as node:
         await make(node, partitions=1)
@@ -218,8 +240,7 @@ async def test_a_topic_is_deleted_while_it_moves_and_made_again(lives):
         node.shard.moves._thread._bytes_per_second = 1000  # far too slow to end
         start(node, 0, other(lives, node))
         deleted = node.shard.partition("t", 0)
-        while node.shard.moves.statuses()[0].state is MoveState.WAITING:
-            await asyncio.sleep(0.001)
+        await begun(node)
         node.shard.moves._thread._bytes_per_second = 1 << 40
         await node.shard.delete_topic("t")
         assert isinstance(deleted.offline, UnknownTopic)
@@ -236,8 +257,7 @@ async def test_a_topic_whose_move_waits_is_deleted_while_an_earlier_move_goes_on
         node.shard.moves._thread._bytes_per_second = 1000  # far too slow to end
         start(node, 0, other(lives, node, 0))
         start(node, 1, other(lives, node, 1))
-        while node.shard.moves.statuses()[0].state is MoveState.WAITING:
-            await asyncio.sleep(0.001)
+        await begun(node)
         async with asyncio.timeout(30):
             await node.shard.moves.wait_ended(node.shard.partition("t", 1))
         assert [(status.partition, status.state) for status in node.shard.moves.statuses()] == [(0, MoveState.COPYING)]

@@ -94,8 +94,8 @@ async def test_a_push_carries_the_context_of_its_record_and_has_a_span(tmp_path,
             topic = await gateway.create("t")
             await topic.post(b"1\n", NDJSON, SAMPLED)
             await topic.post(b"2\n", NDJSON)
-            wish = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"}
-            await gateway.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish), {"Content-Type": JSON})
+            subscription = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"}
+            await gateway.send("PUT", "/v1/subscriptions/s", orjson.dumps(subscription), {"Content-Type": JSON})
             await until(lambda: len(receiver.traceparents) == 2)
             await receiver.stop()
     sent, unsampled = receiver.traceparents
