@@ -212,7 +212,8 @@ class Catalog:
             raise self._directories.first.fault or _no_room(record, failed)
         having = list(self.records.values())
         directory_ids = await self._in_thread(place_partitions, candidates, having, added)
-        record = dataclasses.replace(record, directory_ids={**record.directory_ids, **directory_ids})
+        others = {key: value for key, value in record.directory_ids.items() if int(key) not in added}  # one may return
+        record = dataclasses.replace(record, directory_ids=others | directory_ids)
         await self._in_thread(create_partitions, self._disk, self._directories, record, added)
         return record
 

@@ -1,6 +1,7 @@
 """A cluster node has some partitions of a topic, which come and go; a restart finds what was reported before."""
 
 import asyncio
+import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -84,6 +85,21 @@ async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(liv
         assert ends(node) == {1: 0, 3: 1}, "one that comes back begins with nothing"
     async with lives.life(*names) as node:
         assert ends(node) == {1: 0, 3: 1}
+
+
+async def test_a_partition_that_comes_back_is_not_made_in_an_offline_directory_that_it_had_before(lives):
+    async with lives.life("a", "b") as node:
+        before = await apply(node, RECORD)
+        [number] = map(int, before.directory_ids)  # the one that is not in the first directory
+        (other,) = {1, 3} - {number}
+        without = await apply(node, replace(RECORD, hosted=(other,)))
+        await node.shard.close_partitions("t", [number])
+        await node.shard.catalog.remove_partitions(without, [number])
+        (second,) = node.shard.directories.additional
+        node.shard.directories.record_failure(second, OSError(errno.EIO, "EIO"), "a test")
+        assert (await apply(node, RECORD)).directory_ids == {}
+        await append(node)
+        assert ends(node) == {1: 1, 3: 1}
 
 
 async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives, names):
