@@ -32,8 +32,9 @@ class RequestSpans:
         if _TRACEPARENT in request.headers:
             request.trace = parent = read_context(request.head.headers)
         if self.tracer is not None:
-            name = f"{request.method} {request.route.path}".rstrip()
-            request.span = self.tracer.begin(name, SERVER, parent, request.began)
+            request.span = span = self.tracer.begin("", SERVER, parent, request.began)
+            if span is not None:  # most requests have none
+                span.name = f"{request.method} {request.route.path}".rstrip()
 
     def call(self, span: Span, handler: Callable[[Request], Handled], request: Request) -> Handled:
         """Calls the handler of a request that has a span."""
