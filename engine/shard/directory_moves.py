@@ -229,7 +229,7 @@ class DirectoryMoves:
             except OSError as error:
                 self._directories.record_failure(move.target, error, f"moving {partition.name}")
                 self._fail(move, storage_error(f"moving {partition.name} to {move.target.path}", error))
-            except Exception as error:  # a bug: its move must not seem to go on for ever
+            except Exception as error:  # a bug: without this its move would be shown as copying
                 self._fail(move, StorageFailed(f"moving {partition.name} to {move.target.path}: {error!r}"))
                 raise
             else:

@@ -82,7 +82,7 @@ def _text(block: Sequence[Token]) -> str:
 
 
 def _shown(block: list[Token], link: Link) -> list[Token]:
-    """Returns the block with our anchors, addresses and attributes; nothing of a heading of the first level."""
+    """Returns the block with our anchors, addresses and attributes; an empty list for a heading of the first level."""
     for token in block:
         if token.type in ("th_open", "td_open"):
             token.attrs = {}  # an alignment is a style
