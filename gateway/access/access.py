@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from multidict import istr
 
@@ -26,6 +26,7 @@ from gateway.access.attempts import Attempts
 from gateway.access.evaluator import DENIED
 from gateway.access.expiries import Expiries
 from gateway.access.identity import Identity
+from gateway.access.known_caller import KnownCaller
 from gateway.access.listeners.admission import admit, check_kind, not_taken
 from gateway.access.listeners.listener import CERT, SIGNED, Certified, PublicListener
 from gateway.access.oidc.keys import gauges as oidc_gauges
@@ -79,18 +80,6 @@ _RIGHTS: dict[tuple[Resource, Operation], Right] = {
 def unreadable(topic: str) -> Problem:
     """Returns the problem of a read of an internal topic, which has the secrets of subscriptions."""
     return Problem("invalid_topic_name", f"{topic!r} is an internal topic: clients do not read it")
-
-
-class _Known(NamedTuple):
-    """The last Authorization header of a connection, None for its certificate, and the identity that it gave.
-
-    `expires_ms`: when that or the certificate ends, 0: never.
-    """
-
-    authorization: list[str] | None
-    identity: Identity
-    snapshot: Snapshot
-    expires_ms: int
 
 
 class Access:
@@ -227,7 +216,18 @@ class Access:
         """
         need = request.route.need
         if self.tokens is not None and need is not OPEN:
-            known = request.connection.known_caller
+            known: KnownCaller | None = request.connection.known_caller
+            if (
+                known is not None
+                and known.headers is request.headers
+                and known.names is request.names
+                and known.route is request.route
+                and known.snapshot is self.snapshot
+                and tenant is None
+                and (not known.expires_ms or self._clock.now_ms() < known.expires_ms)
+            ):  # what is below allowed a request with an equal head
+                request.caller = known.identity
+                return
             if (
                 known is not None
                 and known.authorization == request.headers.getall(_AUTHORIZATION, None)
@@ -256,6 +256,8 @@ class Access:
             raise Problem("invalid_header", f"{TENANT} needs a node that knows its callers: give it a tokens file")
         if need is READ_TOPIC and request.names["topic"] in INTERNAL_TOPICS:
             raise unreadable(request.names["topic"])
+        if (known := request.connection.known_caller) is not None and known.identity is request.caller:
+            known.note(request)
 
     def _attempt(self, request: Request, attempts: Attempts) -> Identity:
         """Identifies the caller unless too many wrong credentials came from its address. Raises Problem."""
@@ -368,7 +370,7 @@ class Access:
         """Notes the caller in the connection, unless its address may be another one in the next request."""
         if not (self.snapshot.evaluator.has_sources and self._proxies.forwards(request)):
             ends = [end for end in (identity.expires_ms, end_ms) if end]
-            request.connection.known_caller = _Known(given, identity, self.snapshot, min(ends, default=0))
+            request.connection.known_caller = KnownCaller(given, identity, self.snapshot, min(ends, default=0))
             request.connection.use_owner(identity.tenant or identity.principal)
 
     def _without_credential(self, request: Request) -> Identity:

@@ -16,6 +16,8 @@ from gateway.quotas.quota import COUNTS, RATES, Dimension, Owner, Quota
 from gateway.quotas.shares import Borrower
 
 PARKED_MAX = 64  # delayed requests of one owner; more would only wait for each other
+PREPAID_S = 0.002  # for less, little is saved; for more, owners with several busy clients would wait for each other
+PREPAID_MAX = 64
 CONTROL_FACTOR = 10  # heartbeats and commits have a bucket of their own, with this many times the requests
 
 
@@ -122,6 +124,42 @@ class Verdict(NamedTuple):
     is_crowded: bool = False  # too many requests of an owner wait already
 
 
+class Prepaid:
+    """The debits of busy charges for requests that are likely to follow within `PREPAID_S`.
+
+    Most requests of a busy client then take from three numbers, in place of each bucket of each owner. A request that
+    is not there in time is paid back by the next one, so that at most as much as one moment's use is debited too much.
+    """
+
+    __slots__ = ("_count", "_granted_at", "answered_bytes", "bytes_in", "bytes_out", "ends_at", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.bytes_in = self.bytes_out = 0
+        self.answered_bytes = 0  # since the last grant
+        self.ends_at = self._granted_at = -math.inf
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"Prepaid(requests={self.requests}, bytes_in={self.bytes_in}, bytes_out={self.bytes_out})"
+
+    def expected(self, now: float) -> tuple[int, int]:
+        """Returns how many requests are expected from now on, this one among them, and the bytes of their answers."""
+        if now - self._granted_at >= 2 * PREPAID_S:
+            return 1, 0
+        came = self._count - self.requests
+        if now < self.ends_at:  # more came than were expected
+            return min(2 * came, PREPAID_MAX), 2 * self.answered_bytes
+        return came, self.answered_bytes
+
+    def grant(self, now: float, count: int, size_bytes: int, bytes_out: int) -> None:
+        """Holds what was debited for `count` requests with bodies of this size. The first one is there."""
+        self._count, self._granted_at, self.ends_at = count, now, now + PREPAID_S
+        self.requests = count - 1
+        self.bytes_in = (count - 1) * size_bytes
+        self.bytes_out, self.answered_bytes = bytes_out, 0
+
+
 class Charges:
     """The buckets that the requests of one caller with one client id to one operation of one topic debit.
 
@@ -129,7 +167,7 @@ class Charges:
     """
 
     __slots__ = ("_bytes_in", "_control", "_requests", "bytes_out", "counts_connections", "counts_polls",
-                 "is_control", "is_plain", "loop", "names_topics", "rates", "uses")  # fmt: skip
+                 "is_control", "is_plain", "loop", "names_topics", "prepaid", "rates", "uses")  # fmt: skip
 
     def __init__(self, uses: Sequence[OwnerUse], *, is_control: bool = False, names_topics: bool = False) -> None:
         """`is_control`: its requests are heartbeats or commits. `names_topics`: their bodies name topics."""
@@ -143,28 +181,63 @@ class Charges:
         is_counted = self.counts_connections or self.counts_polls
         self.is_plain = bool(uses) and not (is_control or names_topics or self.loop or is_counted)
         self._control = tuple(use.control for use in uses if use.control is not None)
+        self.prepaid = Prepaid()
 
     def __repr__(self) -> str:
         return f"Charges({self.uses})"
 
     def enter_at_once(self, now: float, size_bytes: int) -> bool:
         """Debits a request and the announced bytes of its body; nothing, and returns False, if a limit is low."""
-        for bucket in self.rates:
-            if bucket.low_at > now:
-                return False
-        for bucket in self._requests:  # Bucket.debit without its call: this is the hot path
-            at, full = bucket.low_at, now - bucket.above_low_s
-            if at < full:
-                at = full
-            bucket.low_at = at + bucket.per_unit_s
-            bucket.asked += 1
+        prepaid = self.prepaid
+        bytes_left = prepaid.bytes_in - size_bytes
+        if bytes_left >= 0 and prepaid.requests and now < prepaid.ends_at:
+            prepaid.bytes_in = bytes_left
+            prepaid.requests -= 1
+            return True
+        return self._enter_and_prepay(now, size_bytes)
+
+    def _enter_and_prepay(self, now: float, size_bytes: int) -> bool:
+        """Debits a request, and those that are likely to follow at once, unless a limit is low or would be."""
+        prepaid = self.prepaid
+        count, bytes_out = prepaid.expected(now)
+        self._return_prepaid(prepaid)
+        if any(bucket.low_at > now for bucket in self.rates):
+            return False
+        if count > 1 and not self._leaves_room(now, count, count * size_bytes, bytes_out):
+            count = 1
+        if count == 1:
+            bytes_out = 0
+        for bucket in self._requests:
+            bucket.debit(count, now)
         for bucket in self._bytes_in:
-            at, full = bucket.low_at, now - bucket.above_low_s
-            if at < full:
-                at = full
-            bucket.low_at = at + size_bytes * bucket.per_unit_s
-            bucket.asked += size_bytes
+            bucket.debit(count * size_bytes, now)
+        if bytes_out:
+            for bucket in self.bytes_out:
+                bucket.debit(bytes_out, now)
+        prepaid.grant(now, count, size_bytes, bytes_out)
         return True
+
+    def _leaves_room(self, now: float, requests: int, bytes_in: int, bytes_out: int) -> bool:
+        """Returns whether no limit is low after this use."""
+        amounts = ((self._requests, requests), (self._bytes_in, bytes_in), (self.bytes_out, bytes_out))
+        return all(
+            bucket.low_at + amount * bucket.per_unit_s <= now and amount * bucket.per_unit_s <= bucket.above_low_s
+            for buckets, amount in amounts
+            for bucket in buckets
+        )
+
+    def _return_prepaid(self, prepaid: Prepaid) -> None:
+        """Gives back what was debited for requests that have not come."""
+        amounts = (
+            (prepaid.requests, self._requests),
+            (prepaid.bytes_in, self._bytes_in),
+            (prepaid.bytes_out, self.bytes_out),
+        )
+        for amount, buckets in amounts:
+            for bucket in buckets if amount else ():
+                bucket.credit(amount)
+                bucket.asked = max(bucket.asked - amount, 0.0)
+        prepaid.requests = prepaid.bytes_in = prepaid.bytes_out = 0
 
     def enter(self, now: float, size_bytes: int, longest_wait_s: float) -> Verdict | None:
         """Debits a request and the announced bytes of its body. None: it is admitted, and no limit is low."""
@@ -200,12 +273,14 @@ class Charges:
 
     def take_out(self, now: float, size_bytes: int) -> None:
         """Debits bytes of an answer."""
-        for bucket in self.bytes_out:  # as above: of each answer
-            at, full = bucket.low_at, now - bucket.above_low_s
-            if at < full:
-                at = full
-            bucket.low_at = at + size_bytes * bucket.per_unit_s
-            bucket.asked += size_bytes
+        prepaid = self.prepaid
+        prepaid.answered_bytes += size_bytes
+        bytes_left = prepaid.bytes_out - size_bytes
+        if bytes_left >= 0:
+            prepaid.bytes_out = bytes_left
+            return
+        for bucket in self.bytes_out:
+            bucket.debit(size_bytes, now)
 
     def take_loop(self, now: float, seconds: float) -> None:
         for bucket in self.loop:

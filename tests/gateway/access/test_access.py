@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.format.paths import GROUPS_TOPIC
 from engine.runtime.clock import SystemClock
-from gateway.access.access import Access, _Known
+from gateway.access.access import Access
 from gateway.access.identity import Identity
+from gateway.access.known_caller import KnownCaller
 from gateway.access.rules import Effect, Pattern, Rule
 from gateway.access.signed.urls import Grant, sign, target_of
 from gateway.access.snapshot import Snapshot
@@ -103,6 +105,36 @@ def test_what_a_connection_keeps_ends_with_its_tokens():
         access.check(request_with(READER.text, READ_TOPIC, "t", connection))
 
 
+def test_a_request_is_allowed_as_one_like_it_until_the_rules_or_the_credential_end():
+    access = access_of(READER.entry)
+    request = request_with(READER.text, READ_TOPIC, "t")
+    for _ in range(2):
+        access.check(request)
+    known = request.connection.known_caller
+    assert known.headers is request.headers
+
+    other_topic = request_with(READER.text, READ_TOPIC, GROUPS_TOPIC, request.connection)
+    other_topic.headers = request.headers
+    other_route = request_with(READER.text, ALTER_TOPIC, "t", request.connection)
+    other_route.headers, other_route.names = request.headers, request.names
+    for other, code in ((other_topic, "invalid_topic_name"), (other_route, "forbidden")):
+        access.check(request)
+        with pytest.raises(Problem) as refusal:
+            access.check(other)
+        assert refusal.value.code == code
+
+    access.check(request)
+    known.expires_ms, known.identity = 1, None  # it has expired: the credential is read again
+    access.check(request)
+    assert request.caller.principal == "token:reader"
+
+    never = Rule(id="never", effect=Effect.DENY, principals=("token:reader",), operations=(Operation.READ,),
+                 resource=Resource.TOPIC, pattern=Pattern.ALL)  # fmt: skip
+    access.use_state(AccessState(2, rules=(never,)))
+    with pytest.raises(Problem, match="forbidden"):
+        access.check(request)
+
+
 def test_two_authorization_headers_are_refused_on_a_known_connection_too():
     access = access_of(READER.entry)
     request = request_with(READER.text, READ_TOPIC, "t")
@@ -192,7 +224,7 @@ async def test_a_signed_url_is_never_the_caller_that_its_connection_knows():
             request.head.path = url
             request.route = request.route._replace(operation="fetch")
             request.http = HttpContext(1, 1, 1, None, None, None)
-            request.connection.known_caller = _Known(authorization, other, access.snapshot, 0)
+            request.connection.known_caller = KnownCaller(authorization, other, access.snapshot, 0)
             access.take_signature(request)
             if is_good:
                 access.check(request)

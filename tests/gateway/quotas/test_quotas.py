@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.quotas import quotas as module
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.charges import NOTHING, PARKED_MAX, Charges
+from gateway.quotas.charges import NOTHING, PARKED_MAX, PREPAID_MAX, Charges
 from gateway.quotas.quota import Dimension, Owner, Quota, id_of
 from gateway.quotas.quotas import Quotas, Requester
 
@@ -176,3 +178,57 @@ def test_bytes_of_answers_are_debited_as_a_bucket_debits_them():
             twin.debit(size_bytes, now)
         assert [bucket.low_at for bucket in found.bytes_out] == [twin.low_at for twin in twins]
         assert [bucket.asked for bucket in found.bytes_out] == [twin.asked for twin in twins]
+
+
+class Exact:
+    """The decisions of charges whose requests are debited one by one."""
+
+    def __init__(self, quota: Quota) -> None:
+        assert quota.requests is not None
+        assert quota.bytes_in is not None
+        self.buckets = Bucket(quota.requests, quota.burst_s), Bucket(quota.bytes_in, quota.burst_s)
+
+    def enter(self, now: float, size_bytes: int) -> bool:
+        if any(bucket.low_at > now for bucket in self.buckets):
+            return False
+        for bucket, units in zip(self.buckets, (1, size_bytes), strict=True):
+            bucket.debit(units, now)
+        return True
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.0001, 0.0005, 0.003, 0.02, 0.5]), st.integers(0, 300)), max_size=200))
+def test_requests_that_are_debited_together_are_decided_as_one_by_one(steps):
+    shop = quota("principal", "token:shop", requests=100, bytes_in=10_000, bytes_out=10_000)
+    found, exact, now = charges(quotas_of(shop)), Exact(shop), NOW
+    for pause_s, size_bytes in steps:
+        now += pause_s
+        assert found.enter_at_once(now, size_bytes) == exact.enter(now, size_bytes)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.0001, 0.0005, 0.003, 0.5]), st.integers(0, 3)), max_size=200))
+def test_callers_that_share_a_quota_have_no_more_than_it_and_lack_one_moments_use_at_most(steps):
+    quotas = quotas_of(quota("topic", "orders", requests=100))
+    callers = [charges(quotas, f"token:{number}", topic="orders") for number in range(4)]
+    (bucket,) = callers[0].rates
+    exact, now = Bucket(100), NOW
+    for pause_s, number in steps:
+        now += pause_s
+        if callers[number].enter_at_once(now, 0):
+            assert exact.low_at <= now + 1e-9, "a request was admitted at a limit that is low"
+            exact.debit(1, now)
+        prepaid = sum(caller.prepaid.requests for caller in callers)
+        assert exact.balance(now) - bucket.balance(now) <= prepaid + 1e-6 <= 4 * PREPAID_MAX
+
+
+def test_the_bytes_of_answers_of_a_busy_client_are_debited_once():
+    quotas = quotas_of(quota("principal", "token:shop", requests=1000, bytes_out=1_000_000))
+    found, now = charges(quotas), NOW
+    for _ in range(100):
+        assert found.enter_at_once(now, 0)
+        found.take_out(now, 1000)
+        now += 0.0001
+    now += 0.005
+    assert found.enter_at_once(now, 0)  # pays back what was debited for others
+    (bytes_out,) = found.bytes_out
+    assert bytes_out.asked == pytest.approx(100_000)
+    assert bytes_out.balance(now) == pytest.approx(1_000_000 - 100_000 + 0.015 * 1_000_000, rel=1e-3)

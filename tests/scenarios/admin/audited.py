@@ -89,7 +89,18 @@ STATES = (
     "/v1/access/keys",
     "/v1/tenants",
 )
-VOLATILE = ("request_id", "lag_ms", "attempts", "last_error", "delivered", "failed", "waiting", "in_flight", "state")
+VOLATILE = (
+    "request_id",
+    "lag_ms",
+    "lag_records",
+    "attempts",
+    "last_error",
+    "delivered",
+    "failed",
+    "waiting",
+    "in_flight",
+    "state",
+)
 
 
 async def make(gateway: Gateway, change: Change, headers: Mapping[str, str] | None = None) -> Answer:
