@@ -184,7 +184,7 @@ class Committer:
         for batch, conditions, requests in batches:
             future: asyncio.Future[Any] = create_future()
             queue.append(append := Append(batch, future, wants_sync, conditions, requests))
-            if append.is_conditional:
+            if conditions is not None or requests is not None:
                 partition.validator.expect(append)
             futures.append(future)
             self.queued_bytes += len(batch)

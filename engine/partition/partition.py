@@ -199,8 +199,12 @@ class Partition:
     @property
     def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
-        is_fenced = bool(self.validator.fencing.present.token)  # the first bit of a producer id is its sign
-        return is_fenced or any(append.is_conditional or append.batch[PRODUCER_ID_AT] < 0x80 for append in self.queue)
+        if self.validator.fencing.present.token:
+            return True
+        for append in self.queue:  # the first bit of a producer id is its sign
+            if append.conditions is not None or append.requests is not None or append.batch[PRODUCER_ID_AT] < 0x80:
+                return True
+        return False
 
     # The committer calls the following, in this order for each group.
 

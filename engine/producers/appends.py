@@ -119,10 +119,6 @@ class Append:
     verdict: Appended | EngineError | None = None
     key_kept_ms: int | None = None
 
-    @property
-    def is_conditional(self) -> bool:
-        return self.conditions is not None or self.requests is not None
-
 
 def resolve_appends(headers: list[Header], taken: list[Append]) -> None:
     """Reports to each append of a written plan its positions or its error. `headers`: those of the written batches."""

@@ -65,7 +65,7 @@ class Adapter:
             self._http, head, known.route, known.names, known.headers, connection, body, None, known.parsed
         )
         request.adapter, request.stream_id = self, stream_id
-        connection.delayed.add(stream_id, request, len(body))
+        connection.delay(stream_id, request, len(body))
         request.follow(self.requests.begin(request, is_checked=known.is_checked))
         return True
 
@@ -109,19 +109,19 @@ class Adapter:
 
     def send_now(self, request: TakenRequest, response: Response) -> None:
         """Sends a whole response, and any other one in a task."""
-        delayed, form = request.connection.delayed, response.form
+        connection, form = request.connection, response.form
         if form is not None and request.extra_headers is None:
             assert isinstance(response.body, bytes), request
             if request.reserved_bytes:
                 self.responses.end_reservation(request)
-            delayed.complete_as(request.stream_id, form, request.id.encode(), response.body)
+            connection.complete_as(request.stream_id, form, request.id.encode(), response.body)
         elif response.rest is not None or response.more:
-            delayed.run(request.stream_id, request.head, _Sending(self, request, response))
+            connection.run_delayed(request.stream_id, request.head, _Sending(self, request, response))
         else:
             if request.reserved_bytes:
                 self.responses.end_reservation(request)
             body = b"" if request.head.method == "HEAD" else response.body
-            delayed.complete(request.stream_id, response.status, _headers(request, response, is_whole=True), body)
+            connection.complete(request.stream_id, response.status, _headers(request, response, is_whole=True), body)
 
     async def send(self, request: Request, exchange: Exchange, response: Response) -> None:
         """Sends a response. Pieces of a large one wait until their client takes them."""
@@ -207,7 +207,7 @@ class TakenRequest(Request):
         elif isinstance(handled, Response):
             self.receive(handled)
         else:
-            self.connection.delayed.run(self.stream_id, self.head, self)
+            self.connection.run_delayed(self.stream_id, self.head, self)
 
     def receive(self, outcome: Handled | BaseException) -> None:
         """Answers with a response, or with the failure of its handler. Raises nothing: the caller is an append."""
@@ -218,7 +218,7 @@ class TakenRequest(Request):
                 if isinstance(outcome, Coroutine):
                     self.follow(outcome)
                 else:  # the process stops
-                    self.connection.delayed.drop(self.stream_id)
+                    self.connection.drop(self.stream_id)
                 return
             response = self.adapter.requests.finish(self, outcome)
             self._is_over = True

@@ -20,14 +20,25 @@ from typing import Any
 from engine.runtime.loop_waits import client_key, loop_waits
 from engine.runtime.tasks import start_handler
 from engine.runtime.timed_coroutine import TimedCoroutine
-from gateway.wire.exchange import Counted, DelayedRequests, Exchange, Host, Moves
+from gateway.wire.exchange import Counted, Delayed, Exchange, Host, Moves, Work
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
 from gateway.wire.listening import Door, endpoint_of
-from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, Event, Header, HeadRejected, RequestBegan, StreamReset
-from gateway.wire.output import Output, SendingConnection
+from gateway.wire.messages import (
+    AnswerForm,
+    BodyCut,
+    BodyEnded,
+    BodyPart,
+    Event,
+    Header,
+    HeadRejected,
+    RequestBegan,
+    RequestHead,
+    StreamReset,
+)
+from gateway.wire.output import Output
 
 log = logging.getLogger("penstock.gateway")
 
@@ -38,8 +49,11 @@ UNCOUNTED_EVENTS = 64  # likewise: a small request takes 50 µs
 READY_BYTES_MAX = 1024 * 1024  # of answers that wait for the transport alone; beyond them no request is begun
 
 
-class Connection(SendingConnection, asyncio.BufferedProtocol):
-    """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
+class Connection(asyncio.BufferedProtocol):
+    """`client` and `server` are the two ends as `host:port`. Times are those of the loop.
+
+    `delayed` are the requests that wait for their answers without a task, by the numbers of their streams.
+    """
 
     def __init__(self, server: Host, door: Door | None = None, moved: Http1 | Http2 | None = None) -> None:
         """`door` is where it came in. `moved` is the core of a connection that another process has begun."""
@@ -57,7 +71,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.output: Output = None  # type: ignore[assignment]
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
-        self.delayed = DelayedRequests(self, server)
+        self.delayed: dict[int, Delayed] = {}
         self._unstarted = 0  # exchanges whose tasks have not run yet
         self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
         self._is_reading_paused = self._is_reading_on = False  # on: what is received and not parsed has its turn soon
@@ -76,7 +90,19 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
 
     @property
     def has_requests(self) -> bool:
-        return bool(self._exchanges or self.delayed.by_stream)
+        return bool(self._exchanges or self.delayed)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self.output is None else self.output.unsent_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        return 0 if self.output is None else self.output.taken_bytes
+
+    async def wait_progress(self) -> None:
+        """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
+        await self.output.wait_progress()
 
     # From the transport
 
@@ -132,7 +158,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         try:
             for exchange in list(self._exchanges.values()):
                 self._cancel(exchange)
-            self.delayed.drop_all()
+            for stream_id in list(self.delayed):
+                self.drop(stream_id)
             if self.output is not None:
                 self.output.lose()
         finally:
@@ -154,18 +181,16 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         """Goes on with what was held back."""
         if self._is_held_back:
             self._is_held_back = False
-            is_busy = self.delayed.by_stream or any(one.task is not None for one in self._exchanges.values())
+            is_busy = self.delayed or any(one.task is not None for one in self._exchanges.values())
             (self._steer_reading if self._queued and is_busy else self._go_on)()  # those queued wait for its end
             if self.is_http2:  # what came since is held
                 self._read_on_soon()
 
-    # From the application
+    # From the application, by its exchange or its handler
 
     def use_owner(self, owner: str) -> None:
         """Notes whose connection it is: all of an owner share its part of the loop. Before, that is its address."""
         self._turns.own(self._key, owner)
-
-    # From the application, by its exchange
 
     def consumed(self, exchange: Exchange, size_bytes: int) -> None:
         if self.is_closed:
@@ -188,9 +213,51 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         self.core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
         self._flush_soon()
 
-    def delayed_ended(self, stream_id: int) -> None:
-        """Follows the end of a request without a task."""
-        self.idle_since = self._loop.time()
+    # From the application, for a request without a task
+
+    def delay(self, stream_id: int, delayed: Delayed, size_bytes: int) -> None:
+        """Adds a request that the application takes, with the size of its body."""
+        self.delayed[stream_id] = delayed
+        self._server.under_way += 1
+        if self.is_http2:
+            self.core.consumed(stream_id, size_bytes)
+
+    def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:
+        """Gives the whole answer to a request, in a form."""
+        del self.delayed[stream_id]
+        try:
+            self.core.answer_as(stream_id, form, value, self._server.date, body)
+        finally:
+            self._end_delayed(stream_id)
+
+    def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray) -> None:
+        """Gives the whole answer to a request."""
+        del self.delayed[stream_id]
+        try:
+            self.core.answer(stream_id, status, [*headers, self._server.date], body)
+        finally:
+            self._end_delayed(stream_id)
+
+    def run_delayed(self, stream_id: int, head: RequestHead, work: Work) -> None:
+        """Gives a request to a task, whose `work` answers it."""
+        del self.delayed[stream_id]
+        exchange = Exchange(self, stream_id, head, True)
+        exchange.work = work
+        self._start(exchange)
+        self._count_end()  # the task is counted by itself
+
+    def drop(self, stream_id: int) -> None:
+        """Ends a request without an answer. No-op if it has ended."""
+        delayed = self.delayed.pop(stream_id, None)
+        if delayed is not None:
+            try:
+                delayed.cancel()
+            except Exception:
+                log.exception("a request without a task failed to end")
+            self.core.abandon(stream_id)
+            self._end_delayed(stream_id)
+
+    def _end_delayed(self, stream_id: int) -> None:
         if self.is_http2:
             self.core.release(stream_id)
             self.output.flush_soon()
@@ -200,7 +267,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             self._go_on()
         if self.moves is not None:
             self.moves.on_request_end()
-        self._server.ended(self)
+        self._count_end()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
         self.core.begin(exchange.stream_id, status, [*headers, self._server.date])
@@ -247,7 +314,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             self.transport.abort()
 
     def _speak(self, core: Http1 | Http2) -> None:
-        self.core = self.delayed.core = core
+        self.core = core
         self.output = Output(self._loop, self.transport, core)
         self.is_http2 = type(core) is Http2
         if self._is_leaving:
@@ -289,8 +356,8 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         log.error("a request failed outside of its handler", exc_info=error)
         if (exchange := self._exchanges.get(stream_id)) is not None:
             self._cancel(exchange)
-        elif stream_id in self.delayed.by_stream:
-            self.delayed.complete(stream_id, 500, *self._server.rejection(500))
+        elif stream_id in self.delayed:
+            self.complete(stream_id, 500, *self._server.rejection(500))
         elif body is not None:
             self.core.consumed(stream_id, len(body))
             self._handle(HeadRejected(stream_id, 500))
@@ -319,7 +386,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
                 self._exchanges[exchange.stream_id] = exchange  # no more is parsed until its turn has come
                 self._queued.append(exchange)
             else:
-                self.start(exchange)
+                self._start(exchange)
         elif kind is BodyEnded or kind is BodyCut:
             if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 exchange.end_body() if kind is BodyEnded else exchange.cut_body()
@@ -327,7 +394,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 self._cancel(exchange)
             else:
-                self.delayed.drop(event.stream_id)
+                self.drop(event.stream_id)
         elif self.is_http2 or self._is_next:
             self._reject(event)  # type: ignore[arg-type]
         else:
@@ -338,9 +405,9 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         """True if the next request can reach the application now, behind all before it."""
         if self.is_http2:
             return not (self._unstarted or (self._turns.is_counted and self._turns.must_wait(self._key)))
-        return not (self._exchanges or self.delayed.by_stream or self._queued)
+        return not (self._exchanges or self.delayed or self._queued)
 
-    def start(self, exchange: Exchange) -> None:
+    def _start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
         self._server.under_way += 1
         self._unstarted += 1
@@ -370,8 +437,16 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
                 exchange.work.cancel()
             self._ended(exchange)
 
+    def _count_end(self) -> None:
+        """Follows the end of a request."""
+        server = self._server
+        self.idle_since = server.ended_at = self._loop.time()
+        server.watched.add(self)
+        server.under_way -= 1
+        if server.under_way == 0:
+            server.is_idle.set()
+
     def _ended(self, exchange: Exchange) -> None:
-        self.idle_since = self._loop.time()
         self._exchanges.pop(exchange.stream_id, None)
         if not exchange.is_answered:
             self.core.abandon(exchange.stream_id)
@@ -381,7 +456,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
             self.consumed(exchange, exchange.unread_bytes)
         if not self.is_http2 or (self.output is not None and self.output.is_paused):
             self._go_on()
-        self._server.ended(self)
+        self._count_end()
         if self.moves is not None:
             self.moves.on_request_end()
 
@@ -394,7 +469,7 @@ class Connection(SendingConnection, asyncio.BufferedProtocol):
         if not self.is_closed and not self.core.is_closing:  # what is behind an announced end is not begun
             if self._queued:
                 one = self._queued.popleft()
-                self._reject(one) if isinstance(one, HeadRejected) else self.start(one)
+                self._reject(one) if isinstance(one, HeadRejected) else self._start(one)
             if self.core.held_bytes:
                 self._read_on_soon()
         if self._is_reading_paused:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
-from gateway.wire.messages import AnswerForm, Header, RequestHead, WireLimits
+from gateway.wire.messages import Header, RequestHead, WireLimits
+from gateway.wire.output import Output
 
 log = logging.getLogger("penstock.gateway")
 
@@ -45,6 +46,7 @@ class Carrier(Protocol):
     is_http2: bool
     moves: Moves | None
     core: Http1 | Http2
+    output: Output
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -57,11 +59,7 @@ class Carrier(Protocol):
     def write(self, exchange: Exchange, data: bytes | bytearray) -> None: ...
     def finish(self, exchange: Exchange) -> None: ...
     async def wait_progress(self) -> None: ...
-    async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
-    def delayed_ended(self, stream_id: int) -> None: ...
-    def fail(self, stream_id: int, error: Exception) -> None: ...
-    def start(self, exchange: Exchange) -> None: ...
     def leave(self) -> None: ...
     def use_owner(self, owner: str) -> None: ...
 
@@ -84,17 +82,18 @@ class Host(Protocol):
     watched: set[Any]
     rejection: Rejection
     take: Take | None
-    under_way: int  # requests that have begun, until `ended`
+    under_way: int  # requests that have begun and not ended
+    ended_at: float  # when the last one ended
+    is_idle: asyncio.Event  # set when none is under way
 
     def opened(self, connection: Any) -> None: ...
     def closed(self, connection: Any) -> None: ...
-    def ended(self, connection: Any) -> None: ...
 
 
 class Delayed(Protocol):
     """A whole request that the application has taken without a task, and that waits for its answer.
 
-    It ends once: by an answer or a task through DelayedRequests, or by `cancel`, when its client leaves.
+    It ends once: by an answer or a task through its connection, or by `cancel`, when its client leaves.
     """
 
     def cancel(self) -> None: ...
@@ -218,7 +217,7 @@ class Exchange:
 
         The wait is for this answer alone: other answers of the connection may wait for their windows.
         """
-        await self.connection.wait_room(self)
+        await self.connection.output.wait_room(self.stream_id)
 
     def finish(self) -> None:
         """End an answer in pieces."""
@@ -245,63 +244,3 @@ class Exchange:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class DelayedRequests:
-    """The requests of a connection that wait for their answers without a task, by the numbers of their streams."""
-
-    core: Http1 | Http2
-
-    def __init__(self, connection: Carrier, host: Host) -> None:
-        self.by_stream: dict[int, Delayed] = {}
-        self._connection = connection
-        self._host = host
-
-    def __repr__(self) -> str:
-        return f"DelayedRequests({len(self.by_stream)})"
-
-    def add(self, stream_id: int, delayed: Delayed, size_bytes: int) -> None:
-        """Adds a request that the application takes, with the size of its body."""
-        self.by_stream[stream_id] = delayed
-        self._host.under_way += 1
-        if self._connection.is_http2:
-            self.core.consumed(stream_id, size_bytes)
-
-    def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:
-        """Gives the whole answer to a request, in a form."""
-        del self.by_stream[stream_id]
-        try:
-            self.core.answer_as(stream_id, form, value, self._host.date, body)
-        finally:
-            self._connection.delayed_ended(stream_id)
-
-    def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray) -> None:
-        """Gives the whole answer to a request."""
-        del self.by_stream[stream_id]
-        try:
-            self.core.answer(stream_id, status, [*headers, self._host.date], body)
-        finally:
-            self._connection.delayed_ended(stream_id)
-
-    def run(self, stream_id: int, head: RequestHead, work: Work | None = None) -> None:
-        """Gives a request to a task, which answers it: by `work`, or by its head if it has no body."""
-        del self.by_stream[stream_id]
-        exchange = Exchange(self._connection, stream_id, head, True)
-        exchange.work = work
-        self._connection.start(exchange)
-        self._host.ended(self._connection)  # the task is counted by itself
-
-    def drop(self, stream_id: int) -> None:
-        """Ends a request without an answer. No-op if it has ended."""
-        delayed = self.by_stream.pop(stream_id, None)
-        if delayed is not None:
-            try:
-                delayed.cancel()
-            except Exception:
-                log.exception("a request without a task failed to end")
-            self.core.abandon(stream_id)
-            self._connection.delayed_ended(stream_id)
-
-    def drop_all(self) -> None:
-        for stream_id in list(self.by_stream):
-            self.drop(stream_id)

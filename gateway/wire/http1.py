@@ -9,6 +9,8 @@ shell ensures; (3) no input makes `receive` raise.
 
 from __future__ import annotations
 
+from collections import deque
+
 import httptools
 
 from gateway.wire.frames import Buffer
@@ -22,8 +24,6 @@ from gateway.wire.messages import (
     Event,
     Header,
     HeadRejected,
-    Message,
-    PendingOutput,
     RequestBegan,
     RequestHead,
     RequestLines,
@@ -35,19 +35,36 @@ from gateway.wire.messages import (
     head_without_upgrade,
     is_target,
     split_target,
+    take_pieces,
 )
 
 _new = tuple.__new__  # of a value without a frame for it
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 
 
-class Http1(PendingOutput):
+class Message:
+    """A request of HTTP/1.1 and its answer, as far as they have come."""
+
+    __slots__ = ("has_ended_body", "is_answered", "is_chunked", "is_stopped", "keeps_alive", "version", "waits_for_100")
+
+    def __init__(self, version: str, keeps_alive: bool, waits_for_100: bool) -> None:
+        self.version = version
+        self.keeps_alive = keeps_alive
+        self.waits_for_100 = waits_for_100
+        self.has_ended_body = False
+        self.is_chunked = False
+        self.is_answered = False
+        self.is_stopped = False
+
+
+class Http1:
     """`is_closing`: once what `take_output` returns is sent, the connection is to be closed."""
 
     def __init__(self, limits: WireLimits) -> None:
         self.is_closing = False
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
-        PendingOutput.__init__(self, limits.unsent_bytes_max)
+        self.pending_bytes = 0  # of the output that was given and not taken
+        self._out: deque[bytes | bytearray | memoryview] = deque()
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._known = KnownHeads(limits.header_bytes_max)
@@ -281,9 +298,38 @@ class Http1(PendingOutput):
         self._ignores_input = True
         self._parser = None  # type: ignore[assignment]
         self._held = b""
-        self.drop_output()
+        self._out.clear()
+        self.pending_bytes = 0
 
     # Sending
+
+    @property
+    def sendable_bytes(self) -> int:
+        """Returns how much of a further answer may wait to be sent. HTTP/1.1 has no windows."""
+        return self._limits.unsent_bytes_max - self.pending_bytes
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.pending_bytes
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._out)
+
+    def is_waiting(self, stream_id: int) -> bool:
+        return bool(self._out)
+
+    def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
+        if len(self._out) == 1 and self.pending_bytes <= budget_bytes:  # most answers are one piece
+            self.pending_bytes = 0
+            return [self._out.popleft()]
+        taken = take_pieces(self._out, budget_bytes)
+        self.pending_bytes -= sum(map(len, taken))
+        return taken
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        self._out.append(data)
+        self.pending_bytes += len(data)
 
     def send_continue(self, stream_id: int) -> None:
         """Sends 100 Continue, unless the client has begun its body."""
@@ -308,7 +354,9 @@ class Http1(PendingOutput):
         if message is None or self._is_leaving or not message.keeps_alive or message.version != "1.1":
             self.answer(stream_id, form.status, form.headers(value, len(body), date), body)
         else:  # the request was whole
-            self._send(form.head(value, len(body), date) + body)
+            if date is not form.date:
+                form.end_with(date)
+            self._send(b"%b%b%b%d%b%b" % (form.start, value, form.fields, len(body), form.end, body))
             del self._messages[stream_id]
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:

@@ -134,12 +134,12 @@ class VariedHead(RequestHead):
 
 
 class AnswerForm:
-    """Answers that differ by the value of one header, their length and their date, as bytes around these values.
+    """Answers that differ by the value of one header, their length and their date.
 
-    `memo` is for the header block of HTTP/2.
+    `start`, `fields` and `end` are the bytes of HTTP/1.1 around these, `memo` is for the header block of HTTP/2.
     """
 
-    __slots__ = ("_date", "_end", "_fields", "_start", "after", "before", "memo", "name", "status")
+    __slots__ = ("after", "before", "date", "end", "fields", "memo", "name", "start", "status")
 
     def __init__(self, status: int, before: tuple[Header, ...], name: str, after: tuple[Header, ...]) -> None:
         self.status = status
@@ -148,10 +148,10 @@ class AnswerForm:
         self.after = after
         self.memo: Any = None
         start = f"{STATUS_LINES[status]}{head_lines(before)}{name.lower()}: "
-        self._start = start.encode("latin-1")
-        self._fields = f"\r\n{head_lines(after)}content-length: ".encode("latin-1")
-        self._date: Header = ("", "")
-        self._end = b""
+        self.start = start.encode("latin-1")
+        self.fields = f"\r\n{head_lines(after)}content-length: ".encode("latin-1")
+        self.date: Header = ("", "")
+        self.end = b""
 
     def __repr__(self) -> str:
         return f"AnswerForm({self.status}, {self.name})"
@@ -160,11 +160,9 @@ class AnswerForm:
         own = (self.name, value.decode("latin-1"))
         return [*self.before, own, *self.after, ("Content-Length", str(size_bytes)), date]
 
-    def head(self, value: bytes, size_bytes: int, date: Header) -> bytes:
-        """Returns the head of an answer of HTTP/1.1 behind which the connection stays open."""
-        if date is not self._date:
-            self._date, self._end = date, f"\r\n{head_lines([date])}\r\n".encode("latin-1")
-        return b"%b%b%b%d%b" % (self._start, value, self._fields, size_bytes, self._end)
+    def end_with(self, date: Header) -> None:
+        """Makes the end of a head, which is the same until the date changes."""
+        self.date, self.end = date, f"\r\n{head_lines([date])}\r\n".encode("latin-1")
 
 
 class RequestLines:
@@ -209,21 +207,6 @@ class RequestLines:
 def is_target(target: bytes) -> bool:
     """Returns whether a request of HTTP may have this target (RFC 9112 3.2): visible ASCII, of this scheme or none."""
     return _TARGET.fullmatch(target) is not None
-
-
-class Message:
-    """A request of HTTP/1.1 and its answer, as far as they have come."""
-
-    __slots__ = ("has_ended_body", "is_answered", "is_chunked", "is_stopped", "keeps_alive", "version", "waits_for_100")
-
-    def __init__(self, version: str, keeps_alive: bool, waits_for_100: bool) -> None:
-        self.version = version
-        self.keeps_alive = keeps_alive
-        self.waits_for_100 = waits_for_100
-        self.has_ended_body = False
-        self.is_chunked = False
-        self.is_answered = False
-        self.is_stopped = False
 
 
 class RequestBegan(NamedTuple):
@@ -313,47 +296,6 @@ def take_pieces(out: deque[bytes | bytearray | memoryview], budget_bytes: int) -
         taken.append(piece)
         budget_bytes -= len(piece)
     return taken
-
-
-class PendingOutput:
-    """The output of a connection of HTTP/1.1 that was given and not taken."""
-
-    def __init__(self, unsent_bytes_max: int) -> None:
-        self.pending_bytes = 0
-        self._unsent_bytes_max = unsent_bytes_max
-        self._out: deque[bytes | bytearray | memoryview] = deque()
-
-    @property
-    def sendable_bytes(self) -> int:
-        """Returns how much of a further answer may wait to be sent. HTTP/1.1 has no windows."""
-        return self._unsent_bytes_max - self.pending_bytes
-
-    @property
-    def ready_bytes(self) -> int:
-        return self.pending_bytes
-
-    @property
-    def has_output(self) -> bool:
-        return bool(self._out)
-
-    def is_waiting(self, stream_id: int) -> bool:
-        return bool(self._out)
-
-    def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
-        if len(self._out) == 1 and self.pending_bytes <= budget_bytes:  # most answers are one piece
-            self.pending_bytes = 0
-            return [self._out.popleft()]
-        taken = take_pieces(self._out, budget_bytes)
-        self.pending_bytes -= sum(map(len, taken))
-        return taken
-
-    def drop_output(self) -> None:
-        self._out.clear()  # at once: the next collection of cycles may be far away
-        self.pending_bytes = 0
-
-    def _send(self, data: bytes | bytearray | memoryview) -> None:
-        self._out.append(data)
-        self.pending_bytes += len(data)
 
 
 def chunked(data: bytes | bytearray) -> tuple[bytes | bytearray, ...]:

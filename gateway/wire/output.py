@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
@@ -138,31 +138,3 @@ class Output:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-
-
-class Streamed(Protocol):
-    stream_id: int
-
-
-class SendingConnection:
-    """The part of a connection that its output does, which there is once the protocol is known."""
-
-    output: Output
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Returns the bytes that were given and that the kernel has not taken."""
-        return 0 if self.output is None else self.output.unsent_bytes
-
-    @property
-    def taken_bytes(self) -> int:
-        """Returns the bytes that the kernel has taken since the connection began."""
-        return 0 if self.output is None else self.output.taken_bytes
-
-    async def wait_progress(self) -> None:
-        """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
-        await self.output.wait_progress()
-
-    async def wait_room(self, exchange: Streamed) -> None:
-        """Wait until what was written has left for the transport, and it has room. Raises ConnectionResetError."""
-        await self.output.wait_room(exchange.stream_id)

@@ -76,8 +76,8 @@ class HttpServer:
         self._accepting = 0  # accepted, and not connections yet
         self._is_accepting = False
         self._is_leaving = False
-        self._ended_at = 0.0
-        self._is_idle = asyncio.Event()
+        self.ended_at = 0.0  # when the last request ended
+        self.is_idle = asyncio.Event()
         self._update_date()
 
     def __repr__(self) -> str:
@@ -136,8 +136,8 @@ class HttpServer:
     async def until_idle(self) -> None:
         """Wait until no request is under way."""
         while self.under_way:
-            self._is_idle.clear()
-            await self._is_idle.wait()
+            self.is_idle.clear()
+            await self.is_idle.wait()
 
     def announce_leave(self) -> None:
         """Asks clients to leave, with their next answers. Requests that still arrive are answered."""
@@ -149,8 +149,8 @@ class HttpServer:
         """Wait briefly until no more requests arrive: those sent before their clients knew of the end are answered."""
         self.announce_leave()
         deadline = self.loop.time() + LAST_RESPONSES_S
-        while (now := self.loop.time()) < min(deadline, self._ended_at + QUIET_S):
-            await asyncio.sleep(min(deadline, self._ended_at + QUIET_S) - now)
+        while (now := self.loop.time()) < min(deadline, self.ended_at + QUIET_S):
+            await asyncio.sleep(min(deadline, self.ended_at + QUIET_S) - now)
             await self.until_idle()
 
     def reject_new_connections(self) -> None:
@@ -209,13 +209,6 @@ class HttpServer:
         self.watched.discard(connection)
         if not self._is_accepting:
             self._accept_more()
-
-    def ended(self, connection: Connection) -> None:
-        self.under_way -= 1
-        self.watched.add(connection)
-        self._ended_at = self.loop.time()
-        if self.under_way == 0:
-            self._is_idle.set()
 
     # Within
 

@@ -34,6 +34,7 @@ from node.child_processes import ChildProcesses
 from node.cluster.operations import ClusterOperator
 from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
 from node.cluster.standalone_import import DirectoryImport
+from node.cluster.standalone_topics import Standalone
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from node.process_calls import PartitionNumber
@@ -69,7 +70,7 @@ SHARDS_LEFT_S = 2.0  # for the slowest shard and the end of the session
 
 
 class ClusterMember:
-    """Implements Membership and the agent's ClusterListener."""
+    """The membership of a node of a cluster, in place of Standalone; the listener of its agent."""
 
     _processes: ChildProcesses | None = None
 
@@ -139,7 +140,7 @@ class ClusterMember:
         finally:
             await session.close()
 
-    # Membership.
+    # For the supervisor, as Standalone has it.
 
     @property
     def session(self) -> Session:
@@ -424,3 +425,6 @@ async def create_member(
     member = ClusterMember(settings, own_node, internal_ports, executor, clock, random, new_id)
     await member.find_cluster(disk)
     return member
+
+
+Membership = Standalone | ClusterMember

@@ -54,7 +54,7 @@ PROPOSE_S = 30.0  # after this the outcome is unknown, and the state is read aga
 
 
 class ShardCluster:
-    """The shard's cluster, whose replicas get the events of the shard. Implements ShardMembership."""
+    """The shard's cluster, whose replicas get the events of the shard. Made before the shard."""
 
     replication_factor_max = REPLICATION_FACTOR_MAX
 

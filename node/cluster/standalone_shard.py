@@ -8,73 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from engine.partition.spool import Spool
 from engine.shard.shard import Shard
-from gateway.admin.operation_calls import Operate
 from gateway.admin.standalone_operations import operate_standalone
 from gateway.connections.socket_passing import SocketPassing
-from gateway.links.internal_link import Credentials
 from gateway.links.link import Handler, Link
 from gateway.routing.peers import Peers
-from gateway.routing.topic_finder import AllTopicsKnown, Finder
+from gateway.routing.topic_finder import AllTopicsKnown
 from node.messages import ShardTask, hand_over_socket
 from node.setup.listener import Listener
 from replication.cluster.standalone_view import StandaloneView
-from replication.cluster.view import ClusterView
-from replication.replica.replicas import Replicas
 from replication.replica.standalone import StandaloneReplicas
 
 
-class ShardMembership(Protocol):
-    """A shard's interface to the cluster, standalone or with other nodes. Made before the shard."""
-
-    @property
-    def view(self) -> ClusterView: ...
-    @property
-    def credentials(self) -> Credentials | None:
-        """The secret of the links to other nodes; None: there are none."""
-
-    @property
-    def replication_factor_max(self) -> int: ...
-    @property
-    def topic_finder(self) -> Finder: ...
-    @property
-    def operate(self) -> Operate:
-        """The function that runs an operation on the cluster."""
-
-    def create_replicas(
-        self,
-        peers: Peers,
-        supervisor: Callable[[], Link],
-        new_session: Callable[[], str],
-        boottime: Callable[[], float],
-        spool: Spool,
-    ) -> Replicas:
-        """Makes the replicas, before any partition is opened."""
-
-    def socket_passing(self, peers: Peers) -> SocketPassing | None:
-        """Returns the means to move connections to the shard that serves their requests; None: they stay."""
-
-    def handlers(self, shard: Shard) -> Mapping[str, Handler]:
-        """Returns the handlers for calls of the supervisor."""
-
-    async def load_view(self, link: Link) -> None:
-        """Fetches the supervisor's view. Later changes follow by calls."""
-
-    async def open(self, handlers: Mapping[str, Handler]) -> None:
-        """Listen for other nodes. Raises StartRefused."""
-
-    async def move_clients(self, listener: Listener) -> None:
-        """Moves clients to other nodes before the listener stops."""
-
-    async def close(self) -> None:
-        """Stops leading and following."""
-
-
 class StandaloneShard:
-    """Implements ShardMembership."""
+    """The part of a shard whose node has no other nodes. `credentials`: the secret of the links to them."""
 
     credentials = None
     replication_factor_max = 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Protocol
 
 from engine.directory.catalog import Catalog
 from engine.directory.ceilings import Ceiling
@@ -19,74 +18,33 @@ from engine.errors import EngineError, StartRefused
 from gateway.links.link import Handler
 from node.child_processes import ChildProcesses
 from node.cluster.sessions import open_coordination
-from node.messages import ClusterTask, record_to
+from node.messages import record_to
 from replication.cluster.producer_ids import StoredBlocks
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session
 
 
-class Membership(Protocol):
-    """The supervisor's interface to topics and cluster, standalone or as a member of a cluster."""
-
-    fenced: asyncio.Future[StartRefused]  # done if a copy of this node has taken its place: the node must stop
-
-    @property
-    def cluster_id(self) -> str | None:
-        """The cluster that the data directories must belong to; None: any."""
-
-    @property
-    def session(self) -> Session:
-        """The session with the coordination store, for keys that are not of topics. Raises SessionLost without one."""
-
-    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
-        """Takes the loaded catalog, before any process is started. Raises StartRefused."""
-
-    def task(self, index: int) -> ClusterTask | None:
-        """Returns the part of the cluster's identity that a process needs to start."""
-
-    def handlers(self) -> Mapping[str, Handler]:
-        """Returns the handlers for calls of the processes."""
-
-    async def join(self) -> None:
-        """Join the cluster once all processes serve. Raises StartRefused."""
-
-    def on_shard_died(self) -> None: ...
-    async def leave(self) -> None:
-        """Moves leaderships to other nodes before the processes end."""
-
-    async def close(self) -> None: ...
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        overrides: dict[str, object],
-        ceiling: Ceiling | None = None,
-    ) -> bool: ...
-    async def alter_topic(
-        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
-    ) -> None: ...
-    async def delete_topic(self, name: str) -> None: ...
-    async def take_producer_ids(self, floor: int) -> range: ...
-    async def end_of_producer_ids(self, floor: int) -> int: ...
-
-
 class Standalone:
-    """Keeps the topics of a standalone node. Implements Membership."""
+    """Keeps the topics of a standalone node.
+
+    `cluster_id`: the cluster that the data directories must belong to; None: any. `fenced` is done if a copy of this
+    node has taken its place. `session`: with the coordination store, for keys that are not of topics.
+    """
 
     _catalog: Catalog
     _processes: ChildProcesses
     _coordination: EmbeddedStore | None = None
-    cluster_id = None
+    cluster_id: str | None = None
+    session: Session
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.fenced = asyncio.get_running_loop().create_future()
+        self.fenced: asyncio.Future[StartRefused] = asyncio.get_running_loop().create_future()
         self._unsent: set[str] = set()  # topics that a process may have missed; a repeated request notifies all
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
-        self.session: Session = self._coordination.session()
+        self.session = self._coordination.session()
         self._blocks = StoredBlocks(self.session)
         self._catalog = catalog
         self._processes = processes

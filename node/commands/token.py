@@ -20,7 +20,7 @@ from gateway.access.tokens_file import (
     remove_token,
 )
 from penstock.cli.failures import Failure
-from penstock.cli.output import Column, print_json, print_table
+from penstock.cli.output import Column, print_json, print_result, print_table
 
 
 @click.group()
@@ -61,10 +61,7 @@ def revoke(name: str, tokens_file: str, as_json: bool) -> None:
         token_id = remove_token(tokens_file, name)
     except InvalidTokens as error:
         raise Failure(f"{tokens_file}: {error}") from None
-    if as_json:
-        print_json({"id": token_id, "revoked": True})
-    else:
-        click.echo(f"Revoked {name} in {tokens_file}.")
+    print_result({"id": token_id, "revoked": True}, f"Revoked {name} in {tokens_file}.", as_json=as_json)
 
 
 @token.command("list")

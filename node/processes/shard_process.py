@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory
@@ -37,7 +37,7 @@ from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
-from node.cluster.standalone_shard import ShardMembership, StandaloneShard
+from node.cluster.standalone_shard import StandaloneShard
 from node.messages import (
     CHANGE_S,
     RecordFields,
@@ -79,6 +79,9 @@ from node.setup.reloading import handlers_for_supervisor, use_tokens
 from node.setup.tracing import export_to_worker
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
+
+if TYPE_CHECKING:
+    from node.cluster.shard_cluster import ShardCluster
 
 
 async def run(task: ShardTask) -> None:
@@ -244,7 +247,7 @@ def _siblings(task: ShardTask) -> dict[Process, LinkClient]:
     return {(None, index): LinkClient(shard_socket(task.run_dir, index)) for index in others}
 
 
-def _membership(task: ShardTask) -> ShardMembership:
+def _membership(task: ShardTask) -> StandaloneShard | ShardCluster:
     if task.cluster is None:
         return StandaloneShard(task)
     from node.cluster.shard_cluster import ShardCluster  # it imports aiohttp

@@ -43,9 +43,9 @@ from gateway.links.rest_proxy_address import with_rest_proxy_port
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
 from node.cluster.access_keeper import AccessKeeper
-from node.cluster.member import create_member
+from node.cluster.member import Membership, create_member
 from node.cluster.sessions import check_standalone
-from node.cluster.standalone_topics import Membership, Standalone
+from node.cluster.standalone_topics import Standalone
 from node.messages import CHANGE_S, DirectoryTask, Ports, RecordFields, ShardTask, record_to, supervisor_socket
 from node.process_calls import DirectoryFailed
 from node.processes.liveness_watchdog import kill_if_silent

@@ -10,7 +10,7 @@ from gateway.access.state import Change
 from gateway.audit.writer import AuditWriter
 from gateway.links.link import Link, handler
 from gateway.metrics.process_metrics import process_handlers
-from node.cluster.standalone_topics import Membership
+from node.cluster.member import Membership
 from node.messages import RecordFields
 from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, PartitionMoved, Ready
 from node.setup.auditing import CALL as AUDIT_CALL

@@ -88,7 +88,7 @@ class Listener:
 
     def _waits_without_task(self) -> Iterator[Wait]:
         for connection in self._server.connections:
-            for delayed in connection.delayed.by_stream.values():
+            for delayed in connection.delayed.values():
                 if isinstance(delayed, TakenRequest):
                     yield delayed
 

@@ -45,6 +45,14 @@ def print_json(document: Any) -> None:
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
+def print_result(document: Any, text: str, *, as_json: bool) -> None:
+    """Prints what a command has done: as JSON for programs, as a sentence for people."""
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(text)
+
+
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table

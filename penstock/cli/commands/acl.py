@@ -7,7 +7,7 @@ import click
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, print_json, print_note, print_table
+from penstock.cli.output import Column, print_json, print_note, print_result, print_table
 from penstock.transport.exchange import Json
 
 RESOURCES = ("topic", "group", "subscription", "tenant", "cluster")
@@ -76,10 +76,7 @@ def add(
         "resource": resource, "pattern": pattern, "name": name, "sources": sources, "note": note, "id": rule_id,
     }  # fmt: skip
     added = change(node, "POST", "rules", rule, force=force, tenant=tenant)
-    if as_json:
-        print_json(added)
-    else:
-        click.echo(f"Added rule {added['rule']['id']}: {describe(added['rule'])}.")
+    print_result(added, f"Added rule {added['rule']['id']}: {describe(added['rule'])}.", as_json=as_json)
 
 
 @acl.command()
@@ -90,10 +87,7 @@ def add(
 def remove(rule: str, force: bool, tenant: str | None, node: Node, as_json: bool) -> None:
     """Remove a rule."""
     removed = change(node, "DELETE", "rules", of=rule, force=force, tenant=tenant)
-    if as_json:
-        print_json(removed)
-    else:
-        click.echo(f"Removed rule {rule}.")
+    print_result(removed, f"Removed rule {rule}.", as_json=as_json)
 
 
 @acl.command("list")

@@ -20,6 +20,7 @@ from penstock.cli.output import (
     print_facts,
     print_json,
     print_note,
+    print_result,
     print_table,
 )
 from penstock.transport.exchange import Json
@@ -120,8 +121,10 @@ def reassignments(node: Node, as_json: bool) -> None:
 def cancel(topic: str, partition: int, node: Node, as_json: bool) -> None:
     """Cancel the move of a partition; it stays where it was."""
     node.once().cancel_reassignment(topic, partition)
-    _print_result(
-        {"topic": topic, "partition": partition, "moving": False}, f"{topic}/{partition} is not being moved.", as_json
+    print_result(
+        {"topic": topic, "partition": partition, "moving": False},
+        f"{topic}/{partition} is not being moved.",
+        as_json=as_json,
     )
 
 
@@ -131,10 +134,10 @@ def cancel(topic: str, partition: int, node: Node, as_json: bool) -> None:
 def drain(node_id: int, node: Node, as_json: bool) -> None:
     """Move leadership off a node, and place nothing new on it."""
     document = node.once().drain_node(node_id)
-    _print_result(
+    print_result(
         document,
         f"Node {node_id} is drained; its replicas still follow. To end the drain: penstock cluster undrain {node_id}",
-        as_json,
+        as_json=as_json,
     )
 
 
@@ -144,7 +147,9 @@ def drain(node_id: int, node: Node, as_json: bool) -> None:
 def undrain(node_id: int, node: Node, as_json: bool) -> None:
     """Take a drained node back."""
     document = node.once().drain_node(node_id, is_drained=False)
-    _print_result(document, f"Node {node_id} may lead again; its preferred leaderships return within minutes.", as_json)
+    print_result(
+        document, f"Node {node_id} may lead again; its preferred leaderships return within minutes.", as_json=as_json
+    )
 
 
 @cluster.command()
@@ -162,7 +167,7 @@ def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None
     confirm(f"Move all partitions off node {node_id}?", is_sure=is_sure)
     document = node.once().decommission_node(node_id)
     moving = format_count(document["moving"], "partition")
-    _print_result(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json)
+    print_result(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json=as_json)
 
 
 @cluster.command()
@@ -254,10 +259,3 @@ def _state_of(node: Json) -> str:
 
 def _nodes(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers)) or "-"
-
-
-def _print_result(document: Json, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(text)

@@ -23,6 +23,7 @@ from penstock.cli.output import (
     print_json,
     print_limits,
     print_note,
+    print_result,
     print_table,
 )
 from penstock.transport.exchange import Json
@@ -204,17 +205,11 @@ def delete(name: str, topic: str | None, is_sure: bool, node: Node, as_json: boo
     if topic is not None:
         confirm(f"Delete the positions of group {name} in topic {topic}?", is_sure=is_sure)
         left = node.once().delete_group_offsets(name, topic)
-        if as_json:
-            print_json(left)
-        else:
-            click.echo(f"Deleted the positions of group {name} in topic {topic}.")
+        print_result(left, f"Deleted the positions of group {name} in topic {topic}.", as_json=as_json)
         return
     confirm(f"Delete group {name} and its positions?", is_sure=is_sure)
     node.once().delete_group(name)
-    if as_json:
-        print_json({"group": name, "deleted": True})
-    else:
-        click.echo(f"Deleted group {name}.")
+    print_result({"group": name, "deleted": True}, f"Deleted group {name}.", as_json=as_json)
 
 
 def _print_findings(explanation: Json) -> None:

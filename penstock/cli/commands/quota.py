@@ -9,7 +9,7 @@ import click
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_bytes, print_json, print_note, print_table
+from penstock.cli.output import Column, format_bytes, print_json, print_note, print_result, print_table
 from penstock.transport.exchange import Json
 from penstock.units import parse_quantity
 
@@ -72,10 +72,7 @@ def set_quota(owner: str, name: str, node: Node, as_json: bool, **limits: object
     """
     body = {field: value for field, value in limits.items() if value is not None}
     document = node.once().send(api.access("PUT", "quotas", body, of=f"{owner}/{name}")).json()
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(f"Set quota {document['quota']['id']}: {describe(document['quota'])}.")
+    print_result(document, f"Set quota {document['quota']['id']}: {describe(document['quota'])}.", as_json=as_json)
 
 
 @quota.command()
@@ -85,10 +82,7 @@ def set_quota(owner: str, name: str, node: Node, as_json: bool, **limits: object
 def remove(owner: str, name: str, node: Node, as_json: bool) -> None:
     """Remove the quota of an owner. The default of its kind is then its quota, if there is one."""
     removed = node.once().send(api.access("DELETE", "quotas", of=f"{owner}/{name}")).json()
-    if as_json:
-        print_json(removed)
-    else:
-        click.echo(f"Removed quota {owner}:{name}.")
+    print_result(removed, f"Removed quota {owner}:{name}.", as_json=as_json)
 
 
 @quota.command("list")

@@ -7,7 +7,7 @@ import click
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_time, print_json, print_note, print_table
+from penstock.cli.output import Column, format_time, print_json, print_note, print_result, print_table
 from penstock.units import parse_quantity
 
 
@@ -48,10 +48,7 @@ def url_key(**_: object) -> None:
 def add(node: Node, as_json: bool) -> None:
     """Add a key, which signs from now on. There are two at most."""
     added = node.once().send(api.access("POST", "keys")).json()
-    if as_json:
-        print_json(added)
-    else:
-        click.echo(f"Added key {added['id']}.")
+    print_result(added, f"Added key {added['id']}.", as_json=as_json)
 
 
 @url_key.command("list")
@@ -74,10 +71,7 @@ def list_keys(node: Node, as_json: bool) -> None:
 def remove(key: str, node: Node, as_json: bool) -> None:
     """Remove a key. All URLs that it has signed end."""
     removed = node.once().send(api.access("DELETE", "keys", of=key)).json()
-    if as_json:
-        print_json(removed)
-    else:
-        click.echo(f"Removed key {key}.")
+    print_result(removed, f"Removed key {key}.", as_json=as_json)
 
 
 def _amount(option: str, text: str | None, kind: str, form: str) -> int | None:

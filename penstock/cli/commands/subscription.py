@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -10,10 +9,19 @@ import click
 
 from penstock.cli.commands import dead_letters
 from penstock.cli.commands.dead_letters import SUBSCRIPTION, Maker
-from penstock.cli.failures import Failure
+from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_time, print_facts, print_json, print_limits, print_note, print_table
+from penstock.cli.output import (
+    Column,
+    format_time,
+    print_facts,
+    print_json,
+    print_limits,
+    print_note,
+    print_result,
+    print_table,
+)
 from penstock.transport.exchange import Json
 from penstock.units import time_before
 
@@ -164,7 +172,7 @@ def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool)
 
 @subscription.command()
 @click.argument("name")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @node_options
 def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     """Delete a subscription with its positions.
@@ -172,18 +180,9 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     \f
     Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "delete needs --yes if standard input is not a terminal", click.get_current_context()
-            )
-        if not click.confirm(f"Delete subscription {name} and its positions?", err=True):
-            raise Failure("nothing was deleted")
+    confirm(f"Delete subscription {name} and its positions?", is_sure=is_sure)
     node.once().delete_subscription(name)
-    if as_json:
-        print_json({"subscription": name, "deleted": True})
-    else:
-        click.echo(f"Deleted subscription {name}.")
+    print_result({"subscription": name, "deleted": True}, f"Deleted subscription {name}.", as_json=as_json)
 
 
 def _show(document: Json, *, as_json: bool) -> None:

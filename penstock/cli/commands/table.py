@@ -7,7 +7,7 @@ import orjson
 
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import print_json
+from penstock.cli.output import print_result
 from penstock.transport.exchange import Json
 
 
@@ -25,10 +25,7 @@ def table(**_: object) -> None:
 def get(topic: str, key: str, partition: int | None, node: Node, as_json: bool) -> None:
     """Print the last value of a key."""
     row = node.once().table(topic).get(key, partition=partition)
-    if as_json:
-        print_json(row)
-    else:
-        click.echo(_value(row))
+    print_result(row, _value(row), as_json=as_json)
 
 
 @table.command("list")

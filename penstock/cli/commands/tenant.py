@@ -10,7 +10,7 @@ from penstock.admin import api
 from penstock.cli.commands.acl import force_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_bytes, format_time, print_json, print_note, print_table
+from penstock.cli.output import Column, format_bytes, format_time, print_json, print_note, print_result, print_table
 from penstock.units import MEANING, parse_quantity
 
 
@@ -144,7 +144,4 @@ def list_tenants(node: Node, as_json: bool) -> None:
 def remove(tenant_id: str, force: bool, node: Node, as_json: bool) -> None:
     """Remove a tenant that has no topics and no subscriptions, with its tokens and rules."""
     removed = node.once().send(api.tenants("DELETE", tenant_id, force=force)).json()
-    if as_json:
-        print_json(removed)
-    else:
-        click.echo(f"Removed tenant {tenant_id}, its tokens and its rules.")
+    print_result(removed, f"Removed tenant {tenant_id}, its tokens and its rules.", as_json=as_json)

@@ -17,7 +17,7 @@ from penstock.admin import api
 from penstock.cli.commands.acl import change, force_option, tenant_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, names_node, node_options, shared_options, shared_values
-from penstock.cli.output import Column, format_time, print_json, print_note, print_table
+from penstock.cli.output import Column, format_time, print_json, print_note, print_result, print_table
 from penstock.cli.server_commands import load_server_command
 from penstock.transport.exchange import Json
 from penstock.units import parse_quantity
@@ -132,10 +132,7 @@ def revoke(name: str, force: bool, tenant: str | None, path: str | None, node: N
         _call_server("revoke", name=name, tokens_file=path, as_json=as_json)
         return
     document = change(node, "DELETE", "tokens", of=name, force=force, tenant=tenant)
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(f"Revoked {name} in the cluster.")
+    print_result(document, f"Revoked {name} in the cluster.", as_json=as_json)
 
 
 @token.command("list")

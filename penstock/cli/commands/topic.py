@@ -25,6 +25,7 @@ from penstock.cli.output import (
     print_json,
     print_limits,
     print_note,
+    print_result,
     print_table,
 )
 from penstock.errors import ProblemError
@@ -251,10 +252,7 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     """
     confirm(f"Delete topic {name} and all its records?", is_sure=is_sure)
     node.once().delete_topic(name)
-    if as_json:
-        print_json({"topic": name, "deleted": True})
-    else:
-        click.echo(f"Deleted topic {name}.")
+    print_result({"topic": name, "deleted": True}, f"Deleted topic {name}.", as_json=as_json)
 
 
 @topic.command()

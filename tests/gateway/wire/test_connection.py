@@ -324,7 +324,7 @@ async def test_a_closed_connection_is_freed_without_a_collection(hello):
     try:
         writer.transport.abort()
         await until(lambda: not served.server.connections)
-        connection.core = connection.delayed.core = connection.output = None  # the cycle of the core is the question
+        connection.core = connection.output = None  # the cycle of the core is the question
         await until(lambda: core() is None)
     finally:
         gc.enable()

@@ -97,8 +97,8 @@ class Small:
     def take(self, connection, stream_id, head, body):
         self.begun += 1
         headers = [("Content-Length", str(len(SMALL)))]
-        connection.delayed.add(stream_id, Leaving(), len(body))
-        asyncio.get_running_loop().call_soon(connection.delayed.complete, stream_id, 200, headers, SMALL)
+        connection.delay(stream_id, Leaving(), len(body))
+        asyncio.get_running_loop().call_soon(connection.complete, stream_id, 200, headers, SMALL)
         return True
 
 
