@@ -4,8 +4,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.distributions.image_sbom import NoImage, sbom_of
 
@@ -38,6 +36,9 @@ def image(root: Path) -> Path:
 
 
 def test_an_image_has_its_installed_packages_and_distributions(tmp_path: Path) -> None:
+    from cyclonedx.schema import SchemaVersion  # seconds, which each worker that collects would need
+    from cyclonedx.validation.json import JsonStrictValidator
+
     text = sbom_of(image(tmp_path))
     assert text == sbom_of(tmp_path)
     components = {one["purl"]: one for one in orjson.loads(text)["components"]}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,9 +19,9 @@ from engine.format.paths import (
     store_topic_prefix,
     topic_dir,
 )
+from openapi import load_contract
 
-CONTRACT = yaml.safe_load(Path("openapi/gateway.yaml").read_text())
-PATTERN = re.compile(CONTRACT["components"]["schemas"]["TopicName"]["pattern"].replace("$", r"\Z"))
+PATTERN = re.compile(load_contract()["components"]["schemas"]["TopicName"]["pattern"].replace("$", r"\Z"))
 RESERVED = ["__groups", "__deleted", "__jobs", "__accepted"]
 PIECES = st.sampled_from([*RESERVED, "__penstock", "__consumer_offsets", "_", ".", "-", "x", "é", "/", "\n", "\0", "%"])
 NAMES = st.lists(PIECES, max_size=4).map("".join) | st.text(max_size=5) | st.integers(0, 260).map("y".__mul__)

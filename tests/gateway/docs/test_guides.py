@@ -1,6 +1,7 @@
 """The guides below /docs: every page of docs/ but decisions, with links that lead somewhere, and a search over all."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,18 @@ from gateway.docs.guide_page import guide_page, render_guide
 from gateway.docs.index import entries, search_index
 from gateway.docs.manual import INDEX, Page, contents, pages, pages_by_path
 from gateway.docs.markdown import anchor, plain_text, render
-from gateway.docs.page import render_docs
 from openapi import load_contract, operations
 from tests.docs.pages import anchors
 from tests.gateway.docs.test_page import Outline
+from tests.gateway.docs.test_page import outline as api_outline
 
 ROOT = Path(__file__).parents[3]
-OUTLINES = {name: Outline(render_guide(page)) for name, page in pages().items()}
-API = {*Outline(render_docs(load_contract())).anchors}
 PAGE_BYTES_MAX, INDEX_BYTES_MAX = 40_000, 200_000
+
+
+@cache  # not while tests are collected, which each worker does
+def outline_of(name: str) -> Outline:
+    return Outline(render_guide(pages()[name]))
 
 
 def test_every_page_but_decisions_is_served_under_a_name_of_its_own() -> None:
@@ -34,11 +38,12 @@ def test_the_contents_lead_to_every_guide() -> None:
 
 @pytest.mark.parametrize("name", pages())
 def test_a_page_has_its_headings_and_links_that_lead_somewhere(name: str) -> None:
-    outline = OUTLINES[name]
+    outline, names = outline_of(name), {"", *pages()}
     assert anchors(pages()[name].text) - {anchor(pages()[name].title)} <= {*outline.anchors}
     for link in outline.links:
         page, _, part = link.partition("#")
-        there = API if page == "../docs" else {*OUTLINES[page or name].anchors} if page in {"", *OUTLINES} else None
+        inside = api_outline() if page == "../docs" else outline_of(page or name) if page in names else None
+        there = None if inside is None else {*inside.anchors}
         assert there is not None or "://" in link or link in ("data:,", "../docs"), link
         assert not part or there is None or part in there, link
     assert outline.tags.isdisjoint({"img", "iframe", "object", "form"})
@@ -53,7 +58,7 @@ def test_the_search_has_operations_errors_and_sections_of_guides() -> None:
     assert of_api | {"produce#retry-without-duplicates", "quick-start#produce"} <= addresses
     for address in addresses - of_api:
         page, _, part = address.partition("#")
-        assert not part or part in OUTLINES[page].anchors, address
+        assert not part or part in outline_of(page).anchors, address
     assert len(search_index().bodies["gzip"]) < INDEX_BYTES_MAX
 
 
