@@ -9,6 +9,7 @@ from multidict import istr
 
 from gateway.http.request import Handled, Request
 from gateway.http.response import Response
+from gateway.metrics.metrics import Metrics
 from gateway.routing.partitions import Topics
 from gateway.tracing import conventions
 from gateway.tracing.current import current
@@ -16,15 +17,25 @@ from gateway.tracing.span import SERVER, Span
 from gateway.tracing.trace_context import TRACEPARENT, read_context
 from gateway.tracing.tracer import Tracer
 
+# The stages of a produce by the events that end them, and the events that begin them.
+_STAGES = (
+    ("body", "enter"),
+    ("decode", "body"),
+    ("queue", "decode"),
+    ("append", "queue"),
+    ("flush", "append"),
+    ("ack", "decode"),
+)
 _TRACEPARENT = istr(TRACEPARENT)  # the look-up of an istr takes half the time of a plain text
 
 
 class RequestSpans:
     """The spans of the requests of one process. `tracer`: None if tracing is off; contexts are read all the same."""
 
-    def __init__(self, tracer: Tracer | None, topics: Topics) -> None:
+    def __init__(self, tracer: Tracer | None, topics: Topics, metrics: Metrics) -> None:
         self.tracer = tracer
         self._topics = topics
+        self._metrics = metrics
 
     def begin(self, request: Request) -> None:
         """Notes the context of a request, and begins its span if it is sampled."""
@@ -69,6 +80,8 @@ class RequestSpans:
             if response.problem is not None:
                 attributes[conventions.ERROR] = response.problem
             span.is_error = response.status >= 500
+            if not response.is_streamed:
+                note_exemplars(self._metrics, operation, span, self.tracer.now_ns() / 1e9)
         self.tracer.end(span)
 
     def _name(self, request: Request, attributes: dict[str, str | int | bool]) -> None:
@@ -80,3 +93,13 @@ class RequestSpans:
                 attributes[conventions.PARTITION] = partition
         if (group := names.get("group")) is not None:
             attributes[conventions.GROUP] = group
+
+
+def note_exemplars(metrics: Metrics, operation: str, span: Span, at_s: float) -> None:
+    """Makes a request that has a span the exemplar of its times. `at_s` counts from 1970."""
+    trace_id = span.context.trace_id
+    metrics.request_exemplars.note(operation, time.perf_counter() - span.began, trace_id, at_s)
+    ends = dict(span.events)
+    for stage, before in _STAGES:
+        if stage in ends and before in ends:
+            metrics.stage_exemplars.note(stage, ends[stage] - ends[before], trace_id, at_s)

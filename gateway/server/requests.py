@@ -78,7 +78,7 @@ class Requests:
         self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
-        self.spans = RequestSpans(context.tracer, context.topics)
+        self.spans = RequestSpans(context.tracer, context.topics, context.metrics)
         self._is_tracing = context.tracer is not None
         self._hosts = Hosts(context.settings)
         self._quotas = context.access.quotas
