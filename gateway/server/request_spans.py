@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 from multidict import istr
 
-from gateway.http.request import Handled, Request
+from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.metrics.metrics import Metrics
 from gateway.routing.partitions import Topics
@@ -17,6 +18,8 @@ from gateway.tracing.span import SERVER, Span
 from gateway.tracing.trace_context import TRACEPARENT, read_context
 from gateway.tracing.tracer import Tracer
 
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 # The stages of a produce by the events that end them, and the events that begin them.
 _STAGES = (
     ("body", "enter"),
@@ -47,11 +50,6 @@ class RequestSpans:
             if span is not None:  # most requests have none
                 span.name = f"{request.method} {request.route.path}".rstrip()
 
-    def call(self, span: Span, handler: Callable[[Request], Handled], request: Request) -> Handled:
-        """Calls the handler of a request that has a span."""
-        span.event("enter", time.perf_counter())
-        return current.run(span, lambda: handler(request))
-
     def end(self, request: Request, span: Span, response: Response | None) -> None:
         """Ends the span of a request. None: its client has left before the answer."""
         assert self.tracer is not None, span
@@ -81,7 +79,8 @@ class RequestSpans:
                 attributes[conventions.ERROR] = response.problem
             span.is_error = response.status >= 500
             if not response.is_streamed:
-                note_exemplars(self._metrics, operation, span, self.tracer.now_ns() / 1e9)
+                end_answered(self.tracer, self._metrics, operation, span)
+                return
         self.tracer.end(span)
 
     def _name(self, request: Request, attributes: dict[str, str | int | bool]) -> None:
@@ -95,9 +94,16 @@ class RequestSpans:
             attributes[conventions.GROUP] = group
 
 
-def note_exemplars(metrics: Metrics, operation: str, span: Span, at_s: float) -> None:
-    """Makes a request that has a span the exemplar of its times. `at_s` counts from 1970."""
-    trace_id = span.context.trace_id
+def call_in_span(span: Span, handler: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    """Calls the handler of a request that has a span."""
+    span.event("enter", time.perf_counter())
+    return current.run(span, lambda: handler(*arguments))
+
+
+def end_answered(tracer: Tracer, metrics: Metrics, operation: str, span: Span) -> None:
+    """Ends the span of a request that is answered, which is the exemplar of its times from now on."""
+    tracer.end(span)
+    trace_id, at_s = span.context.trace_id, tracer.now_ns() / 1e9
     metrics.request_exemplars.note(operation, time.perf_counter() - span.began, trace_id, at_s)
     ends = dict(span.events)
     for stage, before in _STAGES:
