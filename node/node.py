@@ -484,7 +484,7 @@ class Node:
         )
         for name, text, value in gauges:
             yield Numbers(name, text, None, {"": value})
-        yield from time_families(self.shard, self.stages, self.loop_watch)
+        yield from time_families(self.shard, self.stages, self.loop_watch, self.metrics.stage_exemplars)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.steady_ms())
         yield from admission_families(self.shard)
         yield from self.groups.families()

@@ -19,16 +19,18 @@ from gateway.assets.packed import Packed
 from gateway.console.page import KEPT_FOREVER, console_file, shell
 from gateway.http.caching import NO_STORE, is_not_modified
 from gateway.http.content_encoding import choose_encoding
+from gateway.http.negotiation import prefers
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response, json_response
 from gateway.http.rights import Operation
-from gateway.metrics.metrics import merge_pages
+from gateway.metrics.metrics import OPEN_TYPE, TEXT_TYPE, merge_pages
 from openapi import contract_json
 from replication.cluster.values import LEVEL_MAX
 
 SEARCH_INDEX = "search.json"
+PLAIN, OPENMETRICS = "text/plain", "application/openmetrics-text"
 LINKS = {
     "console": "/",
     "topics": "/v1/topics",
@@ -122,8 +124,9 @@ async def readyz(request: Request, context: AdminContext) -> Response:
 async def metrics(request: Request, context: AdminContext) -> Response:
     """GET /metrics of the whole node, whichever shard answers. If there are several shards, a label names the shard."""
     read_query(request, NoQuery)
-    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    texts = await collect_metrics(context)
+    is_open = prefers(request.headers.get("Accept", ""), OPENMETRICS, (PLAIN,))
+    headers = {"Content-Type": OPEN_TYPE if is_open else TEXT_TYPE, "Vary": "Accept"}
+    texts = await collect_metrics(context, is_open=is_open)
     return Response(body=await context.offload.in_thread(lambda: merge_pages(texts)), headers=headers)
 
 

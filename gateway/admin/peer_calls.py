@@ -19,16 +19,20 @@ SERVED_S = 5.0  # until an answer names the nodes that do not serve a change of 
 REPLY_S = 0.5  # of it, for the way
 
 
-async def collect_metrics(context: AdminContext) -> dict[int | str, str]:
-    """Returns the metrics of every process of the node that answers: shards by index, the others by name."""
-    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links.links(of_this_node=True)]
-    texts: dict[int | str, str] = {context.peers.index: await _render_metrics(context)}
+async def collect_metrics(context: AdminContext, *, is_open: bool) -> dict[int | str, str]:
+    """Returns the metrics of every process of the node that answers: shards by index, the others by name.
+
+    `is_open`: as OpenMetrics.
+    """
+    links = context.peers.links.links(of_this_node=True)
+    calls = [link.call("metrics", is_open, timeout_s=METRICS_S) for link in links]
+    texts: dict[int | str, str] = {context.peers.index: await _render_metrics(context, is_open=is_open)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             (index, text), _ = outcome
             texts[index] = text
     siblings = context.siblings()
-    of_siblings = [text_of_process(caller, METRICS_S) for caller in siblings.values()]
+    of_siblings = [text_of_process(caller, METRICS_S, is_open=is_open) for caller in siblings.values()]
     for name, result in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
         if isinstance(result, str):
             texts[name] = result
@@ -76,15 +80,15 @@ def access_handlers(access: Access) -> dict[str, Handler]:
 def admin_handlers(context: AdminContext) -> dict[str, Handler]:
     """Returns the handlers of calls from other processes."""
 
-    async def metrics(_: None, __: bytes) -> tuple[tuple[int, str], bytes]:
-        return (context.peers.index, await _render_metrics(context)), b""
+    async def metrics(is_open: bool, _: bytes) -> tuple[tuple[int, str], bytes]:
+        return (context.peers.index, await _render_metrics(context, is_open=is_open)), b""
 
     async def sizes(_: None, __: bytes) -> tuple[dict[str, int], bytes]:
         return context.own_sizes(), b""
 
-    return {"metrics": handler(NoneType, metrics), "sizes": handler(NoneType, sizes)}
+    return {"metrics": handler(bool, metrics), "sizes": handler(NoneType, sizes)}
 
 
-async def _render_metrics(context: AdminContext) -> str:
+async def _render_metrics(context: AdminContext, *, is_open: bool) -> str:
     families = context.metrics.collect()
-    return (await context.offload.in_thread(lambda: text_of(families))).decode()
+    return (await context.offload.in_thread(lambda: text_of(families, is_open=is_open))).decode()

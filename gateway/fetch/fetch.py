@@ -43,7 +43,7 @@ from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.content_encoding import choose_encoding
-from gateway.http.negotiation import SSE, prefers_events
+from gateway.http.negotiation import SSE, prefers
 from gateway.http.offload import TIMED_BYTES
 from gateway.http.query import partition_number, path_partition, read_query
 from gateway.http.request import Handled, Request, response_of
@@ -68,7 +68,7 @@ def fetch(request: Request, context: FetchContext) -> Handled:
     parsed: FetchRequest | None = request.parsed
     if parsed is None:
         accept = request.headers.get("Accept", "")
-        if SSE in accept.lower() and prefers_events(accept, OFFERED):
+        if prefers(accept, SSE, OFFERED):
             return tail_partition(request, context)
         parsed = parse(request)
     topic, number = request.names["topic"], partition_number(request.names["partition"])

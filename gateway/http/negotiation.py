@@ -40,9 +40,9 @@ def parse_qualities(accept: str) -> list[tuple[float, str]]:
     return names
 
 
-def prefers_events(accept: str, others: Sequence[str]) -> bool:
-    """Returns whether the client prefers an event stream to the other types. A wildcard never selects it."""
-    if SSE not in accept.lower():
+def prefers(accept: str, media_type: str, others: Sequence[str]) -> bool:
+    """Returns whether the client prefers a type to the others. A wildcard never selects it."""
+    if media_type not in accept.lower():
         return False
-    json_types = (*others, *WILDCARDS)
-    return next((name for name in by_preference(accept) if name == SSE or name in json_types), None) == SSE
+    known = (media_type, *others, *WILDCARDS)
+    return next((name for name in by_preference(accept) if name in known), None) == media_type

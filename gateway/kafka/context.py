@@ -24,6 +24,7 @@ from gateway.routing.peers import Peers
 from gateway.routing.router import Router
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
+from gateway.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class KafkaContext:
     metrics: Metrics
     clock: Clock
     audit: Trail | None
+    tracer: Tracer | None
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
@@ -73,4 +75,5 @@ def make_context(server: ServerContext) -> KafkaContext:
         server.metrics,
         server.clock,
         server.audit,
+        server.tracer,
     )

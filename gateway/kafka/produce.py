@@ -33,6 +33,7 @@ from gateway.produce.queue import (
     needs_keys,
     stored_records,
 )
+from gateway.produce.spans import note_produce
 from gateway.produce.stored_batch import stored_batch, stored_batch_now
 from replication.replica.acks import Acks
 
@@ -102,6 +103,9 @@ class KafkaProduce(PendingProduce[ProduceAnswer | None]):
         request = self.request
         if request.space is not None:
             request.stored_records = stored_records(self.parts, outcomes)
+        if request.span is not None:
+            acks = ACKS.get(request.message.acks, Acks.ALL)
+            note_produce(request.span, self, request.span.events[0][1], self.parts, outcomes, acks)
         topics: list[tuple[Key, list[ProduceRow]]] = []
         key: Key | None = None
         for entry, outcome in zip(self.entries, outcomes, strict=True):

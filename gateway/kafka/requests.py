@@ -16,6 +16,7 @@ from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.errors import Error
 from gateway.kafka.fetch_sessions import FetchSession
 from gateway.quotas.charges import Charges
+from gateway.tracing.span import Span
 
 _HEAD = struct.Struct(">hhi")  # key, version, correlation id
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
@@ -75,7 +76,7 @@ class KafkaRequest:
     """
 
     __slots__ = ("api", "began", "charges", "client", "correlation_id", "error", "is_of_many_topics", "message",
-                 "size_bytes", "space", "stored_records", "throttle_ms", "version")  # fmt: skip
+                 "size_bytes", "space", "span", "stored_records", "throttle_ms", "version")  # fmt: skip
 
     def __init__(self, api: Api, head: Head, client: Client, began: float) -> None:
         self.api = api
@@ -89,6 +90,7 @@ class KafkaRequest:
         self.throttle_ms = 0
         self.is_of_many_topics = False  # each has quotas of its own
         self.space: Names | None = None
+        self.span: Span | None = None  # None: it is not sampled
         self.size_bytes = self.stored_records = 0  # for the bill of a tenant
 
     def __repr__(self) -> str:

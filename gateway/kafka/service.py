@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from math import inf
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway.kafka.codec.messages import Buffer, Malformed, types_of
 from gateway.kafka.codec.tables import TABLES
 from gateway.kafka.context import KafkaContext
 from gateway.kafka.errors import Error
+from gateway.kafka.request_spans import KafkaSpans
 from gateway.kafka.requests import (
     API_VERSIONS,
     Api,
@@ -38,6 +39,7 @@ from gateway.kafka.requests import (
 from gateway.kafka.tenant_names import stored_request, visible_response
 from gateway.quotas.charges import Charges
 from gateway.quotas.quotas import Requester
+from gateway.tracing.current import TracedCoroutine
 from gateway.usage.counting import OTHER
 from gateway.usage.meters import PRODUCES, READS
 
@@ -84,6 +86,7 @@ class Service:
         self._superusers = context.audit if context.settings.superusers else None
         self._is_logging = context.settings.request_log
         self._usage = context.produce.usage
+        self._spans = None if context.tracer is None else KafkaSpans(context.tracer, context)
 
     def __repr__(self) -> str:
         return f"Service({len(self._apis)} APIs)"
@@ -127,14 +130,23 @@ class Service:
                 audit.note_superuser(request, self._superusers)
             if self._quotas.is_on and client.caller is not None:
                 self._debit(request, len(frame))
+            if self._spans is not None:
+                self._spans.begin(request)
             try:
-                handled = api.handler(request, api.context)
+                handled = api.handler(request, api.context) if request.span is None else self._call(request)
             except Malformed:
                 raise
             except Exception as error:
                 handled = error
         self._metrics.requests_in_flight.value += 1
         return request, handled
+
+    def _call(self, request: KafkaRequest) -> Any:
+        """Calls the handler of a request that has a span, whose coroutine goes on in it."""
+        assert self._spans is not None, request
+        assert request.span is not None, request
+        handled = self._spans.call(request)
+        return TracedCoroutine(handled, request.span) if isinstance(handled, Coroutine) else handled
 
     def finish(self, request: KafkaRequest, outcome: Any) -> list[Buffer] | None:
         """Returns the pieces of a response, once it is counted and logged; None for no response. Raises Malformed."""
@@ -166,6 +178,8 @@ class Service:
         self._metrics.count_answer(request.api.operation, int(request.error), seconds)
         if self._is_logging:
             self._log_answer(request, seconds)
+        if request.span is not None:
+            self._end_span(request)
         if failure is not None:
             raise failure
         return pieces
@@ -180,6 +194,12 @@ class Service:
     def abandon(self, request: KafkaRequest) -> None:
         """Ends a request whose client has left."""
         self._metrics.requests_in_flight.value -= 1
+        if request.span is not None:
+            self._end_span(request, is_answered=False)
+
+    def _end_span(self, request: KafkaRequest, *, is_answered: bool = True) -> None:
+        assert self._spans is not None, request
+        self._spans.end(request, _sizes_of_topics(request, self._context), is_answered=is_answered)
 
     def forget(self, client: Client) -> None:
         """Drops what a client has that has left."""
@@ -281,6 +301,8 @@ class Service:
             "error": request.error.name,
             "seconds": round(seconds, 6),
         }
+        if request.span is not None:
+            fields |= request.span.log_fields()
         request_log.info("request", extra=fields)
 
 

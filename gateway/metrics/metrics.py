@@ -6,8 +6,9 @@ Here are the counters that handlers change. Other parts count in plain numbers; 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -18,13 +19,19 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-from engine.runtime.histogram import Histogram
+from engine.runtime.histogram import STAGE_BOUNDS, Histogram
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each metric, which is never used
 
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_EOF = "# EOF\n"  # ends a page of OpenMetrics
+_UNITS = ("seconds", "bytes")  # names of these end in them
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -37,11 +44,32 @@ class Numbers(NamedTuple):
     values: Mapping[str, float]
 
 
+class Exemplars:
+    """The last sampled request of each bucket, by the value of the label: as many as there are buckets, at most."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._of_label: dict[str, dict[int, Exemplar]] = {}
+
+    def __repr__(self) -> str:
+        return f"Exemplars({list(self._of_label)})"
+
+    def note(self, label: str, seconds: float, trace_id: str, at_s: float) -> None:
+        """Keeps a request. `at_s` counts from 1970."""
+        bucket = bisect_left(self._bounds, seconds)
+        self._of_label.setdefault(label, {})[bucket] = Exemplar({"trace_id": trace_id}, seconds, round(at_s, 3))
+
+    def of(self, label: str) -> Mapping[int, Exemplar]:
+        """Returns the exemplars of a label by the numbers of their buckets."""
+        return self._of_label.get(label, {})
+
+
 class Histograms(NamedTuple):
     name: str
     text: str
     label: str | None
     values: Mapping[str, Histogram]
+    exemplars: Exemplars | None = None
 
 
 Families = Iterable[Numbers | Histograms]
@@ -91,7 +119,7 @@ class AnswerCounts(dict[tuple[str, int], Answers]):
 
 
 class Metrics:
-    """The counters that handlers change, and those that `families` reads; `render` is the text of /metrics."""
+    """The counters that handlers change, and those that `families` reads."""
 
     def __init__(self, families: Callable[[], Families]) -> None:
         self.registry = CollectorRegistry()
@@ -110,6 +138,8 @@ class Metrics:
         self.quota_throttled: Counter[str] = Counter()  # by dimension
         self.quota_refused: Counter[str] = Counter()
         self._seconds: dict[str, Histogram] = {}
+        self.request_exemplars = Exemplars(SECONDS)
+        self.stage_exemplars = Exemplars(STAGE_BOUNDS)
         self.answers = AnswerCounts(self._seconds)
         self._process = ProcessCollector(registry=registry)
         traffic = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.event_streams)
@@ -144,9 +174,6 @@ class Metrics:
         """Returns all present values. Rendering them (`text_of`) takes longer and may be done in a thread."""
         return list(self.registry.collect())
 
-    def render(self) -> bytes:
-        return text_of(self.collect())
-
     def _quota_numbers(self) -> Iterator[Numbers]:
         text = "Requests that waited for a quota, by its dimension"
         yield Numbers("penstock_quota_throttled_total", text, "dimension", self.quota_throttled)
@@ -159,15 +186,18 @@ class Metrics:
             requests.add_metric([operation, str(status)], answers.count)
         yield requests
         text = "Time from a request's headers to its answer"
-        yield _family(Histograms("penstock_request_duration_seconds", text, "operation", self._seconds))
+        name = "penstock_request_duration_seconds"
+        yield _family(Histograms(name, text, "operation", self._seconds, self.request_exemplars))
 
 
-def text_of(families: list[Metric]) -> bytes:
-    return generate_latest(_FamilyCollector(lambda: families))
+def text_of(families: list[Metric], *, is_open: bool = False) -> bytes:
+    """Returns the text of Prometheus, or that of OpenMetrics, which has exemplars and units."""
+    collector = _FamilyCollector(lambda: families)
+    return generate_openmetrics(collector) if is_open else generate_latest(collector)  # type: ignore[no-untyped-call]
 
 
-def numbers_text(numbers: Iterable[Numbers]) -> str:
-    return text_of([_family(family) for family in numbers]).decode()
+def numbers_text(numbers: Iterable[Numbers], *, is_open: bool = False) -> str:
+    return text_of([_family(family) for family in numbers], is_open=is_open).decode()
 
 
 def numbers_of(text: str) -> Iterator[tuple[str, list[str], float, bool]]:
@@ -183,12 +213,16 @@ def merge_pages(texts: Mapping[int | str, str]) -> bytes:
     if len(texts) == 1:
         return next(iter(texts.values())).encode()
     families: dict[str, list[str]] = {}
+    end = ""
     for shard, text in sorted(texts.items(), key=lambda page: str(page[0])):
-        for block in text.split("# HELP ")[1:]:
-            help_line, type_line, *samples = block.splitlines()
-            whole = families.setdefault(help_line, [f"# HELP {help_line}", type_line])
-            whole += [_of_shard(sample, shard) for sample in samples]
-    return "".join(f"{line}\n" for lines in families.values() for line in lines).encode()
+        if text.endswith(_EOF):
+            end = _EOF
+        for block in text.removesuffix(_EOF).split("# HELP ")[1:]:
+            help_line, *lines = block.splitlines()
+            head = [line for line in lines[:2] if line.startswith("# ")]  # the type, and the unit of OpenMetrics
+            whole = families.setdefault(help_line, [f"# HELP {help_line}", *head])
+            whole += [_of_shard(sample, shard) for sample in lines[len(head) :]]
+    return ("".join(f"{line}\n" for lines in families.values() for line in lines) + end).encode()
 
 
 def _of_shard(sample: str, shard: int | str) -> str:
@@ -202,15 +236,21 @@ def _of_shard(sample: str, shard: int | str) -> str:
 
 def _family(values: Numbers | Histograms) -> Metric:
     labels = [] if values.label is None else [values.label]
+    family_name = values.name.removesuffix("_total")
+    unit = next((unit for unit in _UNITS if family_name.endswith(f"_{unit}")), "")
     if isinstance(values, Histograms):
-        histograms = HistogramMetricFamily(values.name, values.text, labels=labels)
+        histograms = HistogramMetricFamily(family_name, values.text, labels=labels, unit=unit)
         for name, histogram in values.values.items():
             bounds = [*map(str, map(float, histogram.bounds)), "+Inf"]
-            buckets = list(zip(bounds, histogram.cumulative(), strict=True))
+            exemplars = {} if values.exemplars is None else values.exemplars.of(name)
+            buckets = [
+                (bound, count, exemplars[number]) if number in exemplars else (bound, count)
+                for number, (bound, count) in enumerate(zip(bounds, histogram.cumulative(), strict=True))
+            ]
             histograms.add_metric([name] if labels else [], buckets, sum_value=histogram.total)
         return histograms
     shape = CounterMetricFamily if values.name.endswith("_total") else GaugeMetricFamily
-    numbers = shape(values.name.removesuffix("_total"), values.text, labels=labels)
+    numbers = shape(family_name, values.text, labels=labels, unit=unit)
     for name, number in values.values.items():
         numbers.add_metric([name] if labels else [], number)
     return numbers

@@ -15,19 +15,21 @@ from engine.log.segment import Segment
 from engine.partition.partition import Partition
 from engine.shard.shard import Shard
 from gateway.metrics.loop_watch import LoopWatch
-from gateway.metrics.metrics import Histograms, Numbers
+from gateway.metrics.metrics import Exemplars, Histograms, Numbers
 from gateway.metrics.stages import Stages
 
 OTHER = "other"  # a topic of this name is added to it, which is harmless
 
 
-def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Numbers | Histograms]:
+def time_families(
+    shard: Shard, stages: Stages, watch: LoopWatch, exemplars: Exemplars
+) -> Iterator[Numbers | Histograms]:
     """Yields times of requests by stage, and the lag of the loop. Call it in the loop's own thread."""
     times = shard.committer.times
     by_stage = {"body": stages.body, "decode": stages.decode, "ack": stages.ack, "answer": stages.answer}
     by_stage |= {"queue": times.queue, "append": times.append, "flush": times.flush}
     text = "Time of a produce (body, decode, ack, answer) and of a group commit (queue, append, flush)"
-    yield Histograms("penstock_stage_duration_seconds", text, "stage", by_stage)
+    yield Histograms("penstock_stage_duration_seconds", text, "stage", by_stage, exemplars)
     yield Numbers("penstock_flushes_total", "Files flushed to disk (fsync)", None, {"": times.flushes})
     text = "Delay of a timer of the event loop after its due time"
     yield Histograms("penstock_event_loop_lag_seconds", text, None, {"": watch.lag})

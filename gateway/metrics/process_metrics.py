@@ -6,7 +6,6 @@ Their samples have the label shard="worker" and shard="supervisor".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import NoneType
 
 from engine.runtime.tasks import failures
 from gateway.links.link import Handler, handler
@@ -22,22 +21,22 @@ def background_numbers() -> Numbers:
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 
-def process_text(gauges: Gauges) -> str:
+def process_text(gauges: Gauges, *, is_open: bool = False) -> str:
     """Returns the metrics of this process as text."""
     further = [Numbers(name, text, None, {"": value}) for name, text, value in gauges()]
-    return numbers_text([background_numbers(), *further])
+    return numbers_text([background_numbers(), *further], is_open=is_open)
 
 
 def process_handlers(gauges: Gauges = tuple) -> dict[str, Handler]:
     """Returns the handler of a scrape. `gauges` yields name, text and value of each further number of the process."""
 
-    async def process_metrics(_: None, __: bytes) -> tuple[str, bytes]:
-        return process_text(gauges), b""
+    async def process_metrics(is_open: bool, _: bytes) -> tuple[str, bytes]:
+        return process_text(gauges, is_open=is_open), b""
 
-    return {"process_metrics": handler(NoneType, process_metrics)}
+    return {"process_metrics": handler(bool, process_metrics)}
 
 
-async def text_of_process(caller: LinkClient, timeout_s: float) -> str:
+async def text_of_process(caller: LinkClient, timeout_s: float, *, is_open: bool = False) -> str:
     """Returns the metrics of another process as text. Raises Busy, LinkLost."""
-    text, _ = await caller.link().call("process_metrics", None, timeout_s=timeout_s)
+    text, _ = await caller.link().call("process_metrics", is_open, timeout_s=timeout_s)
     return str(text)

@@ -62,6 +62,7 @@ class PendingProduce(Pending[T]):
             size_bytes = sum([len(part.batch) if part.shared is None else part.shared.size_bytes for part in parts])
             record_count = sum([part.record_count for part in parts if part.problem is None])
         waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
+        self.queued_at = time.perf_counter()
         if waiting_bytes + size_bytes > context.settings.append_queue_bytes_max:
             raise no_room(context, size_bytes)
         context.metrics.produce_records.value += record_count
@@ -69,7 +70,6 @@ class PendingProduce(Pending[T]):
         self._left = len(parts)
         self._failure: BaseException | None = None  # of a part: neither positions nor a problem
         self._outcomes: list[Outcome] = [None] * self._left
-        self.queued_at = time.perf_counter()
         if self._left > 1:
             for number, part in enumerate(parts):
                 _queue(context, part, acks, timeout_ms, now_ms, partial(self.receive, number=number))

@@ -74,7 +74,7 @@ class RequestLog:
             "client_id": request.headers.get("Penstock-Client-Id"),
         }
         if request.span is not None:
-            fields |= {"trace_id": request.span.context.trace_id, "span_id": request.span.context.span_id}
+            fields |= request.span.log_fields()
         if request.caller is not ANONYMOUS:
             fields["caller"] = request.caller.principal
         if (topic := request.names.get("topic")) is not None and self._topics.get(topic) is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 from multidict import istr
 
-from gateway.http.request import Handled, Request
+from gateway.http.request import Request
 from gateway.http.response import Response
+from gateway.metrics.metrics import Metrics
 from gateway.routing.partitions import Topics
 from gateway.tracing import conventions
 from gateway.tracing.current import current
@@ -16,15 +18,27 @@ from gateway.tracing.span import SERVER, Span
 from gateway.tracing.trace_context import TRACEPARENT, read_context
 from gateway.tracing.tracer import Tracer
 
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+# The stages of a produce by the events that end them, and the events that begin them.
+_STAGES = (
+    ("body", "enter"),
+    ("decode", "body"),
+    ("queue", "decode"),
+    ("append", "queue"),
+    ("flush", "append"),
+    ("ack", "decode"),
+)
 _TRACEPARENT = istr(TRACEPARENT)  # the look-up of an istr takes half the time of a plain text
 
 
 class RequestSpans:
     """The spans of the requests of one process. `tracer`: None if tracing is off; contexts are read all the same."""
 
-    def __init__(self, tracer: Tracer | None, topics: Topics) -> None:
+    def __init__(self, tracer: Tracer | None, topics: Topics, metrics: Metrics) -> None:
         self.tracer = tracer
         self._topics = topics
+        self._metrics = metrics
 
     def begin(self, request: Request) -> None:
         """Notes the context of a request, and begins its span if it is sampled."""
@@ -35,11 +49,6 @@ class RequestSpans:
             request.span = span = self.tracer.begin("", SERVER, parent, request.began)
             if span is not None:  # most requests have none
                 span.name = f"{request.method} {request.route.path}".rstrip()
-
-    def call(self, span: Span, handler: Callable[[Request], Handled], request: Request) -> Handled:
-        """Calls the handler of a request that has a span."""
-        span.event("enter", time.perf_counter())
-        return current.run(span, lambda: handler(request))
 
     def end(self, request: Request, span: Span, response: Response | None) -> None:
         """Ends the span of a request. None: its client has left before the answer."""
@@ -69,6 +78,9 @@ class RequestSpans:
             if response.problem is not None:
                 attributes[conventions.ERROR] = response.problem
             span.is_error = response.status >= 500
+            if not response.is_streamed:
+                end_answered(self.tracer, self._metrics, operation, span)
+                return
         self.tracer.end(span)
 
     def _name(self, request: Request, attributes: dict[str, str | int | bool]) -> None:
@@ -80,3 +92,20 @@ class RequestSpans:
                 attributes[conventions.PARTITION] = partition
         if (group := names.get("group")) is not None:
             attributes[conventions.GROUP] = group
+
+
+def call_in_span(span: Span, handler: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    """Calls the handler of a request that has a span."""
+    span.event("enter", time.perf_counter())
+    return current.run(span, lambda: handler(*arguments))
+
+
+def end_answered(tracer: Tracer, metrics: Metrics, operation: str, span: Span) -> None:
+    """Ends the span of a request that is answered, which is the exemplar of its times from now on."""
+    tracer.end(span)
+    trace_id, at_s = span.context.trace_id, tracer.now_ns() / 1e9
+    metrics.request_exemplars.note(operation, time.perf_counter() - span.began, trace_id, at_s)
+    ends = dict(span.events)
+    for stage, before in _STAGES:
+        if stage in ends and before in ends:
+            metrics.stage_exemplars.note(stage, ends[stage] - ends[before], trace_id, at_s)

@@ -33,7 +33,7 @@ from gateway.http.response import Response, Stream
 from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
-from gateway.server.request_spans import RequestSpans
+from gateway.server.request_spans import RequestSpans, call_in_span
 from gateway.server.throttle import Throttle
 from gateway.tracing.current import TracedCoroutine
 from gateway.tracing.trace_context import TRACEPARENT
@@ -78,7 +78,7 @@ class Requests:
         self._superusers = context.audit if context.settings.superusers else None
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
-        self.spans = RequestSpans(context.tracer, context.topics)
+        self.spans = RequestSpans(context.tracer, context.topics, context.metrics)
         self._is_tracing = context.tracer is not None
         self._hosts = Hosts(context.settings)
         self._quotas = context.access.quotas
@@ -123,7 +123,7 @@ class Requests:
             if self._superusers is not None and request.caller.is_superuser:
                 self._superusers.note_superuser(request)
             call = self._call if not self._quotas.is_on else self.throttle.begin
-            return call(request) if request.span is None else self.spans.call(request.span, call, request)
+            return call(request) if request.span is None else call_in_span(request.span, call, request)
         except Exception as error:
             return self.failure(request, error)
 

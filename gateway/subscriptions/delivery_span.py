@@ -11,10 +11,8 @@ from gateway.subscriptions.core.outcome import Outcome
 from gateway.subscriptions.rendering import Pushed
 from gateway.tracing import conventions
 from gateway.tracing.current import current
-from gateway.tracing.span import CLIENT
+from gateway.tracing.span import CLIENT, LINKS_MAX
 from gateway.tracing.trace_context import TRACEPARENT, TRACESTATE, TraceContext, record_context
-
-LINKS_MAX = 32  # of a delivery of many records
 
 
 class DeliverySpan:

@@ -20,7 +20,7 @@ from gateway.fetch.positions import is_of_topic
 from gateway.fetch.reader import PartitionRead
 from gateway.fetch.request import JSON, ValueForm
 from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, visible_topic, write
-from gateway.http.negotiation import choose_media_type, prefers_events
+from gateway.http.negotiation import SSE, choose_media_type, prefers
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
 from gateway.http.request import Request
@@ -61,7 +61,7 @@ async def read_table(request: Request, context: FetchContext) -> Response:
     name = request.names["topic"]
     query = read_query(request, TableQuery)
     accept = request.headers.get("Accept", "")
-    is_stream = prefers_events(accept, (JSON,))
+    is_stream = prefers(accept, SSE, (JSON,))
     if not is_stream:
         choose_media_type(accept, (JSON,))
     start = await _find_start(request, context, name, query, is_stream=is_stream)

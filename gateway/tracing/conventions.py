@@ -13,6 +13,7 @@ ROUTE = "http.route"
 STATUS = "http.response.status_code"
 REQUEST_BYTES = "http.request.body.size"
 RESPONSE_BYTES = "http.response.body.size"
+PROTOCOL_NAME = "network.protocol.name"
 PROTOCOL_VERSION = "network.protocol.version"
 ERROR = "error.type"  # the code of the problem
 SERVER_ADDRESS = "server.address"
@@ -42,7 +43,7 @@ ACKS = "penstock.acks"
 NODE = "penstock.node"
 SHARD = "penstock.shard"
 
-OUR_SYSTEM = "penstock"
+OUR_SYSTEM, KAFKA_SYSTEM = "penstock", "kafka"
 # The kind of each operation of the contract that moves records. Others are requests over HTTP and nothing more.
 OPERATION_TYPES = {
     "produce": "send",
@@ -56,4 +57,11 @@ OPERATION_TYPES = {
     "acquire_records": "receive",
     "acknowledge_records": "settle",
     "commit_group_offsets": "settle",
+}
+KAFKA_OPERATION_TYPES = {
+    "Produce": "send",
+    "Fetch": "receive",
+    "ShareFetch": "receive",
+    "ShareAcknowledge": "settle",
+    "OffsetCommit": "settle",
 }

@@ -13,6 +13,7 @@ from gateway.tracing.trace_context import TraceContext
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = range(1, 6)  # the kinds of OTLP
 
 Attribute = str | int | bool
+LINKS_MAX = 32  # of a span for many records
 TEXT_MAX = 256  # of a name or an attribute: clients choose some of them, and thousands of spans wait
 
 
@@ -51,6 +52,10 @@ class Span:
 
     def __repr__(self) -> str:
         return f"Span({self.name}, {self.context.traceparent})"
+
+    def log_fields(self) -> dict[str, object]:
+        """Returns what the log line of its request says of it."""
+        return {"trace_id": self.context.trace_id, "span_id": self.context.span_id}
 
     def event(self, name: str, at: float) -> None:
         """Adds an event: the end of a stage."""

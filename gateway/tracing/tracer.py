@@ -78,7 +78,7 @@ class Tracer:
         self._ratio = ratio
         self._bucket = Bucket(spans_per_second, _BURST_S)
         self._process: dict[str, Attribute] = {NODE: process[0], SHARD: process[1]}
-        self._now_ns = now_ns
+        self.now_ns = now_ns
 
     def __repr__(self) -> str:
         return f"Tracer(ratio={self._ratio}, {self.ring})"
@@ -106,4 +106,4 @@ class Tracer:
     def end(self, span: Span) -> None:
         """Ends a span now, and keeps it for the export."""
         now = time.perf_counter()
-        self.ring.add([span.record(now, self._now_ns() / 1e9 - now)])
+        self.ring.add([span.record(now, self.now_ns() / 1e9 - now)])

@@ -28,7 +28,7 @@ def texts_of_node(own: Callable[[], str], shards: Sequence[LinkClient], supervis
     """Returns what reads the worker, and asks the others. A process that does not answer is left out: it restarts."""
 
     async def of_shard(caller: LinkClient) -> str:
-        (_, text), _ = await caller.link().call("metrics", None, timeout_s=CALL_S)
+        (_, text), _ = await caller.link().call("metrics", False, timeout_s=CALL_S)
         return str(text)
 
     async def read() -> dict[str, str]:

@@ -44,6 +44,11 @@ class Prometheus:
             if alert["state"] == "firing" and severity in (None, alert["labels"]["severity"])
         }
 
+    def exemplars(self, query: str) -> list[str]:
+        """Returns the traces that the samples of a query name."""
+        rows = call(f"{self.url}/api/v1/query_exemplars?query={quote(query)}&start=0&end=9999999999")["data"]
+        return [exemplar["labels"]["trace_id"] for row in rows for exemplar in row["exemplars"]]
+
     def has_series(self, query: str) -> bool:
         """Returns whether a query of the dashboard gives anything for all clusters and nodes."""
         query = query.replace("$cluster", ".*").replace("$instance", ".*").replace("$__rate_interval", "30s")
@@ -70,7 +75,8 @@ def running_prometheus(directory: Path, nodes: list[str]) -> Iterator[Prometheus
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
+    flags = ["--enable-feature=exemplar-storage"]
+    flags += [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen(
             ["prometheus", *flags, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log

@@ -41,6 +41,10 @@ class Connection:
         self._sent.append((api, version, self._next))
         self._next += 1
 
+    def forget_sent(self) -> None:
+        """Expects no response to the requests so far."""
+        self._sent.clear()
+
     def send_frame(self, frame: bytes) -> None:
         self.send_bytes(struct.pack(">i", len(frame)) + frame)
 
