@@ -22,6 +22,8 @@ AUTH = "PENSTOCK_SCHEMA_REGISTRY_AUTH"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 4 << 20
 REFERENCES_MAX = 100
+REFERENCE_DEPTH_MAX = 10
+HEADER_BYTES = 5  # of a value: a zero byte, and the id of its schema
 
 
 class RegistryUnavailable(EngineError):
@@ -71,6 +73,11 @@ class Registry:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
         except (OSError, HTTPException, msgspec.DecodeError) as error:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
+
+
+def schema_id_of(value: bytes) -> int | None:
+    """Returns the id of the schema that a value names in its first bytes; None if it does not begin so."""
+    return int.from_bytes(value[1:HEADER_BYTES], "big") if len(value) >= HEADER_BYTES and not value[0] else None
 
 
 def url_problem(url: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings.undecodable import Undecodable
 
 TEXT_BYTES_MAX = 256 << 20  # of one value: a small value may repeat a large one by reference
 
