@@ -58,11 +58,11 @@ def parse_avro(text: str, named: dict[str, Any] | None = None, *, is_trusted: bo
     return AvroSchema(tree, shape, measure)
 
 
-def registered_avro(registry: Registry, registered: RegisteredSchema) -> AvroSchema:
-    """Returns a schema of a registry with those that it refers to. Raises ValueError, RegistryUnavailable."""
+def registered_avro(registry: Registry, registered: RegisteredSchema, *, is_trusted: bool = True) -> AvroSchema:
+    """Returns a schema of a registry with those that it refers to. Raises as `parse_avro`, and RegistryUnavailable."""
     named: dict[str, Any] = {}
     _add_references(registry, registered, named)
-    return parse_avro(registered.schema, named)
+    return parse_avro(registered.schema, named, is_trusted=is_trusted)
 
 
 def _add_references(registry: Registry, registered: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:

@@ -7,9 +7,10 @@ authenticates; plans do not have it. A registry that does not answer is a retrya
 from __future__ import annotations
 
 import os
+import time
 from base64 import b64encode
-from http.client import HTTPException
-from typing import Any
+from http.client import HTTPException, HTTPResponse
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
@@ -17,6 +18,8 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from engine.errors import EngineError
+
+T = TypeVar("T")
 
 AUTH = "PENSTOCK_SCHEMA_REGISTRY_AUTH"
 TIMEOUT_S = 10.0
@@ -40,32 +43,54 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class RegisteredSchema(msgspec.Struct, frozen=True):
+    """A schema. `id` is that of a schema which was asked for by its subject."""
+
     schema: str
     schemaType: str = "AVRO"  # noqa: N815 - the name of the API
     references: tuple[Reference, ...] = ()
+    id: int | None = None
+
+
+class _Version(msgspec.Struct, frozen=True):
+    subject: str
+    version: int
 
 
 class Registry:
-    """Reads schemas. Keeps no answers; decoders keep what they made of them."""
+    """Reads schemas. Keeps no answers; decoders keep what they made of them.
 
-    def __init__(self, url: str) -> None:
+    An answer that is not whole after `timeout_s` is none.
+    """
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Returns a schema; None if the registry does not have the id. Raises RegistryUnavailable."""
-        return self._get(f"/schemas/ids/{schema_id}")
+        return self._get(f"/schemas/ids/{schema_id}", RegisteredSchema)
+
+    def serialized(self, schema_id: int) -> RegisteredSchema | None:
+        """Returns a schema of Protobuf as the base64 of its FileDescriptorProto, and as `schema` does."""
+        return self._get(f"/schemas/ids/{schema_id}?format=serialized", RegisteredSchema)
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
-        return self._get(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
+        path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+        return self._get(path, RegisteredSchema)
 
-    def _get(self, path: str) -> RegisteredSchema | None:
+    def subjects(self, schema_id: int) -> frozenset[str]:
+        """Returns the subjects that have a schema. Raises RegistryUnavailable."""
+        versions = self._get(f"/schemas/ids/{schema_id}/versions", list[_Version])
+        return frozenset(version.subject for version in versions or ())
+
+    def _get(self, path: str, kind: type[T]) -> T | None:
         headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if auth := os.environ.get(AUTH):
             headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
+        end = time.monotonic() + self._timeout_s
         try:
-            with urlopen(Request(self._url + path, headers=headers), timeout=TIMEOUT_S) as answer:  # noqa: S310 - url_problem
-                data = answer.read(ANSWER_BYTES_MAX)
-            return msgspec.json.decode(data, type=RegisteredSchema)
+            with urlopen(Request(self._url + path, headers=headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
+                return msgspec.json.decode(_read(answer, end), type=kind)
         except HTTPError as error:
             with error:
                 if error.code == 404:
@@ -73,6 +98,16 @@ class Registry:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
         except (OSError, HTTPException, msgspec.DecodeError) as error:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
+
+
+def _read(answer: HTTPResponse, end: float) -> bytes:
+    """Returns the body. Raises TimeoutError if it comes in drops."""
+    data = bytearray()
+    while len(data) < ANSWER_BYTES_MAX and (piece := answer.read1(ANSWER_BYTES_MAX - len(data))):
+        data += piece
+        if time.monotonic() > end:
+            raise TimeoutError("the answer did not end in time")
+    return bytes(data)
 
 
 def schema_id_of(value: bytes) -> int | None:
@@ -86,5 +121,5 @@ def url_problem(url: str) -> str | None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "is not a URL; write http://host:port or https://host"
     if "@" in parts.netloc:
-        return f"has a password, and plans would have it too; set {AUTH}=user:password in the environment of workers"
+        return f"has a password, and others would see it; set {AUTH}=user:password in the environment"
     return None
