@@ -44,7 +44,7 @@ async def test_an_unknown_id_counts_for_a_moment_and_a_known_one_outlives_the_re
     asked = schemas.find(1, "a-value")
     assert asked is not None
     assert asked.found is not None
-    assert schemas.find(1, "b-value") is asked  # the answer is no older than a moment
+    assert schemas.find(1, "b-value") is asked  # the answer is a moment old
     time.now += UNKNOWN_S + 1
     assert schemas.find(1, "b-value") is None  # the subject may have got it meanwhile
     registry.is_silent = True
