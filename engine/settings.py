@@ -335,6 +335,16 @@ class TopicSettings:
         maximum=32 * KIB,
         why="A JSON Schema that each value must follow, as text; empty: any bytes are a value. ",
     )
+    value_schema_type: str = setting(
+        "none",
+        choices=("none", "avro", "json", "protobuf"),
+        why="Each value must begin with the id of such a schema in the registry (`schema_registry_url`) and follow it.",
+    )
+    value_schema_subject: str = setting(
+        "",
+        maximum=1024,
+        why="With `value_schema_type`: the subject of these schemas; empty: the topic's name and `-value`; `*`: any.",
+    )
     value_schema_version: int = setting(
         1,
         minimum=1,
@@ -362,6 +372,10 @@ TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
 def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
     """Returns the effective settings of a topic. Raises InvalidConfig."""
     settings = TopicSettings(**checked(TopicSettings, overrides))  # type: ignore[arg-type]
+    if settings.value_schema and settings.value_schema_type != "none":
+        hint = "unset one of them"
+        text = "value_schema and value_schema_type are both set, and a value cannot follow both"
+        raise InvalidConfig(text, hint=hint, setting="value_schema_type")
     if settings.batch_bytes_max > settings.segment_bytes:
         settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))
     if settings.record_bytes_max > settings.batch_bytes_max:

@@ -297,6 +297,11 @@ class ServerSettings:
     statsd_prefix: str = setting(
         "", why="Put before each name: `shop.`. Empty: `node-1.`, so that gauges of nodes do not overwrite each other."
     )
+    schema_registry_url: str = setting(
+        "",
+        why="The schema registry of topics with `value_schema_type`: `http://127.0.0.1:8081`. "
+        "`PENSTOCK_SCHEMA_REGISTRY_AUTH` (`user:password`) authenticates.",
+    )
     otlp_endpoint: str = setting(
         "",
         why="The collector that takes spans by OTLP over HTTP: `http://127.0.0.1:4318`. Empty: no tracing. Without it "

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from engine.directory.ceilings import Ceiling
+from engine.encodings.registry import Registry
 from engine.partition.shared_file_read import SharedFileReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
@@ -76,6 +77,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
 from gateway.produce.peer_calls import append_handlers
+from gateway.registry.registered_schemas import ANSWER_S, RegisteredSchemas
 from gateway.routing.leader_failover import LeaderFailover
 from gateway.routing.partitions import Partitions, TopicChanges, Topics
 from gateway.routing.peers import Peers
@@ -155,6 +157,8 @@ class Node:
         self.stored_bytes = StoredBytes(shard, tier, self._tenants, usage, executor, clock)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
+        url = settings.schema_registry_url
+        self.schemas = RegisteredSchemas(Registry(url, ANSWER_S), clock.monotonic) if url else None
         self.own_disks = OwnDisks(shard, self.offload)
         self._access_gauges = access_gauges
         proxies = Proxies(settings.trusted_proxy_words)
@@ -303,6 +307,8 @@ class Node:
         self.groups.stop()
         self.reads.placed.close()
         self.end_long_polls()
+        if self.schemas is not None:
+            self.schemas.close()
         if self.audit is not None:
             self.audit.close()
         await asyncio.sleep(0)
@@ -381,6 +387,7 @@ class Node:
             self.stages,
             self.usage.counting,
             self.holdings,
+            self.schemas,
         )
 
     def _fetch(self, budgets: RetryBudgets) -> FetchContext:

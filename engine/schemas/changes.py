@@ -19,6 +19,8 @@ FIRST_VERSION = 1
 SETTINGS: dict[str, object] = {
     SETTING: "",
     VERSION_SETTING: FIRST_VERSION,
+    "value_schema_type": "none",
+    "value_schema_subject": "",
 }  # with what they are in a topic that has none of them
 _KINDS = frozenset(("null", "boolean", "string", "integer", "number", "array", "object"))
 _SAID = frozenset((

@@ -132,6 +132,7 @@ KINDS: dict[str, Kind] = {
     "offset_not_available": Kind(503, "A new leader does not know the high watermark yet", retryable=True),
     "table_loading": Kind(503, "The keys of the table are read from the log", retryable=True),
     "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
+    "registry_unavailable": Kind(503, "The schema registry does not answer", retryable=True),
     "spool_full": Kind(503, "Too many records wait for the object store", retryable=True),
     "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
     "leadership_lost": Kind(504, "Leadership moved before the acknowledgement", retryable=True, no_side_effects=False),

@@ -116,6 +116,7 @@ _BY_CODE: dict[str, Error] = {
     "store_unavailable": _STORAGE,
     "audit_unavailable": _STORAGE,  # tools try again
     "too_many_open_files": _STORAGE,
+    "registry_unavailable": _BUSY,
     "spool_full": _BUSY,
     "overloaded": _BUSY,
     "too_many_requests": _BUSY,

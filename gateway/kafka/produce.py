@@ -327,4 +327,4 @@ def _failed(entry: Entry, error: Problem | EngineError) -> Part:
 
 def _destination(entry: Entry, pending: KafkaProduce) -> Destination:
     assert entry.topic is not None, entry
-    return Destination(entry.topic, None, pending.now_ms, entry.number, entry.number)
+    return Destination(entry.topic, None, pending.now_ms, entry.number, entry.number, schemas=pending.context.schemas)

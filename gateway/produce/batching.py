@@ -23,7 +23,8 @@ from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
-from gateway.produce.value_checks import check_values, do_lines_follow
+from gateway.produce.value_checks import ValueRules, check_values, do_lines_follow, must_check
+from gateway.registry.registered_schemas import RegisteredSchemas
 
 _ANY_TIME = 2**63 - 1
 CODECS = {codec.name.lower(): codec for codec in Codec}
@@ -131,10 +132,15 @@ class Destination(NamedTuple):
     sequenced: ProducerSequence | None = None  # then all records go to `partition`
     entry: KeyEntry | SourceEntry | None = None  # of the request's Idempotency-Key or Penstock-Source, for each batch
     conditions: AppendConditions | None = None  # of the request, beside the entry
+    schemas: RegisteredSchemas | None = None  # of the node's registry
 
     @property
     def settings(self) -> TopicSettings:
         return self.topic.settings
+
+    @property
+    def value_rules(self) -> ValueRules:
+        return ValueRules(self.topic.settings, self.topic.record.name, self.schemas)
 
     @property
     def append_conditions(self) -> AppendConditions | None:
@@ -158,13 +164,13 @@ def to_batches(
     """Returns a part for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
 
     Raises Problem no_records, body_too_large, schema_mismatch, and the problem of the first record that has one; if it
-    `is_quick`, TakesLong for values that need an exact look.
+    `is_quick`, TakesLong for values that need an exact look. Raises NeedsSchemas.
     """
     count = count_of(incoming)
     if not 0 < count <= records_max:
         check_count(count, records_max)
-    if to.topic.settings.value_schema:
-        _check_schema(incoming, to.topic.settings, is_quick=is_quick)
+    if must_check(to.topic.settings):
+        _check_schema(incoming, to, is_quick=is_quick)
     if type(incoming) is IncomingSpans:
         return [_spans(incoming, to, share_bytes_max)]
     if not share_bytes_max and isinstance(incoming, IncomingObjects):
@@ -200,16 +206,17 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
-def _check_schema(incoming: Incoming, settings: TopicSettings, *, is_quick: bool) -> None:
-    """Raises Problem schema_mismatch, InvalidConfig, TakesLong."""
+def _check_schema(incoming: Incoming, to: Destination, *, is_quick: bool) -> None:
+    """Raises Problem schema_mismatch, registry_unavailable; InvalidConfig, TakesLong, NeedsSchemas."""
     if isinstance(incoming, IncomingSpans):
-        if incoming.are_lines and do_lines_follow(incoming.body, incoming.record_count, settings, is_quick=is_quick):
+        count = incoming.record_count
+        if incoming.are_lines and do_lines_follow(incoming.body, count, to.settings, is_quick=is_quick):
             return
         values = [value for _, _, value, _ in incoming.rows(0, None)]
     else:
         rows = incoming.plainly() if isinstance(incoming, IncomingObjects) else incoming
         values = [row.value for row in rows]
-    check_values(values, settings, is_quick=is_quick)
+    check_values(values, to.value_rules, is_quick=is_quick)
 
 
 def grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:

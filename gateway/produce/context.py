@@ -16,6 +16,7 @@ from gateway.metrics.stages import Stages
 from gateway.produce.accumulator import Accumulator
 from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
+from gateway.registry.registered_schemas import RegisteredSchemas
 from gateway.routing.leader_failover import LeaderFailover
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
@@ -53,3 +54,4 @@ class ProduceContext:
     stages: Stages
     usage: UsageCounting
     holdings: Holdings
+    schemas: RegisteredSchemas | None = None  # None: no registry is configured

@@ -49,7 +49,7 @@ from gateway.produce.request import ProduceRequest, parse
 from gateway.produce.spans import note_produce
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.produce.trace_headers import takes_context, with_context
-from gateway.produce.value_checks import TakesLong
+from gateway.produce.value_checks import NeedsSchemas, TakesLong, with_schemas
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
 
@@ -261,10 +261,7 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
         if parsed.decode is None:
             parts = [await stored_batch(pending.body, _destination(pending), context)]
         else:
-            try:
-                parts = await context.offload.by_size(len(pending.body), partial(_place, pending, is_quick=True))
-            except TakesLong:
-                parts = await context.offload.in_thread(partial(_place, pending, is_quick=False))
+            parts = await with_schemas(context.schemas, partial(_wait_placed, pending))
         for part in parts:
             if needs_keys(part):
                 await context.offload.by_size(len(part.batch), partial(check_keys, part))
@@ -282,6 +279,17 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
         if pending.held is not None:
             pending.held.release()
         raise
+
+
+async def _wait_placed(pending: TopicProduce) -> list[Part]:
+    """Returns what `_place` does, with a thread where it takes long. Raises NeedsSchemas."""
+    offload = pending.context.offload
+    try:
+        return await offload.by_size(len(pending.body), partial(_place, pending, is_quick=True))
+    except NeedsSchemas:
+        raise
+    except TakesLong:
+        return await offload.in_thread(partial(_place, pending, is_quick=False))
 
 
 def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
@@ -336,6 +344,6 @@ def _destination(pending: TopicProduce) -> Destination:
         entry = parsed.source.entry(pending.now_ms)
     fields = (
         topic, partitioner, pending.now_ms, sticky, parsed.partition, parsed.key, parsed.sequenced, entry,
-        parsed.conditions,
+        parsed.conditions, context.schemas,
     )  # fmt: skip
     return _new(Destination, fields)

@@ -52,7 +52,7 @@ from gateway.produce.queue import (
 from gateway.produce.request import AcksWord, TimeoutMs, check_charset
 from gateway.produce.spans import note_produce
 from gateway.produce.trace_headers import rows_with_context, takes_context
-from gateway.produce.value_checks import check_bytes, find_mismatches
+from gateway.produce.value_checks import check_bytes, find_mismatches, must_check, with_schemas
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from gateway.tracing.trace_context import TraceContext
@@ -252,7 +252,8 @@ async def _group_by_topic(
         except Problem as problem:
             parts.append(Part(name, None, len(rows.rows), None, problem=problem))
     size_bytes = max((check_bytes(body, target.to.settings) for target in targets), default=0)
-    parts += await context.offload.by_size(size_bytes, lambda: [part for one in targets for part in _parts(one)])
+    place = partial(context.offload.by_size, size_bytes, lambda: [part for one in targets for part in _parts(one)])
+    parts += await with_schemas(context.schemas, place)
     if len(parts) > context.settings.produce_partitions_max:
         raise _too_many_partitions(len(parts), context)
     return sorted(parts, key=lambda part: (part.topic_name, part.partition or 0))
@@ -292,10 +293,10 @@ async def _target(
         entry = held.entry
         partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
-        return _Target(Destination(topic, partitioner, now_ms, sticky, entry=entry), rows)
+        return _Target(Destination(topic, partitioner, now_ms, sticky, entry=entry, schemas=context.schemas), rows)
     partitioner = context.partitioners.of(topic)
     sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows.rows), context.clock.monotonic())
-    return _Target(Destination(topic, partitioner, now_ms, sticky), rows)
+    return _Target(Destination(topic, partitioner, now_ms, sticky, schemas=context.schemas), rows)
 
 
 def _traced(target: _Target, trace: TraceContext | None) -> _Target:
@@ -309,7 +310,7 @@ def _parts(target: _Target) -> list[Part]:
     to, rows = target
     name, parts = to.topic.record.name, []
     grouped, problems = group_by_partition(rows.rows, to, rows.positions)
-    if to.settings.value_schema:
+    if must_check(to.settings):
         problems |= _schema_mismatches(target)
     for partition, records in grouped.items():
         problem = problems.get(partition)
@@ -330,7 +331,7 @@ def _schema_mismatches(target: _Target) -> dict[int, Problem]:
     to, rows = target
     row_at = dict(zip(rows.positions, rows.rows, strict=True))
     mismatches: dict[int, Problem] = {}
-    for position, problem in find_mismatches({at: row.value for at, row in row_at.items()}, to.settings):
+    for position, problem in find_mismatches({at: row.value for at, row in row_at.items()}, to.value_rules):
         mismatches.setdefault(partition_of(row_at[position], to), problem)
     return mismatches
 

@@ -18,31 +18,34 @@ from gateway.produce.batching import (
     check_timestamp,
 )
 from gateway.produce.context import ProduceContext
-from gateway.produce.value_checks import check_values, quick_bytes
+from gateway.produce.value_checks import NeedsSchemas, TakesLong, check_values, must_check, quick_bytes, with_schemas
 
 
 async def stored_batch(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part:
     """Returns the body as the batch of its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
     body, header = _check_head(body, to, context)
-    if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
-        await context.offload.in_thread(lambda: _check_records(body, to.settings, to.settings.batch_decoded_bytes_max))
+    if _must_check_records(to.settings):
+        await with_schemas(to.schemas, lambda: _wait_checked(body, header, to, context))
     await _check_sequence(header, to, context)
     return _part(body, header, to)
 
 
 def stored_batch_now(body: bytes | bytearray, to: Destination, context: ProduceContext) -> Part | None:
-    """Returns what `stored_batch` returns; None if that takes a thread, or a look-up of the producer's id."""
+    """Returns what `stored_batch` returns; None if that takes a thread, a schema or a look-up of the producer's id."""
     body, header = _check_head(body, to, context)
     if header.producer_id >= 0 and (to.sequenced is not None or not context.producer_ids.is_known(header.producer_id)):
         return None
-    if _must_check_records(to.settings) and not _check_records_now(body, header, to.settings):
+    try:
+        if _must_check_records(to.settings) and not _check_records_now(body, header, to):
+            return None
+    except NeedsSchemas:
         return None
     return _part(body, header, to)
 
 
 def _must_check_records(settings: TopicSettings) -> bool:
     """Returns whether the records of stored batches are looked at: without a schema, a topic may trust producers."""
-    return settings.verify == "full" or bool(settings.value_schema)
+    return settings.verify == "full" or must_check(settings)
 
 
 def _check_head(
@@ -83,19 +86,31 @@ async def _check_sequence(header: record_batch.Header, to: Destination, context:
     await check_producer_id(context, header.producer_id)
 
 
-def _check_records_now(body: bytes | bytearray, header: record_batch.Header, settings: TopicSettings) -> bool:
+async def _wait_checked(
+    body: bytes | bytearray, header: record_batch.Header, to: Destination, context: ProduceContext
+) -> None:
+    if not _check_records_now(body, header, to):
+        await context.offload.in_thread(lambda: _check_records(body, to, to.settings.batch_decoded_bytes_max))
+
+
+def _check_records_now(body: bytes | bytearray, header: record_batch.Header, to: Destination) -> bool:
     """Checks the records of a small batch. Returns False for others: the unpacked size is known only afterwards.
 
-    The time for an uncompressed batch depends on its number of records. Raises InvalidBatch.
+    The time for an uncompressed batch depends on its number of records. Raises InvalidBatch, NeedsSchemas.
     """
+    settings = to.settings
     is_quick = header.codec == record_batch.Codec.NONE or len(body) < OFF_LOOP_BYTES
     if not is_quick or header.record_count >= OFF_LOOP_RECORDS:
         return False
     bound, quick = settings.batch_decoded_bytes_max, quick_bytes(settings)
-    if settings.value_schema and len(body) >= quick:
+    if must_check(settings) and len(body) >= quick:
         return False
     try:
-        _check_records(body, settings, min(bound, quick))
+        _check_records(body, to, min(bound, quick), is_quick=True)
+    except NeedsSchemas:
+        raise
+    except TakesLong:
+        return False
     except DecodedTooLarge:
         if bound <= quick:
             raise
@@ -103,11 +118,13 @@ def _check_records_now(body: bytes | bytearray, header: record_batch.Header, set
     return True
 
 
-def _check_records(body: bytes | bytearray, settings: TopicSettings, decoded_bytes_max: int) -> None:
-    """Raises InvalidBatch, DecodedTooLarge, RecordTooLarge, Problem schema_mismatch."""
+def _check_records(body: bytes | bytearray, to: Destination, decoded_bytes_max: int, *, is_quick: bool = False) -> None:
+    """Raises InvalidBatch, DecodedTooLarge, RecordTooLarge, and as `check_values` does."""
+    settings = to.settings
     record_batch.check_records(body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max)
-    if settings.value_schema:
-        check_values([record.value for record in record_batch.decode_one(body, decoded_bytes_max)], settings)
+    if must_check(settings):
+        values = [record.value for record in record_batch.decode_one(body, decoded_bytes_max)]
+        check_values(values, to.value_rules, is_quick=is_quick)
 
 
 async def check_producer_id(context: ProduceContext, producer_id: int) -> None:

@@ -28,7 +28,8 @@ _SINGLE_DIGITS_MAX = 999
 _NOT_SHAPED = ("invalid_body", "unknown_field", "no_records", "json_too_complex", "record_too_large")
 _RETRIABLE = (
     "not_leader", "no_leader", "coordinator_moved", "not_enough_replicas", "offset_not_available", "ack_timeout",
-    "leadership_lost", "not_enough_replicas_after_append", "store_unavailable", "spool_full", "storage_failed",
+    "leadership_lost", "not_enough_replicas_after_append", "registry_unavailable", "store_unavailable", "spool_full",
+    "storage_failed",
 )  # fmt: skip
 CODES: dict[str, int] = {
     **dict.fromkeys(_NOT_SHAPED, UNPROCESSABLE),

@@ -7,7 +7,7 @@ by itself: receipts leave in the order of the records, while more of them are re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.produce import TopicProduce, produce, record_partitions
 from gateway.produce.queue import Outcome, PendingOutcomes, check_keys, needs_keys
 from gateway.produce.request import ProduceRequest
-from gateway.produce.value_checks import TakesLong
+from gateway.produce.value_checks import NeedsSchemas, TakesLong, with_schemas
 from gateway.rest_proxy.context import RestProxyContext
 from gateway.rest_proxy.errors import BATCH, Refusal
 from gateway.rest_proxy.errors import row_of as error_row
@@ -179,13 +179,11 @@ async def _wait_queued(context: ProduceContext, topic: Topic, rows: list[TypedRo
     now_ms = context.clock.now_ms()
     size_bytes = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
     partitioner = context.partitioners.of(topic)
-    to = Destination(topic, partitioner, now_ms, partitioner.sticky(size_bytes, context.clock.monotonic()))
+    sticky = partitioner.sticky(size_bytes, context.clock.monotonic())
+    to = Destination(topic, partitioner, now_ms, sticky, schemas=context.schemas)
     try:
         place = partial(to_batches, list(rows), to, context.settings.records_per_request_max)
-        try:
-            parts = place(is_quick=True)
-        except TakesLong:
-            parts = await context.offload.in_thread(place)
+        parts = await with_schemas(context.schemas, partial(_wait_placed, place, context))
         for part in parts:
             if needs_keys(part):
                 check_keys(part)
@@ -195,6 +193,16 @@ async def _wait_queued(context: ProduceContext, topic: Topic, rows: list[TypedRo
         problem = error if isinstance(error, Problem) else from_engine(error)
         return _Queued(rows, (), (), None, now_ms, problem)
     return _Queued(rows, [partition_of(row, to) for row in rows], parts, pending, now_ms)
+
+
+async def _wait_placed(place: Callable[..., list[Part]], context: ProduceContext) -> list[Part]:
+    """Raises NeedsSchemas."""
+    try:
+        return place(is_quick=True)
+    except NeedsSchemas:
+        raise
+    except TakesLong:
+        return await context.offload.in_thread(place)
 
 
 async def _wait(queued: _Queued) -> list[_Result]:

@@ -60,6 +60,7 @@ GROUPS = {
     "query_value_chars_max body_read_timeout_ms body_bytes_per_second_min lingering_close_bytes_max "
     "lingering_close_ms_max request_bytes_in_flight_max connection_bytes_in_flight_max http2_streams_max "
     "http2_ping_ms shutdown_timeout_ms throttle_ms_max",
+    "Schema registry": "schema_registry_url",
     "Logs and metrics": "log_level request_log slow_request_ms metrics_topics_max "
     "statsd_address statsd_interval_ms statsd_prefix",
     "Tracing": "otlp_endpoint otlp_service_name otlp_resource_attributes trace_ratio trace_spans_per_second",

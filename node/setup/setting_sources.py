@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import penstock_codec
+from engine.encodings.registry import AUTH, url_problem
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import SECOND_MS, checked
 from engine.tiering.store.store import url_of
@@ -35,7 +36,14 @@ _STATSD_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,100}")
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,15})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_OTHER_VARIABLES = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT", penstock_codec.VARIABLE}
+_OTHER_VARIABLES = {
+    "PENSTOCK_URL",
+    "PENSTOCK_TOKEN",
+    "PENSTOCK_CACERT",
+    "PENSTOCK_CONTEXT",
+    penstock_codec.VARIABLE,
+    AUTH,
+}
 # The variables of OpenTelemetry that a setting is taken from if its own is not set.
 OPENTELEMETRY = {
     "otlp_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -209,6 +217,7 @@ def _check_relations(settings: NodeSettings) -> None:
     _check_cluster(settings)
     _check_encryption(settings)
     _check_tracing(settings)
+    _check_registry(settings)
     _check_statsd(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
@@ -255,6 +264,12 @@ def _check_encryption(settings: NodeSettings) -> None:
     if settings.internal_tls != OFF and not all(internal_tls_files(settings)):
         text = f"internal_tls is {settings.internal_tls}, and a file is missing"
         raise StartRefused(text, hint="give internal_tls_ca, internal_tls_cert and internal_tls_key")
+
+
+def _check_registry(settings: NodeSettings) -> None:
+    """Raises StartRefused."""
+    if settings.schema_registry_url and (problem := url_problem(settings.schema_registry_url)):
+        raise StartRefused(f"schema_registry_url {problem}", hint="give the base URL of a schema registry")
 
 
 def _check_tracing(settings: NodeSettings) -> None:

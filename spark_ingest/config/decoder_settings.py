@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.encodings.registry import url_problem
 from spark_ingest.config.setting import SWITCH, TABLE, TEXT, TEXTS, Setting, without_effect
 from spark_ingest.payload.decoder import BUILT_IN, is_known
 from spark_ingest.payload.installed import DECODERS, TRANSFORMERS, entry_point_names
-from spark_ingest.payload.registry import url_problem
 from spark_ingest.plan import DROP_HEADERS, DROP_TOMBSTONES, JSON, RAW
 
 AUTO, BARE, REGISTRY = "auto", "bare", "registry"

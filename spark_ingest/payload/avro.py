@@ -5,9 +5,7 @@ there are none, and the only schema of `schemas` counts. `schemas` has the JSON 
 another name; each has its fingerprint, too. Other ids are looked up at `registry_url`.
 
 Limits: a container unpacks to CONTAINER_BYTES_MAX. A schema in a container whose arrays have items without bytes is
-rejected, because a few bytes may then announce any number of items. A value that may take much memory, or whose schema
-has a type within itself, is measured before fastavro reads it (avro_measure.py): its reader has no limits, and may
-overflow the stack.
+rejected, because a few bytes may then announce any number of items. engine/encodings bounds what a value takes.
 """
 
 from __future__ import annotations
@@ -16,21 +14,17 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
-from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
-import msgspec
 from fastavro import parse_schema, schemaless_reader
-from fastavro.read import LOGICAL_READERS
-from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from spark_ingest.payload.avro_bounds import Shape
-from spark_ingest.payload.avro_measure import Measure
+from engine.encodings.avro_schema import BAD_DATUM, AvroSchema, parse_avro, read_avro, registered_avro
+from engine.encodings.registry import HEADER_BYTES, Registry, schema_id_of
+from engine.encodings.undecodable import Undecodable
 from spark_ingest.payload.avro_types import AvroTypes
-from spark_ingest.payload.registry import REFERENCES_MAX, RegisteredSchema, Registry
-from spark_ingest.payload.undecodable import Undecodable
 from spark_ingest.types.json_types import Members
 
 CONTAINER_BYTES_MAX = 64 << 20
@@ -49,28 +43,12 @@ _HEADER = parse_schema(
 _SIZES = parse_schema(
     {"type": "record", "name": "block", "fields": [{"name": name, "type": "long"} for name in ("count", "size")]}
 )
-_DECIMAL_BYTES_MAX = 1000
-_ALL_DIGITS = Context(prec=3 * _DECIMAL_BYTES_MAX, traps=[InvalidOperation, Inexact])
-_BAD_SCHEMA = (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-_BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
-
-
-def _exact_decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
-    """Returns a decimal with all its digits: fastavro's own reader rounds those beyond the precision of the schema."""
-    if len(data) > _DECIMAL_BYTES_MAX:
-        raise ValueError(f"a decimal of {len(data):,} bytes")
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-writer_schema.get("scale", 0), _ALL_DIGITS)
-
-
-LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _exact_decimal
 
 
 class Schema(NamedTuple):
-    """A schema as fastavro parses it, its bounds, and the types of its members."""
+    """A schema, and the types of its members."""
 
-    tree: Any
-    shape: Shape
-    measure: Measure
+    avro: AvroSchema
     members: Members
 
 
@@ -93,7 +71,7 @@ def fingerprint_of(schema: str) -> str:
 
 
 def _rabin(schema: Schema) -> str:
-    return str(fingerprint(to_parsing_canonical_form(schema.tree), "CRC-64-AVRO"))
+    return str(fingerprint(to_parsing_canonical_form(schema.avro.tree), "CRC-64-AVRO"))
 
 
 class _Avro:
@@ -110,7 +88,7 @@ class _Avro:
     def __call__(self, value: bytes) -> Any:
         """Returns the record. Raises Undecodable, RegistryUnavailable."""
         datum = self._unframe(value)
-        return _read(_unpack(datum.data, datum.codec), datum.schema)
+        return read_avro(_unpack(datum.data, datum.codec), datum.schema.avro)
 
     def declared(self, value: bytes) -> Members:
         """Returns the types of the writer's schema, the same object for each value of it. Raises as the decoder."""
@@ -123,8 +101,8 @@ class _Avro:
             return self._container(value)
         if value[:2] == b"\xc3\x01" and len(value) >= 10:
             return _Datum(value[10:], self._find_schema(value[2:10].hex()))
-        if value[:1] == b"\0" and len(value) >= 5:
-            return _Datum(value[5:], _usable(self._registered(int.from_bytes(value[1:5], "big"))))
+        if (schema_id := schema_id_of(value)) is not None:
+            return _Datum(value[HEADER_BYTES:], _usable(self._registered(schema_id)))
         raise Undecodable("not_avro", "the value is not a container, single-object encoding or a registry's message")
 
     def _find_schema(self, mark: str) -> Schema:
@@ -144,30 +122,18 @@ class _Avro:
             return Undecodable(
                 "unknown_schema", f"the id {schema_id} is a schema of {registered.schemaType}, not of Avro"
             )
-        named: dict[str, Any] = {}
+        assert self._registry is not None
         try:
-            self._add_references(registered, named)
-            return _parse(registered.schema, named)
+            return _typed(registered_avro(self._registry, registered))
         except ValueError as error:
             return Undecodable("unknown_schema", f"the schema of the id {schema_id} is not usable: {error}")
-
-    def _add_references(self, registered: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
-        if depth > 10 or len(named) > REFERENCES_MAX:
-            raise ValueError("it refers to too many others")
-        assert self._registry is not None
-        for reference in registered.references:
-            other = self._registry.referenced(reference)
-            if other is None:
-                raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
-            self._add_references(other, named, depth + 1)
-            _parse(other.schema, named)
 
     def _container(self, value: bytes) -> _Datum:
         stream = BytesIO(value)
         try:
             header = schemaless_reader(stream, _HEADER, None)
             sizes = schemaless_reader(stream, _SIZES, None)
-        except _BAD_DATUM as error:
+        except BAD_DATUM as error:
             raise Undecodable("not_avro", f"the container's header is damaged: {error}") from error
         data = stream.read(max(0, sizes["size"]))
         if sizes["count"] != 1 or stream.read() != header["sync"]:
@@ -178,40 +144,24 @@ class _Avro:
 
 def _embedded(text: bytes) -> Schema | Undecodable:
     try:
-        return _parse(text.decode(), is_trusted=False)
+        return _typed(parse_avro(text.decode(), is_trusted=False))
     except ValueError as error:
         return Undecodable("unknown_schema", f"the container's schema is not usable: {error}")
+
+
+def _parse(text: str) -> Schema:
+    """Raises ValueError."""
+    return _typed(parse_avro(text))
+
+
+def _typed(schema: AvroSchema) -> Schema:
+    return Schema(schema, AvroTypes(schema.tree).members())
 
 
 def _usable(schema: Schema | Undecodable) -> Schema:
     if isinstance(schema, Undecodable):
         raise schema
     return schema
-
-
-def _parse(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
-    """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
-    try:
-        named = {} if named is None else named
-        tree = _with_definitions(parse_schema(msgspec.json.decode(text), named_schemas=named), named)
-        shape, measure, members = Shape(tree), Measure(tree), AvroTypes(tree).members()
-    except _BAD_SCHEMA as error:
-        raise ValueError(f"not an Avro schema: {error}") from error
-    if shape.has_empty_items and not is_trusted:
-        raise ValueError("an array has items without bytes")
-    return Schema(tree, shape, measure, members)
-
-
-def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a schema that is a union or a name with the definitions of its names, which may be in other schemas.
-
-    Only a record carries the definitions in which fastavro's reader looks for names.
-    """
-    if isinstance(tree, list):
-        return [_with_definitions(part, named) for part in tree]
-    if isinstance(tree, str) and tree in named:
-        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
-    return tree
 
 
 def _unpack(data: bytes, codec: bytes) -> bytes:
@@ -236,16 +186,3 @@ def _unpack(data: bytes, codec: bytes) -> bytes:
         why = f"unpacks to more than {CONTAINER_BYTES_MAX:,} bytes" if too_large else "is incomplete"
         raise Undecodable("too_large" if too_large else "not_avro", f"the container's block {why}")
     return unpacked
-
-
-def _read(data: bytes, schema: Schema) -> Any:
-    try:
-        if not schema.shape.is_small(len(data)):
-            schema.measure.end_of(data)
-        stream = BytesIO(data)
-        value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
-    except _BAD_DATUM as error:
-        raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
-    if end != len(data):
-        raise Undecodable("not_avro", f"{len(data) - end} bytes follow the record")
-    return value

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
+from engine.encodings.json_text import json_text
+from engine.encodings.undecodable import Undecodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.payload.installed import DECODERS, entry_point_names, load_entry_point
-from spark_ingest.payload.json_text import json_text
 from spark_ingest.payload.transformers import declared_after, transforms_of
-from spark_ingest.payload.undecodable import Undecodable
 from spark_ingest.plan import DROP_TOMBSTONES, JSON, RAW, Recipe
 from spark_ingest.types.declared_types import OfSame
 from spark_ingest.types.json_types import Members

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings.undecodable import Undecodable
 from spark_ingest.types.declared_types import array, struct
 from spark_ingest.types.json_types import DEPTH_MAX, Members, Type, merge_all
 

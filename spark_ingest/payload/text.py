@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings.undecodable import Undecodable
 
 try:
     import re2

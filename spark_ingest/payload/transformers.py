@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
+from engine.encodings.json_text import json_text
+from engine.encodings.undecodable import Undecodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.payload.installed import TRANSFORMERS, load_entry_point
-from spark_ingest.payload.json_text import json_text
 from spark_ingest.payload.member_path import path_of
-from spark_ingest.payload.undecodable import Undecodable
 from spark_ingest.plan import DROP_HEADERS, DROP_TOMBSTONES
 from spark_ingest.types.declared_types import struct
 from spark_ingest.types.json_types import Members as Types

@@ -21,10 +21,12 @@ from spark_ingest.decode.declared_columns import with_declared
 from spark_ingest.decode.type_counts import Mixed, TypeCounts, flattened, is_new, prefer_members, seen_members
 from spark_ingest.decode.value_costs import is_inferable
 from spark_ingest.payload.decoder import Converter, converter_of
-from spark_ingest.plan import RAW, MixedColumn, Recipe, TableSchema, Task
+from spark_ingest.payload.transformers import declared_after
+from spark_ingest.plan import JSON, RAW, MixedColumn, Recipe, TableSchema, Task
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice
+from spark_ingest.source.value_schema import value_schema_of
 from spark_ingest.types.declared_types import OfSame
 from spark_ingest.types.json_types import (
     ANY_NAMES,
@@ -37,6 +39,7 @@ from spark_ingest.types.json_types import (
     evolve,
     infer_text,
 )
+from spark_ingest.types.schema_types import schema_members
 
 READS_MAX = 16  # spread evenly over the plan
 READ_BYTES = 256 << 10  # one ranged GET each
@@ -82,12 +85,21 @@ def table_schema(
     if recipe.payload != RAW:
         published = with_declared(topic, published, choice.columns)
         slices = [piece for task in tasks for piece in task.slices]
-        sampled, mixed = sampled_members(source, slices, recipe, choice.misfit_max_percent, published)
+        limit, declared = choice.misfit_max_percent, _schema_members(source, slices, recipe)
+        sampled, mixed = sampled_members(source, slices, recipe, limit, published, declared)
         seen = seen_members(published, sampled, head.seen.get(topic, []) if head else [])
         before, reserved = published, recipe.layout.partition_columns
         published = evolve(published, seen, widens=choice.widens, reserved=reserved, names=names)
         mixed = [column for column in mixed if is_new(column.path, before, published)]
     return schema_of(published, recipe.payload), mixed
+
+
+def _schema_members(store: ObjectStore, slices: Sequence[Slice], recipe: Recipe) -> Members:
+    """Returns the types that the schema of the topic declares, as the steps of the recipe leave them."""
+    if recipe.payload != JSON or not slices:
+        return []
+    text = value_schema_of(store, slices[-1].key)
+    return declared_after(recipe.transforms, schema_members(text)) if text else []
 
 
 def schema_of(members: Members, payload: str) -> TableSchema:
@@ -96,19 +108,25 @@ def schema_of(members: Members, payload: str) -> TableSchema:
 
 
 def sampled_members(
-    store: ObjectStore, slices: Sequence[Slice], recipe: Recipe, limit_percent: float, published: Members
+    store: ObjectStore,
+    slices: Sequence[Slice],
+    recipe: Recipe,
+    limit_percent: float,
+    published: Members,
+    declared: Members,
 ) -> tuple[Members, list[MixedColumn]]:
     """Returns the members of the sampled values with the types that their columns get, and those of several types.
 
-    A type that payloads declare holds for the values that it holds exactly, and for a member without a value. It does
-    not widen a published bigint, which values alone do.
+    A type that payloads declare, or that the topic's schema has declared for all, holds for the values that it holds
+    exactly, and for a member without a value. It does not widen a published bigint, which values alone do.
 
     Raises Corrupt, NoSuchObject, IngestRefused if the decoder of the recipe is not usable.
     """
     converter = converter_of(recipe)
-    values = _values(store, _sampled_slices(slices))
     bigints = {name for name, kind in published if kind == "bigint"}
-    known_types: dict[str, Type] = {}
+    declared = [member for member in declared if member[0] not in bigints]
+    values = _values(store, _sampled_slices(slices), declared)
+    known_types: dict[str, Type] = dict(declared)
     mixed: list[Mixed] = []
     counts = counted(values if converter is None else _convert(values, converter, bigints, known_types))
     members = [[name, count.chosen((name,), limit_percent, mixed)] for name, count in counts.items()]
@@ -123,10 +141,10 @@ def _convert(
     """Yields the JSON of values with the types that they declare, and adds these types to `known_types`."""
     without_bigints = OfSame(lambda members: [member for member in members if member[0] not in bigints])
     before: Members = []
-    for value, origin, _ in values:
+    for value, origin, of_topic in values:
         [text] = converter.convert([value]).texts
         if text is not None:
-            declared = without_bigints(converter.declared(value))
+            declared = of_topic or without_bigints(converter.declared(value))
             if declared is not before:
                 add_members(known_types, declared, MEMBERS_MAX)
                 before = declared
@@ -188,12 +206,12 @@ def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:
     return beginnings[::step]
 
 
-def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[_Sampled]:
+def _values(store: ObjectStore, slices: Sequence[Slice], declared: Members) -> Iterator[_Sampled]:
     for piece in slices:
         taken = taken_bytes = 0
         for scanned in scan(store, [piece], READ_BYTES):
             for at, value in enumerate(scanned.values()[: READ_RECORDS_MAX - taken]):
-                yield value, _Place(scanned, at), []
+                yield value, _Place(scanned, at), declared
             taken += scanned.record_count
             taken_bytes += scanned.header.size_bytes
             if taken >= READ_RECORDS_MAX or taken_bytes >= READ_BYTES:

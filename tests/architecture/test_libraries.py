@@ -40,6 +40,7 @@ GROUPS: dict[str, list[str]] = {
     **SERVER["project"]["optional-dependencies"],
     **SERVER["dependency-groups"],
 }
+OF_SERVERS = [one for name in ("server", "oidc", "patterns", "formats") for one in GROUPS[name]]
 
 # Not imported: a program, a plugin, or what another library loads by itself.
 TOOLS = {
@@ -113,7 +114,7 @@ def imported_by_servers() -> dict[str, set[str]]:
 
 def test_every_library_of_a_distribution_is_used_by_it(homes):
     assert unused(GROUPS["client"] + GROUPS["encryption"] + GROUPS["otel"], imported("penstock"), homes) == []
-    assert unused(GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], imported_by_servers(), homes) == []
+    assert unused(OF_SERVERS, imported_by_servers(), homes) == []
 
 
 def test_every_library_for_spark_is_used_by_ingestion(homes):
@@ -131,7 +132,7 @@ def test_every_library_for_development_is_used_by_tests_or_load_tests(homes):
 
 def test_a_distribution_imports_only_what_it_declares(homes):
     assert undeclared(imported("penstock"), GROUPS["client"] + GROUPS["encryption"] + GROUPS["otel"], homes) == []
-    assert undeclared(imported_by_servers(), GROUPS["server"] + GROUPS["oidc"] + GROUPS["patterns"], homes) == []
+    assert undeclared(imported_by_servers(), OF_SERVERS, homes) == []
 
 
 def test_the_client_needs_nothing_of_a_node():

@@ -94,6 +94,8 @@ def _another_value(rule):
         return "deployment.environment.name=test"
     if rule.name == "statsd_address":
         return "[::1]:8125"
+    if rule.name == "schema_registry_url":
+        return "http://127.0.0.1:8081"
     if rule.name == "otlp_endpoint":
         return "http://127.0.0.1:4318"
     if rule.name == "advertised_direct_url":

@@ -188,6 +188,7 @@ export const PROBLEMS: Record<string, readonly [number, 0 | 1, 0 | 1]> = {
   offset_not_available: [503, 1, 1],
   table_loading: [503, 1, 1],
   store_unavailable: [503, 1, 1],
+  registry_unavailable: [503, 1, 1],
   spool_full: [503, 1, 1],
   ack_timeout: [504, 1, 0],
   leadership_lost: [504, 1, 0],

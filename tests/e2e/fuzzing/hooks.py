@@ -92,7 +92,7 @@ def _mend_topic(case: Any) -> None:
         config["record_bytes_max"] = min(config.get("record_bytes_max", 2**20), 2**26)
     policy = config.get("cleanup_policy", "delete")
     unused = () if "," in policy else OF_COMPACTION if policy == "delete" else OF_RETENTION
-    unused = (*unused, "value_schema", "value_schema_version")
+    unused = (*unused, "value_schema", "value_schema_version", "value_schema_type", "value_schema_subject")
     for name in (*unused, *(() if config.get("retention_waits_for_jobs") else ("retention_wait_max_ms",))):
         config.pop(name, None)
 

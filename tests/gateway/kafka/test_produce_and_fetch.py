@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.kafka.errors import Error
 from node.node import Node
 from replication.replica.acks import Acks
 from tests.gateway.kafka.served import Connection, batch, connected, fetch, kafka_node, produce, request, rows
+from tests.gateway.registry.registries import AVRO, avro_ride, stub_registry
 
 
 @pytest.fixture
@@ -361,3 +363,24 @@ async def test_a_value_that_does_not_follow_the_schema_is_named(
     assert [one.batch_index for one in refused.record_errors] == [2]
     assert '/id: the value is not of type "integer"' in refused.error_message
     assert (stored.error_code, stored.base_offset) == (0, 0)
+
+
+async def test_a_value_of_a_registry_is_checked_and_waits_for_its_schema(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    with stub_registry() as registry:
+        good = registry.add("rides-value", json.dumps(AVRO))
+        async with kafka_node(tmp_path, schema_registry_url=registry.url) as (node, _), connected(node) as client:
+            await node.shard.create_topic("rides", 1, 1, {"value_schema_type": "avro"})
+
+            async def produced(*values: bytes) -> Message:
+                data = record_batch.encode([(1, b"k", value, []) for value in values])
+                client.send("Produce", 9, produce("rides", {0: bytes(data)}))
+                return (await client.receive()).responses[0].partition_responses[0]
+
+            assert (await produced(avro_ride(good))).error_code == 0
+            refused = await produced(avro_ride(good), avro_ride(9))
+            assert refused.error_code == Error.INVALID_RECORD
+            assert [one.batch_index for one in refused.record_errors] == [1]
+            registry.is_silent = True
+            assert (await produced(avro_ride(7))).error_code == Error.NOT_ENOUGH_REPLICAS
+            assert (await produced(avro_ride(good))).error_code == 0

@@ -64,6 +64,7 @@ async def test_until_the_level_is_raised_no_topic_has_a_setting_that_the_older_v
     one, _ = await cluster.start_all(1, 2)
     await set_level(one.session, 1)
     described = {"retention_ms": 100000, "value_schema": "", "value_schema_version": 1, "trace_headers": "sampled"}
+    described |= {"value_schema_type": "none", "value_schema_subject": ""}
     await one.create_topic("copied", 1, 1, described)
     await one.alter_topic("copied", {**described, "retention_ms": 200000}, None)
     stored = await one.session.get_latest(topic_key("copied"))

@@ -18,9 +18,11 @@ from tests.spark_ingest.payload.test_text import converter, one
 
 fastavro = pytest.importorskip("fastavro")
 
-from spark_ingest.payload import avro, avro_bounds  # noqa: E402
-from spark_ingest.payload.avro_measure import Measure  # noqa: E402
-from spark_ingest.payload.registry import Reference, RegisteredSchema, RegistryUnavailable  # noqa: E402
+from engine.encodings import avro_bounds  # noqa: E402
+from engine.encodings.avro_measure import Measure  # noqa: E402
+from engine.encodings.avro_schema import parse_avro, read_avro  # noqa: E402
+from engine.encodings.registry import Reference, RegisteredSchema, RegistryUnavailable  # noqa: E402
+from spark_ingest.payload import avro  # noqa: E402
 
 SCHEMA = {
     "type": "record",
@@ -236,11 +238,11 @@ def test_a_container_that_unpacks_to_too_much_has_no_row(monkeypatch: pytest.Mon
 def test_a_union_of_records_that_refer_to_other_schemas_is_read() -> None:
     named: dict[str, Any] = {}
     part = {"type": "record", "name": "x.Part", "fields": [{"name": "n", "type": "long"}]}
-    avro._parse(json.dumps(part), named)
+    parse_avro(json.dumps(part), named)
     whole = {"type": "record", "name": "x.Whole", "fields": [{"name": "part", "type": "x.Part"}]}
-    schema = avro._parse(json.dumps(["null", whole]), named)
+    schema = parse_avro(json.dumps(["null", whole]), named)
     assert schema.measure.end_of(b"\x02\x04") == 2
-    assert avro._read(b"\x02\x04", schema) == {"part": {"n": 2}}
+    assert read_avro(b"\x02\x04", schema) == {"part": {"n": 2}}
 
 
 def test_a_union_of_names_of_other_schemas_is_read() -> None:
@@ -249,13 +251,13 @@ def test_a_union_of_names_of_other_schemas_is_read() -> None:
     made = {"type": "record", "name": "x.Made", "fields": [{"name": "n", "type": "long"}]}
     gone = {"type": "record", "name": "x.Gone", "fields": [{"name": "last", "type": ["null", "x.Made"]}]}
     for schema_of in (made, gone):
-        avro._parse(json.dumps(schema_of), named)
+        parse_avro(json.dumps(schema_of), named)
     for text, values in (
         (json.dumps(["x.Made", "x.Gone"]), {b"\0\x04": {"n": 2}, b"\x02\x02\x04": {"last": {"n": 2}}}),
         ('"x.Gone"', {b"\0": {"last": None}}),
     ):
-        schema = avro._parse(text, named)
+        schema = parse_avro(text, named)
         for data, value in values.items():
-            assert avro._read(data, schema) == value
+            assert read_avro(data, schema) == value
             assert schema.measure.end_of(data) == len(data)
             assert schema.shape.is_small(len(data))

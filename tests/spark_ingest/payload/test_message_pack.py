@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from engine.encodings.json_text import json_text
 from spark_ingest.payload import message_pack
-from spark_ingest.payload.json_text import json_text
 from tests.spark_ingest.payload.test_text import converter, one
 
 

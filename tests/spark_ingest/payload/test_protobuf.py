@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.encodings import protobuf_bounds
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.payload import protobuf_bounds
 from spark_ingest.plan import Recipe
 from tests.spark_ingest.jobs import run_job, table_rows
 from tests.spark_ingest.payload.test_text import converter, one

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from spark_ingest.payload.registry import AUTH, Reference, RegisteredSchema, Registry, RegistryUnavailable, url_problem
+from engine.encodings.registry import AUTH, Reference, RegisteredSchema, Registry, RegistryUnavailable, url_problem
 
 ANSWERS = {
     "/schemas/ids/7": (200, json.dumps({"schema": '"int"', "other": 1})),

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings.undecodable import Undecodable
 
 TEXT_BYTES_MAX = 256 << 20  # of one value: a small value may repeat a large one by reference
 
@@ -22,6 +22,11 @@ def json_text(value: Mapping[Any, Any]) -> bytes:
     """Returns the text of an object. Raises Undecodable, TypeError, RecursionError."""
     if not isinstance(value, Mapping):
         raise Undecodable("not_an_object", f"the value is {type(value).__name__}, not an object with members")
+    return text_of(value)
+
+
+def text_of(value: Any) -> bytes:
+    """Returns the text of any value. Raises Undecodable, TypeError, RecursionError."""
     text: bytes = _ENCODER.encode(value)
     if b"null" in text:  # msgspec writes NaN as null
         text = _ENCODER.encode(_without_nan(value))

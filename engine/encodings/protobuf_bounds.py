@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from google.protobuf.descriptor import Descriptor
 
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings.undecodable import Undecodable
 
 VALUE_BYTES_MAX = 128 << 20
 _MESSAGE_BYTES, _FIELD_BYTES = 256, 16  # of the library, and the dictionary

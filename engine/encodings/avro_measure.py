@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from spark_ingest.payload import avro_bounds
-from spark_ingest.payload.avro_bounds import CONTAINER_BYTES, ITEM_BYTES, PRIMITIVE_BYTES, TEXT_FACTOR
-from spark_ingest.payload.undecodable import Undecodable
+from engine.encodings import avro_bounds
+from engine.encodings.avro_bounds import CONTAINER_BYTES, ITEM_BYTES, PRIMITIVE_BYTES, TEXT_FACTOR
+from engine.encodings.undecodable import Undecodable
 
 _LONG_BITS = 70
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}

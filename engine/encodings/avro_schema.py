@@ -1,0 +1,102 @@
+"""An Avro schema, and the values that are written by it: the door to fastavro.
+
+A value that may take much memory, or whose schema has a type within itself, is measured before fastavro reads it
+(avro_measure.py): its reader has no limits, and may overflow the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import msgspec
+from fastavro import parse_schema, schemaless_reader
+from fastavro.read import LOGICAL_READERS
+from fastavro.schema import SchemaParseException, UnknownType
+
+from engine.encodings.avro_bounds import Shape
+from engine.encodings.avro_measure import Measure
+from engine.encodings.registry import REFERENCE_DEPTH_MAX, REFERENCES_MAX, RegisteredSchema, Registry
+from engine.encodings.undecodable import Undecodable
+
+_DECIMAL_BYTES_MAX = 1000
+_ALL_DIGITS = Context(prec=3 * _DECIMAL_BYTES_MAX, traps=[InvalidOperation, Inexact])
+_BAD_SCHEMA = (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
+
+
+def _exact_decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
+    """Returns a decimal with all its digits: fastavro's own reader rounds those beyond the precision of the schema."""
+    if len(data) > _DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal of {len(data):,} bytes")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-writer_schema.get("scale", 0), _ALL_DIGITS)
+
+
+LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _exact_decimal
+
+
+class AvroSchema(NamedTuple):
+    """A schema as fastavro parses it, and its bounds."""
+
+    tree: Any
+    shape: Shape
+    measure: Measure
+
+
+def parse_avro(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> AvroSchema:
+    """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
+    try:
+        named = {} if named is None else named
+        tree = _with_definitions(parse_schema(msgspec.json.decode(text), named_schemas=named), named)
+        shape, measure = Shape(tree), Measure(tree)
+    except _BAD_SCHEMA as error:
+        raise ValueError(f"not an Avro schema: {error}") from error
+    if shape.has_empty_items and not is_trusted:
+        raise ValueError("an array has items without bytes")
+    return AvroSchema(tree, shape, measure)
+
+
+def registered_avro(registry: Registry, registered: RegisteredSchema, *, is_trusted: bool = True) -> AvroSchema:
+    """Returns a schema of a registry with those that it refers to. Raises as `parse_avro`, and RegistryUnavailable."""
+    named: dict[str, Any] = {}
+    _add_references(registry, registered, named)
+    return parse_avro(registered.schema, named, is_trusted=is_trusted)
+
+
+def _add_references(registry: Registry, registered: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
+    if depth > REFERENCE_DEPTH_MAX or len(named) > REFERENCES_MAX:
+        raise ValueError("it refers to too many others")
+    for reference in registered.references:
+        other = registry.referenced(reference)
+        if other is None:
+            raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
+        _add_references(registry, other, named, depth + 1)
+        parse_avro(other.schema, named)
+
+
+def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
+    """Returns a schema that is a union or a name with the definitions of its names, which may be in other schemas.
+
+    Only a record carries the definitions in which fastavro's reader looks for names.
+    """
+    if isinstance(tree, list):
+        return [_with_definitions(part, named) for part in tree]
+    if isinstance(tree, str) and tree in named:
+        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
+    return tree
+
+
+def read_avro(data: bytes, schema: AvroSchema) -> Any:
+    """Returns the one value of the bytes. Raises Undecodable."""
+    try:
+        if not schema.shape.is_small(len(data)):
+            schema.measure.end_of(data)
+        stream = BytesIO(data)
+        value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
+    except BAD_DATUM as error:
+        raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
+    if end != len(data):
+        raise Undecodable("not_avro", f"{len(data) - end} bytes follow the record")
+    return value

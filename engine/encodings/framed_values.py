@@ -1,0 +1,157 @@
+"""The values that name a schema of a registry in their first bytes: whether they follow it, and their JSON.
+
+A value begins with a zero byte and the id of its schema in four bytes; one of Protobuf has the indexes of its message
+next. The libraries of Avro and Protobuf are imported with the first schema of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from engine.encodings.json_text import text_of
+from engine.encodings.registry import HEADER_BYTES, RegisteredSchema, Registry
+from engine.encodings.undecodable import Undecodable
+from engine.errors import EngineError
+from engine.schemas.value_schema import ValueSchema
+
+if TYPE_CHECKING:
+    from engine.encodings.avro_schema import AvroSchema
+    from engine.encodings.protobuf_file import ProtobufFile
+
+QUICK_UNITS = 512 * 1024  # of a JSON Schema: about 2 ms
+_INSTALL = "pip install 'penstock-server[formats]'"
+_NO_JSON = (UnicodeDecodeError, TypeError, RecursionError, ValueError, msgspec.MsgspecError)
+
+
+class FramedValues(Protocol):
+    """The values of one schema. Any thread may use it."""
+
+    def find_wrong(self, values: Mapping[int, bytes]) -> Iterator[tuple[int, str]]:
+        """Yields the index of each value that does not follow the schema, and why, without a part of the value."""
+
+    def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
+        """Returns whether values follow the schema, as far as that is seen in a few milliseconds."""
+
+    def text(self, value: bytes) -> bytes:
+        """Returns the JSON of a value. Raises Undecodable."""
+
+
+class RegisteredValues(NamedTuple):
+    """The schema of an id: its type, the subjects that have it, and its values."""
+
+    kind: str
+    subjects: frozenset[str]
+    values: FramedValues
+
+
+def find_registered(registry: Registry, schema_id: int) -> RegisteredValues | None:
+    """Returns what an id names; None if the registry does not have it. Raises RegistryUnavailable, ValueError."""
+    registered = registry.schema(schema_id)
+    if registered is None:
+        return None
+    try:
+        values = _values_of(registry, schema_id, registered)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the node lacks the library {error.name}: {_INSTALL}") from None
+    return RegisteredValues(registered.schemaType, registry.subjects(schema_id), values)
+
+
+def _values_of(registry: Registry, schema_id: int, registered: RegisteredSchema) -> FramedValues:
+    """Raises RegistryUnavailable, ValueError, ModuleNotFoundError."""
+    match registered.schemaType:
+        case "AVRO":
+            from engine.encodings.avro_schema import registered_avro
+
+            return _AvroValues(registered_avro(registry, registered, is_trusted=False))
+        case "PROTOBUF":
+            from engine.encodings.protobuf_file import ProtobufFile
+
+            return _ProtobufValues(ProtobufFile(registry, schema_id))
+        case "JSON":
+            if registered.references:
+                raise ValueError("a JSON Schema with references to others is not supported")
+            try:
+                return _JsonValues(ValueSchema(registered.schema))
+            except EngineError as error:
+                raise ValueError(str(error)) from None
+    raise ValueError(f"the type {registered.schemaType} is not supported")
+
+
+class _Binary:
+    """Values that are checked by parsing them."""
+
+    def parse(self, value: bytes) -> object:
+        """Raises Undecodable."""
+        raise NotImplementedError
+
+    def find_wrong(self, values: Mapping[int, bytes]) -> Iterator[tuple[int, str]]:
+        for index, value in values.items():
+            try:
+                self.parse(value)
+            except Undecodable as error:
+                yield index, error.message.partition(":")[0]  # behind it may be bytes of the value
+
+    def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
+        return next(self.find_wrong(values), None) is None
+
+
+class _AvroValues(_Binary):
+    def __init__(self, schema: AvroSchema) -> None:
+        from engine.encodings.avro_schema import read_avro
+
+        self._schema = schema
+        self._read = read_avro
+
+    def parse(self, value: bytes) -> object:
+        return self._read(value[HEADER_BYTES:], self._schema)
+
+    def text(self, value: bytes) -> bytes:
+        return _text_of(self.parse(value))
+
+
+class _ProtobufValues(_Binary):
+    def __init__(self, file: ProtobufFile) -> None:
+        self._file = file
+
+    def parse(self, value: bytes) -> object:
+        return self._file.parse(value)[1]
+
+    def text(self, value: bytes) -> bytes:
+        kind, message = self._file.parse(value)
+        return _text_of(kind.members(message))
+
+
+class _JsonValues:
+    def __init__(self, schema: ValueSchema) -> None:
+        self._schema = schema
+
+    def find_wrong(self, values: Mapping[int, bytes]) -> Iterator[tuple[int, str]]:
+        indexes = list(values)
+        for violation in self._schema.violations(_bodies(values), is_null_allowed=False):
+            yield indexes[violation.record], f"{violation.pointer or 'the whole value'}: {violation.text}"
+
+    def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
+        return self._schema.do_values_follow(_bodies(values), QUICK_UNITS, is_null_allowed=False)
+
+    def text(self, value: bytes) -> bytes:
+        text = value[HEADER_BYTES:]
+        try:
+            msgspec.json.decode(text)
+            text.decode()
+        except _NO_JSON:
+            raise Undecodable("not_json", "the value is not JSON") from None
+        return text
+
+
+def _bodies(values: Mapping[int, bytes]) -> list[bytes]:
+    return [value[HEADER_BYTES:] for value in values.values()]
+
+
+def _text_of(value: object) -> bytes:
+    try:
+        return text_of(value)
+    except _NO_JSON as error:
+        raise Undecodable("no_json", f"the value has no JSON: {error}") from None

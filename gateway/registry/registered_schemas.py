@@ -1,0 +1,131 @@
+"""The schemas that values of this process have named, and the requests for those that it does not know.
+
+A known schema is used at once, also while the registry is silent; after REFRESH_S it is asked for again beside that.
+An unknown one is asked for in a thread of its own pool. A registry that did not answer is left alone for SILENT_S.
+Invariants: an id has one request at a time, no more than ASKED_MAX ids have one, and no caller waits longer than
+WAIT_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from engine.encodings.framed_values import RegisteredValues, find_registered
+from engine.encodings.registry import Registry, RegistryUnavailable
+from gateway.http.problems import Problem
+
+log = logging.getLogger("penstock.registry")
+
+KEPT_MAX = 1000  # schemas
+ASKED_MAX = 64  # ids at once
+THREADS = 4
+ANSWER_S = 2.0  # of an answer of the registry
+WAIT_S = 5.0  # for all answers of an id: its schema, those that it refers to, and its subjects
+SILENT_S = 1.0
+UNKNOWN_S = 5.0  # an id that was just registered is taken then
+REFRESH_S = 300.0
+
+
+class Asked(NamedTuple):
+    """The answer of the registry for an id at a time: values, or the reason why there are none."""
+
+    found: RegisteredValues | None
+    reason: str
+    at: float
+
+
+class RegisteredSchemas:
+    """Any thread may look schemas up; `fetch` is for the loop."""
+
+    def __init__(self, registry: Registry, monotonic: Callable[[], float]) -> None:
+        self._registry = registry
+        self._monotonic = monotonic
+        self._pool = ThreadPoolExecutor(THREADS, "penstock-registry")
+        self._lock = threading.Lock()  # of all below
+        self._known: dict[int, Asked] = {}
+        self._unknown: dict[int, Asked] = {}  # apart: ids that a producer makes up displace no schema
+        self._requests: dict[int, Future[bool]] = {}
+        self._silent_until = 0.0
+        self._silence = ""
+
+    def __repr__(self) -> str:
+        return f"RegisteredSchemas({len(self._known)} known)"
+
+    def close(self) -> None:
+        """Begins no more requests. A running request ends by its timeout."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def find(self, schema_id: int, subject: str | None = None) -> Asked | None:
+        """Returns what is known of an id; None if it must be fetched first.
+
+        An id that is unknown or that the `subject` lacks counts for UNKNOWN_S only.
+        """
+        asked = self._known.get(schema_id) or self._unknown.get(schema_id)
+        if asked is None:
+            return None
+        age = self._monotonic() - asked.at
+        is_right = asked.found is not None and (subject is None or subject in asked.found.subjects)
+        if not is_right and age > UNKNOWN_S:
+            return None
+        if age > REFRESH_S:
+            self._begin(schema_id)
+        return asked
+
+    async def fetch(self, schema_ids: Collection[int]) -> None:
+        """Waits until the ids are known. Raises Problem registry_unavailable."""
+        requests = [self._begin(schema_id) for schema_id in schema_ids]
+        if None not in requests:
+            waits = [asyncio.wrap_future(request) for request in requests if request is not None]
+            done, _ = await asyncio.wait(waits, timeout=WAIT_S)
+            if len(done) == len(waits) and all(wait.result() for wait in done):
+                return
+        numbers = ", ".join(map(str, sorted(schema_ids)[:5]))
+        text = self._silence or "it has not answered in time"
+        raise Problem("registry_unavailable", f"schema {numbers} is not known here yet, and the registry: {text}")
+
+    def _begin(self, schema_id: int) -> Future[bool] | None:
+        """Returns the request for an id; None if there can be none now."""
+        with self._lock:
+            request = self._requests.get(schema_id)
+            if request is not None:
+                return request
+            if len(self._requests) >= ASKED_MAX or self._monotonic() < self._silent_until:
+                return None
+            request = self._requests[schema_id] = self._pool.submit(self._ask, schema_id)
+            return request
+
+    def _ask(self, schema_id: int) -> bool:
+        """Returns whether there is an answer. Runs in the pool."""
+        asked: Asked | None = None
+        silence = ""
+        try:
+            found = find_registered(self._registry, schema_id)
+            reason = "" if found is not None else f"the registry has no schema {schema_id}"
+            asked = Asked(found, reason, self._monotonic())
+        except RegistryUnavailable as error:
+            silence = str(error).partition(": ")[2][:300]  # without the URL, which clients need not know
+            log.warning("the schema registry does not answer: %s", str(error)[:300])
+        except ValueError as error:
+            asked = Asked(None, f"schema {schema_id} is not usable: {error}"[:500], self._monotonic())
+        finally:
+            self._end(schema_id, asked, silence)
+        return asked is not None
+
+    def _end(self, schema_id: int, asked: Asked | None, silence: str) -> None:
+        with self._lock:
+            del self._requests[schema_id]
+            if asked is None:
+                self._silence, self._silent_until = silence, self._monotonic() + SILENT_S
+                return
+            self._silence, self._silent_until = "", 0.0
+            for kept in (self._known, self._unknown):
+                kept.pop(schema_id, None)
+            kept = self._known if asked.found is not None else self._unknown
+            if len(kept) >= KEPT_MAX:
+                del kept[next(iter(kept))]  # the one that was asked for first
+            kept[schema_id] = asked
