@@ -57,7 +57,6 @@ _HOW = (
 _PATH = Where.PATH  # the look-up in an enumeration takes three times as long
 # A task runs them, and they change nothing before their answer. Event streams end by an event of their own.
 LONG_POLLS = frozenset({"fetch", "fetch_many", "group_poll", "acquire_records", "read_table", "read_table_key"})
-EXPIRY_CHECK_S = 3600.0  # at the latest: the clock may be set
 TENANT = "Penstock-Tenant"  # the one header that names a tenant, of an operator
 # The operations on rules and tokens that a tenant's own administrators have.
 IN_TENANTS = frozenset(

@@ -85,9 +85,6 @@ class Count:
         self._text = text
         self.value = 0
 
-    def inc(self, amount: int) -> None:
-        self.value += amount
-
     def numbers(self) -> Numbers:
         return Numbers(self._name, self._text, None, {"": self.value})
 

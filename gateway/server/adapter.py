@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -30,6 +30,7 @@ from gateway.server.requests import Requests
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
+from gateway.wire.server import HttpServer
 
 log = logging.getLogger("penstock.gateway")
 
@@ -252,6 +253,14 @@ class TakenRequest(Request):
         handled, self._handled = self._handled, None
         give_up(handled)
         self.adapter.requests.abandon(self)
+
+
+def waits_without_task(server: HttpServer) -> Iterator[TakenRequest]:
+    """Yields the requests of a server that wait without a task."""
+    for connection in server.connections:
+        for delayed in connection.delayed.values():
+            if isinstance(delayed, TakenRequest):
+                yield delayed
 
 
 class _Sending:

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
 
@@ -182,6 +183,13 @@ class HttpServer:
                 if not (is_new or connection.has_requests or connection.unsent_bytes):
                     connection.leave()
             await asyncio.sleep(0.01)
+
+    async def drain(self, within_s: float) -> None:
+        """Answer the requests that are under way, and those that still arrive, until the deadline at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.until_idle()
+                await self.wait_last_responses()
 
     async def close(self, within_s: float) -> None:
         """End every connection once its answers are sent; those that take longer are reset."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from loadtests.bench.cases import TOPIC_CONFIG, Cell, Group, Plan, body_of
@@ -145,8 +146,7 @@ class Rounds:
         self._rates[cell.key] = max(1, outcome.good) / outcome.seconds
 
     def _send(self, load: Load, requests: int, sent: list[Outcome]) -> Outcome:
-        exact = Load(load.url, load.targets, requests, load.connections, load.streams, load.body_file, load.headers)
-        outcome = self._generators.run_closed(exact, timeout_s=20 * self._plan.round_s + 20)
+        outcome = self._generators.run_closed(replace(load, requests=requests), timeout_s=20 * self._plan.round_s + 20)
         sent.append(outcome)
         return outcome
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -153,15 +153,7 @@ class ShardRounds:
         """Sends all loads at once, each its part. Returns seconds, good answers and their records."""
         share = len(loads)
         exact = [
-            Load(
-                load.url,
-                load.targets,
-                max(1, requests // share),
-                max(1, load.connections // share),
-                load.streams,
-                load.body_file,
-                load.headers,
-            )
+            replace(load, requests=max(1, requests // share), connections=max(1, load.connections // share))
             for load in loads
         ]
         with ThreadPoolExecutor(share) as executor:

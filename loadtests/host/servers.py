@@ -40,7 +40,7 @@ class Server:
     def check_alive(self) -> None:
         """Raises ServerFailed with the end of its log."""
         if self.process.poll() is not None:
-            raise ServerFailed(f"{self.name} ended with {self.process.returncode}\n{_tail(self.log)}")
+            raise ServerFailed(f"{self.name} ended with {self.process.returncode}\n{tail(self.log)}")
 
 
 @contextlib.contextmanager
@@ -76,7 +76,7 @@ def _running(name: str, command: list[str], directory: Path) -> Iterator[Server]
     try:
         yield Server(name, _wait_ready(name, process, log), process, log)
     finally:
-        _end(process)
+        end(process)
 
 
 def _wait_ready(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
@@ -85,11 +85,11 @@ def _wait_ready(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
     line = process.stdout.readline().decode() if readable else ""
     match = _READY.search(line)
     if match is None:
-        raise ServerFailed(f"{name} did not start within {START_S:.0f} s: {line}\n{_tail(log)}")
+        raise ServerFailed(f"{name} did not start within {START_S:.0f} s: {line}\n{tail(log)}")
     return match[1]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -100,5 +100,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
+    """Returns the end of a log, for an error."""
     return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from loadtests.host.servers import end, tail
+
 HOST = "127.0.0.1"
 START_S = 120.0  # a JVM on a busy machine
-STOP_S = 20.0
 CALL_S = 30.0
 _POLL_S = 0.05
-_TAIL_BYTES = 1500
 
 
 class PeerFailed(Exception):
@@ -42,28 +42,15 @@ def running(command: Sequence[str], port: int, log: Path) -> Iterator[subprocess
         _wait_listening(process, port, log)
         yield process
     finally:
-        _end(process)
+        end(process)
 
 
 def _wait_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise PeerFailed(f"{process.args!r} ended with {process.returncode}\n{_tail(log)}")
+            raise PeerFailed(f"{process.args!r} ended with {process.returncode}\n{tail(log)}")
         with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
             return
         time.sleep(_POLL_S)
-    raise PeerFailed(f"{process.args!r} did not listen within {START_S:.0f} s\n{_tail(log)}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _tail(log: Path) -> str:
-    return log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+    raise PeerFailed(f"{process.args!r} did not listen within {START_S:.0f} s\n{tail(log)}")

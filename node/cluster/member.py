@@ -19,8 +19,9 @@ from random import Random
 from types import NoneType
 from typing import Any, cast
 
+from msgspec.structs import astuple
+
 from engine.directory.catalog import Catalog
-from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory, known_cluster_id
 from engine.directory.log_directories import LogDirectories
 from engine.errors import EngineError, StartRefused
@@ -37,7 +38,7 @@ from node.cluster.standalone_import import DirectoryImport
 from node.cluster.standalone_topics import Standalone
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
-from node.process_calls import PartitionNumber
+from node.process_calls import AlterTopic, CreateTopic, PartitionNumber
 from node.setup.setting_sources import node_tls
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.keys import partition_name
@@ -252,25 +253,16 @@ class ClusterMember:
         await self._agent.stop()
         await self._sessions.close()
 
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        overrides: dict[str, object],
-        ceiling: Ceiling | None = None,
-    ) -> bool:
-        create = partial(self._agent.create_topic, name, partitions, replication_factor, overrides, ceiling)
+    async def create_topic(self, new: CreateTopic) -> bool:
+        create = partial(self._agent.create_topic, *astuple(new))
         topic, is_new = await with_store_timeout(self._agent.session, create)
-        await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
+        await self._hosted.wait_applied(new.name, lambda: self._hosted.has(topic))
         return is_new
 
-    async def alter_topic(
-        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
-    ) -> None:
-        alter = partial(self._agent.alter_topic, name, overrides, partitions, ceiling)
+    async def alter_topic(self, change: AlterTopic) -> None:
+        alter = partial(self._agent.alter_topic, *astuple(change))
         topic = await with_store_timeout(self._agent.session, alter)
-        await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
+        await self._hosted.wait_applied(change.name, lambda: self._hosted.has(topic))
 
     async def delete_topic(self, name: str) -> None:
         topic = await with_store_timeout(self._agent.session, partial(self._agent.delete_topic, name))

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
+from msgspec.structs import astuple
+
 from engine.directory.catalog import Catalog
-from engine.directory.ceilings import Ceiling
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, StartRefused
@@ -19,6 +20,7 @@ from gateway.links.link import Handler
 from node.child_processes import ChildProcesses
 from node.cluster.sessions import open_coordination
 from node.messages import record_to
+from node.process_calls import AlterTopic, CreateTopic
 from replication.cluster.producer_ids import StoredBlocks
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session
@@ -77,19 +79,13 @@ class Standalone:
         self._blocks.floor = floor
         return await self._blocks.end()
 
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        overrides: dict[str, object],
-        ceiling: Ceiling | None = None,
-    ) -> bool:
+    async def create_topic(self, new: CreateTopic) -> bool:
         """Creates a topic. Returns whether it is new. Raises TopicExists, Invalid."""
         async with self._catalog.changing:
+            name = new.name
             if name in self._catalog.partially_deleted:
                 await self._delete(self._catalog.partially_deleted[name])
-            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides, ceiling)
+            record, is_new = await self._catalog.create(*astuple(new))
             if is_new or name in self._unsent:  # the worker last: it calls the shards
                 self._unsent.add(name)
                 await self._processes.call_shards("open_topic", record_to(record))
@@ -97,12 +93,10 @@ class Standalone:
                 self._unsent.discard(name)
             return is_new
 
-    async def alter_topic(
-        self, name: str, overrides: dict[str, object], partitions: int | None, ceiling: Ceiling | None = None
-    ) -> None:
+    async def alter_topic(self, change: AlterTopic) -> None:
         async with self._catalog.changing:
-            record = await self._catalog.alter(name, overrides, partitions, ceiling)
-            if partitions is not None:  # at every owner before a request can append there
+            record = await self._catalog.alter(*astuple(change))
+            if change.partitions is not None:  # at every owner before a request can append there
                 await self._processes.call_shards("open_added", record_to(record))
             await self._processes.call_shards("altered", record_to(record))
             await self._processes.call_worker("altered", record_to(record))

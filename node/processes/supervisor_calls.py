@@ -87,11 +87,10 @@ class SupervisorConnection:
         return None, b""
 
     async def _create_topic(self, topic: CreateTopic, _: bytes) -> tuple[bool, bytes]:
-        create = self._supervisor.member.create_topic
-        return await create(topic.name, topic.partitions, topic.replication_factor, topic.overrides, topic.ceiling), b""
+        return await self._supervisor.member.create_topic(topic), b""
 
     async def _alter_topic(self, topic: AlterTopic, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.member.alter_topic(topic.name, topic.overrides, topic.partitions, topic.ceiling)
+        await self._supervisor.member.alter_topic(topic)
         return None, b""
 
     async def _on_directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,11 @@ from engine.runtime.tasks import keep_running
 from gateway.access.listeners.listener import PublicListener
 from gateway.access.listeners.listeners_file import DEFAULT, ListenerSpec
 from gateway.access.listeners.tls_context import Generation
-from gateway.access.waits import Wait
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.connections.socket_passing import SocketPassing
 from gateway.links.addresses import addresses_of
-from gateway.server.adapter import Adapter, TakenRequest, problem_response
+from gateway.server.adapter import Adapter, problem_response, waits_without_task
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Verdict
 from gateway.wire.listening import Door, listen
@@ -73,7 +72,7 @@ class Listener:
             adapter.take,
             None if socket_passing is None else socket_passing.moves_of,
         )
-        node.access.waits.include(self._waits_without_task)
+        node.access.waits.include(partial(waits_without_task, self._server))
         node.observer.follow(self._server.connections, self._expiries_ms)
         self._rest_proxy: RestProxyListener | None = None
         if settings.rest_proxy_listen:
@@ -85,12 +84,6 @@ class Listener:
             from node.setup.kafka_listener import KafkaListener  # only a node that has it pays for its import
 
             self._kafka = KafkaListener(node.server, settings)
-
-    def _waits_without_task(self) -> Iterator[Wait]:
-        for connection in self._server.connections:
-            for delayed in connection.delayed.values():
-                if isinstance(delayed, TakenRequest):
-                    yield delayed
 
     async def open(self) -> None:
         """Open every port. Raises StartRefused."""
@@ -171,10 +164,7 @@ class Listener:
         if self._rest_proxy is not None:
             await self._rest_proxy.drain()
         self._streams.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
-                await self._server.until_idle()
-                await self._server.wait_last_responses()
+        await self._server.drain(self._settings.shutdown_timeout_ms / 1000)
         for watching in self._watching:
             watching.cancel()
         await self._server.close(CLOSE_S)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
 from gateway.access.listeners.tls_context import Generation, TlsFiles, read_tls
-from gateway.access.waits import Wait
 from gateway.connections.send_buffers import SendBuffers
 from gateway.http.problems import KINDS
 from gateway.http.response import COMMON_HEADERS
@@ -19,7 +16,7 @@ from gateway.links.kafka_addresses import parse_endpoint
 from gateway.links.rest_proxy_address import SETTING
 from gateway.rest_proxy.errors import bare_document
 from gateway.rest_proxy.routes import rest_proxy_dialect
-from gateway.server.adapter import Adapter, TakenRequest
+from gateway.server.adapter import Adapter, waits_without_task
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Verdict
@@ -55,7 +52,7 @@ class RestProxyListener:
             adapter.take,
             None,
         )
-        server.access.waits.include(self._waits_without_task)
+        server.access.waits.include(partial(waits_without_task, self._server))
 
     async def open(self) -> None:
         """Opens the port. Raises StartRefused."""
@@ -83,18 +80,9 @@ class RestProxyListener:
     async def drain(self) -> None:
         """Closes the port, and the connections once their requests are answered."""
         self._streams.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
-                await self._server.until_idle()
-                await self._server.wait_last_responses()
+        await self._server.drain(self._settings.shutdown_timeout_ms / 1000)
         self._watching.cancel()
         await self._server.close(CLOSE_S)
-
-    def _waits_without_task(self) -> Iterator[Wait]:
-        for connection in self._server.connections:
-            for delayed in connection.delayed.values():
-                if isinstance(delayed, TakenRequest):
-                    yield delayed
 
     async def _generation(self) -> Generation | None:
         settings = self._settings

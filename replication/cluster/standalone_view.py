@@ -29,7 +29,7 @@ class StandaloneView(ClusterView):
         node = NodeInfo(node_id, _BROKER_EPOCH, "", tuple(shard_urls), internal_urls=("",) * len(shard_urls))
         self.put_nodes({node_id: node})
         self._leader = Member(node_id, _BROKER_EPOCH)
-        self._endpoints = [ReplicaEndpoint(node_id, shard, "", url) for shard, url in enumerate(shard_urls)]
+        self._endpoints = [ReplicaEndpoint(node_id, shard, url) for shard, url in enumerate(shard_urls)]
 
     def leader(self, topic_id: str, number: int) -> Member:
         return self._leader

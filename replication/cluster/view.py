@@ -47,11 +47,10 @@ class ViewFields(TypedDict):
 
 
 class ReplicaEndpoint(NamedTuple):
-    """The address of a replica: its node and shard, and the URLs for nodes and for clients."""
+    """The address of a replica: its node and shard, and the URL for clients."""
 
     node_id: int
     shard: int
-    internal_url: str
     url: str
 
 
@@ -184,7 +183,7 @@ class ClusterView:
             return None
         shard = shard_of(topic_id, number, len(node.internal_urls))
         url = node.shard_urls[shard] if shard < len(node.shard_urls) else node.url
-        return ReplicaEndpoint(node_id, shard, node.internal_urls[shard], url)
+        return ReplicaEndpoint(node_id, shard, url)
 
     def has(self, topic: TopicEntry) -> bool:
         """True if the view has this version of the topic and the states of all its partitions."""

@@ -64,7 +64,6 @@ class FetchServer:
         self._held: dict[FetchSession, asyncio.Future[None]] = {}
         self._failing: dict[str, str] = {}  # the error of a partition's last read, until a read succeeds
         self.fetches = 0
-        self.bytes_sent = 0
 
     def __repr__(self) -> str:
         return f"FetchServer(sessions={len(self._sessions)}, held={len(self._held)}, fetches={self.fetches})"
@@ -87,7 +86,6 @@ class FetchServer:
         for partition in request.partitions:
             self._acknowledge(session, partition.key)
         answer = await self._answer(session, request)
-        self.bytes_sent += answer.size_bytes
         return encode_reply(FetchReply(is_session_known=True, responses=answer.responses), answer.batches)
 
     def _session_of(self, request: FetchRequest) -> FetchSession | None:

@@ -112,7 +112,6 @@ class Fetcher:
         self.rounds = 0
         self.failures = 0
         self.fetched_partitions = 0  # partitions, over all rounds
-        self.bytes_received = 0
 
     def __repr__(self) -> str:
         return f"Fetcher({len(self._followed)} followed, session={self._session}, session_epoch={self._session_epoch})"
@@ -203,7 +202,6 @@ class Fetcher:
             body = await begun
             self._is_held = self._can_be_ended = False
             self.rounds += 1
-            self.bytes_received += len(body)
             await self._apply_reply(body, session_epoch)
             self._can_be_ended = True
 

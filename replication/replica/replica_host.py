@@ -136,6 +136,7 @@ class ReplicaHost:
 
     @property
     def cached_bytes(self) -> int:
+        """The memory of batches that followers in sync still lack."""
         return self.caches.size_bytes
 
     def replicas(self) -> Iterable[Replica]:

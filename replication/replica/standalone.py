@@ -54,7 +54,7 @@ class StandaloneReplica(AppendingReplica):
 
 
 class StandaloneReplicas:
-    """The replicas of a standalone node. Implements Replicas."""
+    """The replicas of a standalone node, with the methods of ReplicaHost."""
 
     def __init__(self, node_id: int, spool: Spool | None = None) -> None:
         self._node_id = node_id

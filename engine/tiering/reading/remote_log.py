@@ -100,16 +100,6 @@ class RemoteLog:
         self._bytes_read += len(chunk.data) if chunk else 0
         return chunk
 
-    async def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Returns the first offset of the first batch that reaches a time, by headers alone; None if none does.
-
-        The record itself may come later in that batch; `first_at_or_after` locates it.
-        """
-        batch = await self._batch_for_time(timestamp, 0)
-        if batch is None or self._manifest is None:
-            return None
-        return max(batch[0], self._manifest.log_start)
-
     async def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
         """Returns the first record at or after a time, as (offset, its timestamp); None if the store has none."""
         start_offset = 0

@@ -52,11 +52,6 @@ class Issuer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def discovery_url(self) -> str:
         return f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
 
-    @property
-    def takes_plain(self) -> bool:
-        """Whether tokens are taken whose type is also that of ID tokens."""
-        return PLAIN in map(type_of, self.types)
-
 
 class _File(Struct, forbid_unknown_fields=True):
     issuers: list[Issuer] = []

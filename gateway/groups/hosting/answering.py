@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import msgspec
 
@@ -32,16 +31,13 @@ from gateway.groups.hosting.calls import (
     ChangedCall,
     StoredCall,
 )
-from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.host import A, Decide, GroupHost, R
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.values import Grant, GroupRow, Now, PollCall, TopicSource
 from gateway.groups.share.values import AcquireCall, Acquired, Outcome, SettleCall, Settled
 from gateway.routing.router import Answering
 
-A = TypeVar("A")
-R = TypeVar("R")
 _NOT_DURABLE = {Outcome.EXTEND, Outcome.RETURN, Outcome.ABSENT}
-Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 
 def group_calls(host: GroupHost) -> list[Answering]:
@@ -58,27 +54,6 @@ def group_calls(host: GroupHost) -> list[Answering]:
                 return answer, b""
             except (StorageFull, TooManyOpenFiles) as error:
                 raise CoordinatorMoved(f"a change of the group was not stored: {error}") from None
-
-        return function
-
-    def deciding(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
-        """Returns a call that may store something, also on a disk that was full a moment ago."""
-
-        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
-            hosted = await host.at(partition)
-            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), call)
-            await hosted.wait_stored(sequence or hosted.prove_lead(0))
-            return answer, b""
-
-        return function
-
-    def storing(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
-        """Returns a call that always stores something: a full disk refuses it before it changes anything."""
-        deciding_function = deciding(decide)
-
-        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
-            (await host.at(partition)).check_room()
-            return await deciding_function(partition, call)
 
         return function
 
@@ -116,21 +91,21 @@ def group_calls(host: GroupHost) -> list[Answering]:
         return [host.with_lag(row) for row in core.rows()]
 
     return [
-        HEARTBEAT.by(deciding(Coordinator.heartbeat)),
+        HEARTBEAT.by(host.deciding(Coordinator.heartbeat)),
         POLL.by(poll),
         STORED.by(wait_stored),
         CHANGED.by(wait_changed),
-        LEAVE.by(deciding(Coordinator.leave)),
-        COMMIT.by(storing(Coordinator.commit)),
-        RESET.by(storing(Coordinator.reset)),
-        CONFIGURE.by(storing(Coordinator.configure)),
+        LEAVE.by(host.deciding(Coordinator.leave)),
+        COMMIT.by(host.deciding(Coordinator.commit, needs_room=True)),
+        RESET.by(host.deciding(Coordinator.reset, needs_room=True)),
+        CONFIGURE.by(host.deciding(Coordinator.configure, needs_room=True)),
         DESCRIBE.by(reading(Coordinator.describe)),
         EXPLAIN.by(reading(Coordinator.explain)),
-        FORGET.by(storing(Coordinator.forget)),
-        DELETE.by(storing(classic_calls.delete)),
+        FORGET.by(host.deciding(Coordinator.forget, needs_room=True)),
+        DELETE.by(host.deciding(classic_calls.delete, needs_room=True)),
         SHARE_TOPICS.by(reading(sharing.topics)),
         ACQUIRE.by(acquire),
         SETTLE.by(settle),
-        SHORTEN.by(deciding(sharing.shorten)),
+        SHORTEN.by(host.deciding(sharing.shorten)),
         LIST.by(reading(rows)),
     ]

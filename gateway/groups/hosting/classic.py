@@ -15,7 +15,7 @@ from msgspec import structs
 from engine.partition.partition import Partition
 from gateway.groups.core import classic_calls, consumer_protocol, share_membership
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.host import A, Decide, GroupHost
 from gateway.groups.model.classic import (
     ClassicCommitCall,
     ClassicLeaveCall,
@@ -28,13 +28,10 @@ from gateway.groups.model.classic import (
 )
 from gateway.groups.model.consumer_protocol import ConsumerAnswer, ConsumerCall, ConsumerView
 from gateway.groups.model.share_members import ShareAnswer, ShareBeat, ShareGroupView
-from gateway.groups.model.values import ForgetCall, Now, TopicSource
+from gateway.groups.model.values import ForgetCall
 from gateway.routing.router import Answering, PartitionCall
 
-A = TypeVar("A")
-R = TypeVar("R")
 P = TypeVar("P", JoinAnswer, SyncAnswer)
-Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 PARKED_S = 15.0  # half of the time in which a call over a link is answered
 
@@ -54,20 +51,11 @@ SHARE_FORGET: PartitionCall[ForgetCall, bool] = PartitionCall("share_forget", Fo
 def classic_group_calls(host: GroupHost) -> list[Answering]:
     """Returns the calls to coordinators of this process."""
 
-    def deciding(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
-        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
-            hosted = await host.at(partition)
-            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), call)
-            await hosted.wait_stored(sequence or hosted.prove_lead(0))
-            return answer, b""
-
-        return function
-
     def parking(
         decide: Decide[A, P], member_of: Callable[[A], tuple[str, str]], again: Callable[[A, P], A]
     ) -> Callable[[Partition, A], Awaitable[tuple[P, bytes]]]:
         """Returns a call that is made again, as `again` has it, until its answer is not a parked one."""
-        call_now = deciding(decide)
+        call_now = host.deciding(decide)
 
         async def function(partition: Partition, call: A) -> tuple[P, bytes]:
             deadline = asyncio.get_running_loop().time() + PARKED_S
@@ -82,11 +70,6 @@ def classic_group_calls(host: GroupHost) -> list[Answering]:
 
         return function
 
-    async def commit(partition: Partition, call: ClassicCommitCall) -> tuple[str, bytes]:
-        """A full disk refuses it before it changes anything."""
-        (await host.at(partition)).check_room()
-        return await deciding(classic_calls.commit)(partition, call)
-
     return [
         JOIN.by(
             parking(
@@ -98,13 +81,13 @@ def classic_group_calls(host: GroupHost) -> list[Answering]:
         SYNC.by(
             parking(classic_calls.sync, lambda call: (call.member.group, call.member.member_id), lambda call, _: call)
         ),
-        HEARTBEAT.by(deciding(classic_calls.heartbeat)),
-        LEAVE.by(deciding(classic_calls.leave)),
-        COMMIT.by(commit),
-        DESCRIBE.by(deciding(classic_calls.describe)),
-        CONSUMER_HEARTBEAT.by(deciding(consumer_protocol.heartbeat)),
-        CONSUMER_DESCRIBE.by(deciding(consumer_protocol.describe)),
-        SHARE_HEARTBEAT.by(deciding(share_membership.heartbeat)),
-        SHARE_DESCRIBE.by(deciding(share_membership.describe)),
-        SHARE_FORGET.by(deciding(Coordinator.forget_shares)),
+        HEARTBEAT.by(host.deciding(classic_calls.heartbeat)),
+        LEAVE.by(host.deciding(classic_calls.leave)),
+        COMMIT.by(host.deciding(classic_calls.commit, needs_room=True)),
+        DESCRIBE.by(host.deciding(classic_calls.describe)),
+        CONSUMER_HEARTBEAT.by(host.deciding(consumer_protocol.heartbeat)),
+        CONSUMER_DESCRIBE.by(host.deciding(consumer_protocol.describe)),
+        SHARE_HEARTBEAT.by(host.deciding(share_membership.heartbeat)),
+        SHARE_DESCRIBE.by(host.deciding(share_membership.describe)),
+        SHARE_FORGET.by(host.deciding(Coordinator.forget_shares)),
     ]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -31,11 +32,15 @@ from gateway.groups.hosting.lags import GroupLags, TopicLag, sum_by_name
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import PUSH_PREFIX, CoordinatorLimits
 from gateway.groups.model.state import Group
-from gateway.groups.model.values import GroupRow, PartitionRacks, Row, TopicSize
+from gateway.groups.model.values import GroupRow, Now, PartitionRacks, Row, TopicSize, TopicSource
 from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
 from gateway.usage.holdings import HeldGroup, Holdings
+
+A = TypeVar("A")
+R = TypeVar("R")
+Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 LAG_SWEEPS = 10  # between two measurements of lag: one message to each process that leads partitions of the topics
 SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
@@ -101,6 +106,24 @@ class GroupHost:
             with suppress(EngineError, KeyError):  # another process leads it, or its log cannot be read
                 self._partitions.replica(partition).check_serves_reads()
                 await self.at(partition)
+
+    def deciding(
+        self, decide: Decide[A, R], *, needs_room: bool = False
+    ) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
+        """Returns the call of another process that may store something, also on a disk that was full a moment ago.
+
+        `needs_room`: it always stores something, and a full disk refuses it before it changes anything.
+        """
+
+        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
+            hosted = await self.at(partition)
+            if needs_room:
+                hosted.check_room()
+            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), call)
+            await hosted.wait_stored(sequence or hosted.prove_lead(0))
+            return answer, b""
+
+        return function
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each group that this process coordinates."""

@@ -9,6 +9,7 @@ from engine.errors import StorageFull, TooManyOpenFiles, UnknownTopic
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from node.cluster.standalone_topics import Standalone
+from node.process_calls import CreateTopic
 from tests.engine.conftest import running_node
 from tests.engine.shard.test_shard import produce, read_all
 
@@ -78,7 +79,7 @@ async def test_processes_of_a_node_serve_a_topic_on_that_the_disk_does_not_let_g
     async with running_node(tmp_path, clock, disk) as node:
         alone = Standalone(None)
         alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(call_shards=record, call_worker=record)
-        await alone.create_topic("t", 1, 1, {})
+        await alone.create_topic(CreateTopic("t", 1, 1, {}))
         calls.clear()
         refuse_rename(disk)
         with pytest.raises(StorageFull):
@@ -88,5 +89,5 @@ async def test_processes_of_a_node_serve_a_topic_on_that_the_disk_does_not_let_g
             await alone.delete_topic("t")
         assert calls == ["close_topic", "open_topic", "close_topic"]
         calls.clear()
-        assert await alone.create_topic("t", 2, 1, {})
+        assert await alone.create_topic(CreateTopic("t", 2, 1, {}))
         assert calls == ["close_topic", "removed", "open_topic", "open_topic"]

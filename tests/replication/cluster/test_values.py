@@ -149,9 +149,7 @@ def test_a_leader_is_found_in_the_life_in_which_it_was_elected():
     view = a_view()
     places = [view.leader_of("t", number) for number in range(2)]
     assert {place.shard for place in places} == {0, 1}
-    assert places[0] == ReplicaEndpoint(
-        3, places[0].shard, NODE.internal_urls[places[0].shard], NODE.shard_urls[places[0].shard]
-    )
+    assert places[0] == ReplicaEndpoint(3, places[0].shard, NODE.shard_urls[places[0].shard])
     view.put_nodes({3: node_from_bytes("/nodes/3", node_to_bytes(NODE), 18)})
     assert view.leader_of("t", 0) is None
     assert view.leader_of("t", 2) is None

@@ -112,7 +112,7 @@ async def test_a_read_gives_whole_batches_up_to_about_max_bytes(remote):
 async def test_a_partition_without_a_manifest_is_empty(file_store, cache, executor):
     remote = RemoteLog(file_store, PREFIX, cache, executor=executor)
     assert await remote.read(0, 100) == b""
-    assert await remote.offset_for_timestamp(0) is None
+    assert await remote.first_at_or_after(0) is None
 
 
 async def test_what_is_given_up_is_out_of_range(remote, shipped):
@@ -123,7 +123,6 @@ async def test_what_is_given_up_is_out_of_range(remote, shipped):
     assert raised.value.members["log_start"] == WIDTH + 3
     ((_, header),) = walk(await remote.read(WIDTH + 3, 1))
     assert header.base_offset == WIDTH
-    assert await remote.offset_for_timestamp(0) == WIDTH + 3
     assert await remote.first_at_or_after(0) == (WIDTH + 3, WIDTH * 10 + 3)
 
 
@@ -148,11 +147,7 @@ async def test_a_time_is_found_as_in_the_records(remote):
     for timestamp in (0, 1, 3, 49, 50, 51, 1999, 2000, WIDTH * 10, WIDTH * 10 + 47, records[-1].timestamp):
         expected = next(one for one in records if one.timestamp >= timestamp)
         assert await remote.first_at_or_after(timestamp) == (expected.offset, expected.timestamp)
-        found = await remote.offset_for_timestamp(timestamp)
-        assert found is not None
-        assert found <= expected.offset < found + COUNT
     assert await remote.first_at_or_after(records[-1].timestamp + 1) is None
-    assert await remote.offset_for_timestamp(records[-1].timestamp + 1) is None
 
 
 async def test_folded_entries_are_read_as_well(file_store, tmp_path, cache, executor, new_id, monkeypatch):
