@@ -406,6 +406,7 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
+            self.schemas,
         )
 
     def _limits(self) -> Mapping[str, TenantLimits]:

@@ -17,6 +17,7 @@ from gateway.fetch.rendered_cache import CachedPoll, Lines, Part, RenderedCache
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
+from gateway.registry.registered_schemas import RegisteredSchemas
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
@@ -79,4 +80,5 @@ class FetchContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
+    schemas: RegisteredSchemas | None = None  # of the node's registry
     events: RenderedCache[tuple[Part, bytes]] = field(default_factory=RenderedCache)

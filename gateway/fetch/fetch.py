@@ -39,9 +39,10 @@ from gateway.fetch.positions import FIND_OFFSETS, check_topic
 from gateway.fetch.reader import RecordWait, Source
 from gateway.fetch.rendered_cache import RenderedFetch
 from gateway.fetch.request import JSON, OFFERED, OFFSET, FetchRequest, Timestamp, parse
+from gateway.fetch.schema_values import with_decoded
 from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
-from gateway.http.caching import STATUS
+from gateway.http.caching import NO_STORE, STATUS
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.negotiation import SSE, prefers
 from gateway.http.offload import TIMED_BYTES
@@ -96,8 +97,9 @@ async def _check_and_fetch(
     if partition is not None:
         return await response_of(PendingFetch(request, context, parsed, partition).begin())
     parsed = structs.replace(parsed, offset=_offset_of(request, parsed))
-    answer = await fetch_elsewhere(request, context, topic, number, parsed)
-    return await response_of(_respond(request, parsed, answer))
+    sent = structs.replace(parsed, by_schema=UNSET)
+    answer = await fetch_elsewhere(request, context, topic, number, sent)
+    return await response_of(_respond(request, context, parsed, answer))
 
 
 def _offset_of(request: Request, parsed: FetchRequest) -> int | None:
@@ -188,7 +190,7 @@ class PendingFetch(RecordWait[Handled]):
             return self._wait_for_answer(offset)
         request = self._request
         found = fetch_now(self._context.reads, partition, parsed, offset, request.connection, stored_max)
-        return self._wait_for_answer(offset) if found is None else _respond(request, parsed, found)
+        return self._wait_for_answer(offset) if found is None else _respond(request, self._context, parsed, found)
 
     async def _wait_for_answer(self, offset: int | None) -> Response:
         """Answers with records that take more than a look. `offset` is that of the first one, if it is known."""
@@ -198,13 +200,17 @@ class PendingFetch(RecordWait[Handled]):
             wait_ms = 0 if self.is_late else max(0, round((self._deadline - self._loop.time()) * 1000))
         parsed = structs.replace(parsed, offset=None if parsed.offset is None else offset, wait_ms=wait_ms)
         source = None if offset is None else Source(self._partition, offset)
-        may_stream, sendable = partial(_may_stream, request), partial(sendable_bytes, request)
+        may_stream, sendable = partial(_may_stream, request, parsed), partial(sendable_bytes, request)
         answer = await fetch_local(reads, self._partition, parsed, may_stream, sendable, source)
-        return await response_of(_respond(request, parsed, answer))
+        return await response_of(_respond(request, self._context, parsed, answer))
 
 
-def _respond(request: Request, parsed: FetchRequest, found: RenderedFetch) -> Response | Coroutine[Any, Any, Response]:
-    """Returns the response with what was found, or a coroutine that compresses it."""
+def _respond(
+    request: Request, context: FetchContext, parsed: FetchRequest, found: RenderedFetch
+) -> Response | Coroutine[Any, Any, Response]:
+    """Returns the response with what was found, or a coroutine that decodes or compresses it."""
+    if parsed.by_schema is True:
+        return _decode(request, context, parsed, found)
     headers, body, rest, form = found
     if request.space is not None and parsed.media_type == JSON:
         body = request.space.shown_records(body)
@@ -223,12 +229,23 @@ def _respond(request: Request, parsed: FetchRequest, found: RenderedFetch) -> Re
     return compress_response(request, Response(body, dict(headers), rest=rest))
 
 
-def _may_stream(request: Request) -> bool:
+async def _decode(request: Request, context: FetchContext, parsed: FetchRequest, found: RenderedFetch) -> Response:
+    """Responds with values as JSON by their schemas. No cache keeps it: the registry may know a schema later."""
+    assert found.rest is None, parsed
+    headers = {name: value for name, value in found.headers.items() if name != "ETag"} | NO_STORE
+    body = bytes(found.body)
+    if body:
+        body = await with_decoded(body, parsed.media_type, context.schemas, context.offload)
+    parsed = structs.replace(parsed, by_schema=UNSET)
+    return await response_of(_respond(request, context, parsed, RenderedFetch(headers, body)))
+
+
+def _may_stream(request: Request, parsed: FetchRequest) -> bool:
     """Returns whether the answer may be sent in pieces: a client of HTTP/1.0 would take a torn one for whole.
 
     With a `compress_bytes_min` above a piece, the size of the whole answer decides whether it is compressed.
     """
-    if request.method == "HEAD" or request.version == "1.0":
+    if request.method == "HEAD" or request.version == "1.0" or parsed.by_schema is True:
         return False
     is_compressed_from = request.http.compress_bytes_min
     return is_compressed_from <= PIECE_BYTES or choose_encoding(request.headers.get("Accept-Encoding", "")) is None

@@ -22,6 +22,7 @@ from gateway.routing.leader_headers import LEADER_EPOCH, RACK, read_leader_epoch
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 OFFERED = (JSON, NDJSON, record_batch.MEDIA_TYPE, EVENT_BATCH)
+SCHEMA = "schema"  # the form of values that a registry's schemas decode
 WILDCARDS = ("", "*/*")  # of an Accept header: the first offered form
 
 OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")  # in a query
@@ -44,7 +45,7 @@ class FetchQuery(Struct, frozen=True):
     max_records: Annotated[int | None, Number(1, 10_000_000)] = None
     min_bytes: Annotated[int, Number(0, 2**31 - 1)] = 1
     wait_ms: Annotated[int, Number(0, 60_000)] = 0
-    value: ValueForm = None
+    value: Annotated[str | None, Word(("json", "text", "base64", SCHEMA))] = None
     ndjson: Annotated[str, Word(("values", "records"))] = "records"
     cloudevents: Annotated[str | None, Word(("binary",))] = None
     filter: Filter = ()
@@ -57,8 +58,9 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     `leader_epoch` is the newest one that the reader knows, 0 if it knows none. `from_follower`: an in-sync follower may
     answer, below its own high watermark. With `topic_id` no other topic of that name answers. `filters`: only records
     that pass them are in the answer. `may_be_placed`: the owner may answer with the place of the records in a file.
-    `hidden`: the beginning of the topic's name that the reader does not see. A link carries all but `topic_id` as a map
-    by the names of the fields, without those that are unset.
+    `hidden`: the beginning of the topic's name that the reader does not see. `by_schema`: values are base64, and
+    those of a registry are decoded in the answer. A link carries all but this and `topic_id` as a map by the names of
+    the fields, without those that are unset.
 
     Requests whose queries differ in the offset alone share one: the `offset` of each is that of its query.
     """
@@ -81,6 +83,7 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     filters: tuple[str, ...] | UnsetType = UNSET
     may_be_placed: bool | UnsetType = UNSET
     hidden: str | UnsetType = UNSET
+    by_schema: bool | UnsetType = UNSET
 
 
 def parse(request: Request) -> FetchRequest:
@@ -90,6 +93,11 @@ def parse(request: Request) -> FetchRequest:
     _check_one_start(query)
     if query.filter:
         check_filter(query.filter)
+    if query.value == SCHEMA and (
+        media_type not in (JSON, NDJSON) or (media_type == NDJSON and query.ndjson == "values")
+    ):
+        text = f"value={SCHEMA} goes with {JSON}, and with {NDJSON} of record objects"
+        raise Problem("invalid_query", text, parameter="value")
     return FetchRequest(
         query.offset,
         query.from_,
@@ -98,15 +106,16 @@ def parse(request: Request) -> FetchRequest:
         query.max_records,
         query.min_bytes,
         0 if request.method == "HEAD" else query.wait_ms,
-        query.value,
+        "base64" if query.value == SCHEMA else query.value,
         query.ndjson,
         media_type,
-        headers.get("If-None-Match"),
+        None if query.value == SCHEMA else headers.get("If-None-Match"),
         read_leader_epoch(request) if LEADER_EPOCH in headers else 0,
         False,
         read_rack(request) if RACK in headers else None,
         UNSET if query.topic_id is None else query.topic_id,
         query.filter or UNSET,
+        by_schema=query.value == SCHEMA or UNSET,
     )
 
 

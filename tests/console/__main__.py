@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.console.cluster_stories import CLUSTER_STORIES, three_nodes
 from tests.console.node import Node, add_job, fill, start_node
 from tests.console.pictures import write_pictures
 from tests.console.stories import PAGES, STORIES
+from tests.gateway.registry.registries import AVRO, stub_registry
 
 OPTIONS = (
     "--push-targets", "127.0.0.1,127.0.0.0/8", "--push-http", "--push-unconfirmed", "--audit", "on"
@@ -45,7 +47,11 @@ def main() -> int:
         mapped = f"--host-resolver-rules=MAP penstock.localhost:80 127.0.0.1:{options.port}"
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, mapped])
         folder = Path(directory)
-        with start_node(folder, options.port, options.python, *OPTIONS) as node:
+        with (
+            stub_registry() as registry,
+            start_node(folder, options.port, options.python, *OPTIONS, "--schema-registry-url", registry.url) as node,
+        ):
+            registry.add("framed-value", json.dumps(AVRO))
             fill(node)
             add_job(folder, node)
             failures += write_pictures(browser) if options.docs else run_open(browser, node, options)

@@ -182,10 +182,13 @@ def story_a_value_of_a_registry_names_its_schema(tab: Tab, node: Node) -> None:
     assert "schema 42" in tab.page.locator("table").inner_text()
     press(tab, "0:0")
     tab.page.wait_for_selector("dialog pre.value >> text=AAAAACr/")
-    assert "has no registry" in dialog_text(tab)
+    assert "has no registry that decodes it" in dialog_text(tab)
     tab.page.keyboard.press("Escape")
     press(tab, "0:1")
     tab.page.wait_for_selector('dialog pre.value >> text="n": 1')
+    tab.page.keyboard.press("Escape")
+    press(tab, "0:2")
+    tab.page.wait_for_selector('dialog pre.value >> text="id": 1')
 
 
 def story_the_audit_trail_is_filtered_and_read_back(tab: Tab, node: Node) -> None:

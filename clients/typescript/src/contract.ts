@@ -118,7 +118,7 @@ export type Produced = { "topic": string; "acks": "0" | "1" | "all"; "durability
 
 export type ProduceResult = { "partition": number; "base_offset": (number) | (null); "count": number; "timestamp": (number) | (null); "duplicate"?: true; "status"?: number; "problem"?: PartProblem; };
 
-export type FetchedRecord = { "offset": number; "timestamp"?: number; "key"?: (string) | (null); "key_base64"?: string; "value"?: unknown; "value_base64"?: string; "headers"?: RecordHeaders; "last_offset"?: number; "error"?: "undecodable"; };
+export type FetchedRecord = { "offset": number; "timestamp"?: number; "key"?: (string) | (null); "key_base64"?: string; "value"?: unknown; "value_base64"?: string; "schema_id"?: number; "headers"?: RecordHeaders; "last_offset"?: number; "error"?: "undecodable"; };
 
 export type Fetched = { "topic": string; "partition": number; "records": (FetchedRecord)[]; "next_offset": number; "high_watermark": number; "log_start": number; "leader_epoch"?: number; };
 

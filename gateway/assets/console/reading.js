@@ -22,10 +22,10 @@ export function shownRecord(record, partition) {
   };
 }
 
-/** The schema's id in front of a value that a schema registry's serialiser has made: a zero, and four bytes. */
+/** The schema's id in front of a value of a registry: a zero, and four bytes. */
 const schemaOf = (value) => (value?.length > 5 && value[0] === 0 ? new DataView(value.buffer).getUint32(1) : null);
 
-/** The JSON behind a schema's id; null for Avro and Protobuf, which only their schema can decode. */
+/** The JSON behind a schema's id; null for Avro and Protobuf. */
 function jsonBehind(value) {
   const text = utf8(value.subarray(5));
   try { JSON.parse(text); return text; } catch { return null; }

@@ -1,6 +1,6 @@
 // @ts-check
 // One record in a drawer, as JSON, text or bytes, and the form that produces one.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, curlOf } from "./contract.js";
 import { ago, bytes, hexDump, indentJson } from "./format.js";
 import { Copy, Curl, Dialog, Facts, ProblemNote, Time, html, link } from "./parts.js";
@@ -8,7 +8,11 @@ import { may } from "./rights.js";
 
 const SHOWN_BYTES = 64 * 1024;
 
-export function Drawer({ topic, partition, offset, record, problem, onClose, onAgain }) {
+export function Drawer({ topic, partition, offset, record: stored, problem, onClose, onAgain }) {
+  const [text, setText] = useState(null), record = stored && { ...stored, text: stored.text ?? text ?? null };
+  useEffect(() => {
+    if (stored?.schema && stored.text === null) call("fetch", { names: { topic, partition }, query: { offset, max_records: 1, value: "schema" } }).then((answer) => setText(JSON.stringify(answer.records[0].value)), () => {});
+  }, [stored]);
   const isJson = record?.text !== null && record?.text !== undefined && record.text.length <= SHOWN_BYTES * 16 && indentJson(record.text) !== null;
   const [form, setForm] = useState(null);
   const shown = form ?? (isJson ? "JSON" : record?.text === null ? (record.schema === null ? "Bytes" : "Base64") : "Text");
@@ -22,7 +26,7 @@ export function Drawer({ topic, partition, offset, record, problem, onClose, onA
       ${record.value !== null && html`<div class="forms" role="group" aria-label="Form of the value">${["JSON", "Text", "Base64", "Bytes"].filter((word) => (word === "JSON" ? isJson : word === "Text" ? record.text !== null : word === "Bytes" || record.text === null || record.schema !== null))
         .map((word) => html`<button type="button" key=${word} class="quiet" aria-pressed=${shown === word} onClick=${() => setForm(word)}>${word}</button>`)}
         <${Copy} text=${record.text ?? hexDump(record.value, Infinity)} label="Copy value" /></div>
-      ${record.schema !== null && html`<p class="soft">The value begins with the id of a schema in a registry.${record.text === null ? " The node has no registry and does not decode it: it is shown as base64." : ""}</p>`}
+      ${record.schema !== null && record.text === null && html`<p class="soft">The node has no registry that decodes it.</p>`}
       <pre class="value" tabIndex="0" aria-label="Value">${shownValue(record, shown)}</pre>`}
       <div class="buttons">${may("write", "topic", topic) && html`<button type="button" onClick=${() => { onClose(); onAgain(record); }}>Produce like this …</button>`}
         <${Copy} text=${address} label="Copy link" /></div>

@@ -120,7 +120,7 @@ function Opened({ view, open, rows, onClose, onAgain }) {
     const shown = rows?.find((row) => row.partition === partition && row.offset === offset);
     if (shown) { setRecord(shown); return undefined; }
     call("fetch", { names: { topic: view.topic, partition }, query: { offset, max_records: 1, value: "base64" }, signal: control.signal }).then(
-      (answer) => (answer.records[0]?.offset === offset ? setRecord(shownRecord(answer.records[0], partition)) : setProblem({ document: { title: "No such record", detail: `Partition ${partition} has no record at offset ${offset}: it was deleted, or holds a mark of a transaction.`, code: "console_error" } })),
+      (answer) => (answer.records[0]?.offset === offset ? setRecord(shownRecord(answer.records[0], partition)) : setProblem({ document: { title: "No such record", detail: "It was deleted, or is a mark of a transaction.", code: "console_error" } })),
       (error) => error.name === "AbortError" || setProblem(error));
     return () => control.abort();
   }, [open]);

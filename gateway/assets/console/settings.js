@@ -23,6 +23,6 @@ export default function Settings({ query }) {
       { id: "default", head: "Default", priority: 2, class: "name", cell: (row) => html`<code>${String(row.default ?? "–")}</code>` },
       { id: "why", head: "Reason", class: "wrap", priority: 2, cell: (row) => marked(row.why) },
     ]} />
-    <p class="soft">A setting is changed by flag, environment or file, and takes effect when the node is started again, unless its reason says otherwise.</p>`}
+    <p class="soft">Change it by flag, environment or file; most take effect at the next start.</p>`}
   <//>`;
 }

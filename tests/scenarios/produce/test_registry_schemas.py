@@ -11,7 +11,7 @@ import pytest
 from engine.format import batch as record_batch
 from gateway.registry import registered_schemas
 from tests.gateway.registry.registries import AVRO, StubRegistry, avro_ride, framed, protobuf_file, stub_registry
-from tests.scenarios.gateways import JSON, RECORD_BATCH, in_process_only
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, in_process_only
 
 pytest.importorskip("fastavro")
 
@@ -143,3 +143,38 @@ async def test_tombstones_of_compacted_topics_name_no_schema(start_gateway, regi
     for policy, status in (("compact", 200), ("delete", 400)):
         topic = await gateway.create(policy, 1, value_schema_type="avro", cleanup_policy=policy)
         assert (await topic.post(batch(None), RECORD_BATCH, partition=0)).status == status
+
+
+@in_process_only
+async def test_values_are_shown_as_json_by_their_schemas(start_gateway, registry):
+    pytest.importorskip("google.protobuf")
+    ride = registry.add("a", json.dumps(AVRO))
+    order = registry.add("b", protobuf_file(), "PROTOBUF")
+    word = registry.add("c", '"string"')
+    gateway = await start_gateway(schema_registry_url=registry.url)
+    topic = await gateway.create("mixed", 1)
+    late = framed(77, b"x")
+    values = [avro_ride(ride, 5), framed(order, b"\x00\x08\x07"), framed(word, b"\x02a"), avro_ride(ride)[:-1], late]
+    await topic.post(batch(*values, b'{"a":1.0}', b"\xff", None), RECORD_BATCH, partition=0)
+    for accept in (JSON, NDJSON):
+        answer = await topic.fetch(value="schema", accept=accept)
+        assert answer.headers["Cache-Control"] == "no-store"
+        records = answer.json["records"] if accept == JSON else answer.lines
+        shown = [(one.get("schema_id"), one.get("value", one.get("value_base64"))) for one in records]
+        assert shown == [
+            (ride, {"id": 5, "city": "Z"}),
+            (order, {"id": 7}),
+            (word, "a"),
+            (ride, base64.b64encode(values[3]).decode()),
+            (77, base64.b64encode(late).decode()),
+            (None, {"a": 1.0}),
+            (None, "/w=="),
+            (None, None),
+        ]
+        assert b'{"a":1.0}' in answer.body
+    answer = await topic.fetch(value="schema", accept=RECORD_BATCH)
+    assert (answer.status, answer.json["parameter"]) == (400, "value")
+    bare = await (await start_gateway()).create("bare", 1)
+    await bare.post(values[0], "application/octet-stream")
+    [record] = await bare.records(value="schema")
+    assert (record["schema_id"], record["value_base64"]) == (ride, base64.b64encode(values[0]).decode())
