@@ -5,6 +5,8 @@ Words of fenced programs and of cells' borders are not counted; decisions, which
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tests.docs.pages import ROOT, prose
 
 PAGES = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)]
-WORDS_MAX = 59_500
+WORDS_MAX = 59_450
 GLOSSARY = ROOT / "docs" / "glossary.md"  # has our names beside the trade's
 
 # Ours, and the trade's. Names in backticks are those of the wire and of files, and stay.
@@ -82,19 +84,61 @@ def test_sentences_that_were_read_twice_are_gone():
     assert [one for one in READ_TWICE if one in text] == []
 
 
-def test_no_sentence_is_on_two_pages():
-    """A fact has one page. Blocks, tables and headings are left out, and sentences of few words."""
-    seen: dict[str, str] = {}
-    again = []
-    for page in sorted(PAGES):
-        paragraphs = [part for part in plain(page).split("\n\n") if not part.startswith(("|", "#"))]
-        for sentence in (one for part in paragraphs for one in re.split(r"(?<=[.!?:])\s+", " ".join(part.split()))):
-            if words(sentence) >= SENTENCE_WORDS_MIN and seen.setdefault(sentence, page.name) != page.name:
-                again.append((sentence, seen[sentence], page.name))
-    assert again == []
-
-
 SENTENCE_WORDS_MIN = 9
+SIMILAR = 0.72  # of the pairs of neighbouring words of two sentences: about one word of seven differs
+RARE = 60  # pairs of words that are in more sentences say nothing about similarity
+WRITTEN_BY_CODE = re.compile(r"<!-- (?:\w+: made by|begin: written by) .*?<!-- end.*?-->", re.DOTALL)
+GENERATED = {"settings.md", "ingest-settings.md"}
+
+
+def sentences(text: str) -> list[str]:
+    """Return the long sentences of paragraphs, lists and cells of tables."""
+    blocks = [block for block in text.split("\n\n") if not block.startswith("#")]
+    pieces = [piece for block in blocks for piece in re.split(r"\n(?=- |\d+\. |\|)|\|", block)]
+    parts = [part for piece in pieces for part in re.split(r"(?<=[.!?:;])\s+", " ".join(piece.split()))]
+    return [part for part in parts if words(part) >= SENTENCE_WORDS_MIN]
+
+
+def similar_sentences(pages: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+    """Return pairs of sentences that say the same, with the names of their pages."""
+    texts = [(name, sentence) for name, text in pages.items() for sentence in sentences(text)]
+    spoken = [re.findall(r"\w+", sentence.lower()) for _, sentence in texts]
+    pairs = [set(pairwise(words_)) for words_ in spoken]
+    places: dict[tuple[str, str], list[int]] = {}
+    for number, of_sentence in enumerate(pairs):
+        for pair in of_sentence:
+            places.setdefault(pair, []).append(number)
+    shared = Counter(two for numbers in places.values() if len(numbers) <= RARE for two in combinations(numbers, 2))
+    return [
+        (*texts[first], *texts[second])
+        for (first, second), count in shared.items()
+        if 2 * count / (len(pairs[first]) + len(pairs[second])) >= SIMILAR
+    ]
+
+
+def test_no_sentence_stands_twice():
+    """A fact has one place. Blocks, headings and generated parts are left out, and sentences of few words."""
+    pages = {
+        str(page.relative_to(ROOT)): WRITTEN_BY_CODE.sub("", page.read_text())
+        for page in PAGES
+        if page.name not in GENERATED
+    }
+    indented = re.compile(r"^ +```.*?^ +```$", re.MULTILINE | re.DOTALL)
+    texts = {name: re.sub(r"\]\([^)]*\)", "]", prose(indented.sub("", text))) for name, text in pages.items()}
+    assert similar_sentences(texts) == []
+
+
+def test_similar_sentences_are_found_and_short_or_different_ones_are_not():
+    text = "The node stores each record of a request once and answers with its offset.\n\n"
+    other = "- The node stores every record of a request once and answers with its offset.\n- It answers."
+    assert len(similar_sentences({"a": text, "b": other})) == 1
+    assert len(similar_sentences({"a": text + other})) == 1
+    assert (
+        similar_sentences(
+            {"a": text, "b": "A node of a cluster that is stopped answers requests of other nodes no more."}
+        )
+        == []
+    )
 
 
 def test_words_of_blocks_and_borders_are_not_counted_and_names_in_code_may_stay(tmp_path):
