@@ -18,7 +18,10 @@ export function playing({ Client, EventStream, isPenstockError, verifyWebhook },
       if (keep) kept.set(keep, producer);
       const sent = records.map((record) => producer.send(topic, record));
       await (keep ? producer.flush() : producer.close()); // throws the first failure, when all have their outcome
-      return (await Promise.all(sent)).map(({ partition, offset }) => [partition, offset]);
+      const swallowed = () => {
+        throw new Error("a failure that was not thrown");
+      };
+      return (await Promise.all(sent.map((delivery) => delivery.catch(swallowed)))).map(({ partition, offset }) => [partition, offset]);
     },
     async count({ topic, records }) {
       const producer = client.producer({ batchBytes: 200 });
