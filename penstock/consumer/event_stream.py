@@ -70,7 +70,9 @@ class EventStream(AsyncClosing):
                 record = self._take(await self._next_event())
             except ClientError as error:
                 self._disconnect()
-                if self._is_closed or not error.retryable:
+                if self._is_closed:
+                    raise ClientClosed("the event stream is closed") from error
+                if not error.retryable:
                     raise
                 failures += 1
                 await asyncio.sleep(self._attempts.delay_s(error, failures))

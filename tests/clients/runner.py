@@ -77,7 +77,7 @@ def _built_go(language: str) -> str:
     BUILD.mkdir(parents=True, exist_ok=True)
     options, name = (["-race"] if language == "go" else []), f"runner-{language}"
     if language == "go-jumping":
-        options = ["-overlay", str(jumping_go(BUILD / "jumping"))]
+        options = ["-overlay", str(jumping_go(BUILD / "jumping", GO_OVERLAY))]
     elif GO_OVERLAY:
         options, name = ["-overlay", GO_OVERLAY], f"runner-mutant-{os.getpid()}"
     built = str(BUILD / name)

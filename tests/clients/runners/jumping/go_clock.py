@@ -10,8 +10,8 @@ NOW = "\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 JUMP = "\tsec, nsec, mono := runtimeNow()\n\tsec += 3600 * (mono/50_000_000%3 - 1)\n\tif mono == 0 {"
 
 
-def jumping_go(directory: Path) -> Path:
-    """Return the file for `go build -overlay`."""
+def jumping_go(directory: Path, other: str | None) -> Path:
+    """Return the file for `go build -overlay`; it has the files of another overlay too."""
     root = subprocess.run(["go", "env", "GOROOT"], capture_output=True, check=True, text=True).stdout.strip()
     source = Path(root) / "src" / "time" / "time.go"
     text = source.read_text()
@@ -19,5 +19,6 @@ def jumping_go(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "time.go").write_text(text.replace(NOW, JUMP))
     overlay = directory / "overlay.json"
-    overlay.write_text(json.dumps({"Replace": {str(source): str(directory / "time.go")}}))
+    replaced = json.loads(Path(other).read_text())["Replace"] if other else {}
+    overlay.write_text(json.dumps({"Replace": {**replaced, str(source): str(directory / "time.go")}}))
     return overlay
