@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers clients-tests bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers clients-tests clients-mutants bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -207,6 +207,11 @@ clients-tests: $(VENV)/.all ## The clients in TypeScript and Go: built, packed, 
 	npm --prefix build/clients install --no-audit --no-fund --no-save deno@2.9.6 bun@1.4.5 publint@0.3.25 @arethetypeswrong/cli@0.18.5 esbuild@0.28.2
 	cd clients/go && go vet ./... && go test -race -timeout 120s -run Test ./... && go test -run '^$$' -fuzz FuzzRecord -fuzztime 10s .
 	PATH="$$PATH:$(CURDIR)/build/clients/node_modules/.bin" $(BIN)/pytest -m "" tests/clients -s $(ARGS)
+
+clients-mutants: $(VENV)/.all ## Planted faults in the clients in TypeScript and Go, each caught by a story (half an hour; ARGS="--language go --only token")
+	npm --prefix clients/typescript ci --no-audit --no-fund
+	npm --prefix clients/typescript run build
+	$(BIN)/python -m tests.clients.mutants $(ARGS)
 
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
 	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)

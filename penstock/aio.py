@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 from weakref import WeakSet
 
 from penstock.admin.admin import Admin
@@ -18,6 +18,7 @@ from penstock.admin.topics import TopicPartitions
 from penstock.closing import AsyncClosing
 from penstock.consumer.consumer import Consumer, decode_json, decode_verified, decoding
 from penstock.consumer.deserializers import Deserializer, deserializers
+from penstock.consumer.event_stream import EventStream, EventTerms
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
 from penstock.consumer.group_member import GroupMember, GroupTerms
@@ -34,12 +35,12 @@ from penstock.transport.attempts import Attempts
 from penstock.transport.compression import compress, encoding_headers
 from penstock.transport.exchange import Json, Query, Request, problem_from
 from penstock.transport.nodes import DEFAULT_URL
-from penstock.transport.transport import Transport
+from penstock.transport.transport import Token, Transport
 
 if TYPE_CHECKING:
     from penstock.encryption.encryption import Encryption
 
-Child = Producer | Consumer | GroupConsumer | WorkQueue
+Child = Producer | Consumer | EventStream | GroupConsumer | WorkQueue
 ChildT = TypeVar("ChildT", bound=Child)
 
 
@@ -56,14 +57,15 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
     """Sends requests to a cluster: `async with Client(url) as client`.
 
     Topic methods make one attempt; producing and consuming retry. Several addresses are nodes of one cluster: the
-    client leaves a node that is down and uses the next. It sends the token to these addresses only.
+    client leaves a node that is down and uses the next. It sends the token to these addresses only;
+    a function gives the present one for each request.
     """
 
     def __init__(
         self,
         urls: str | Iterable[str] = DEFAULT_URL,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         options: ClientOptions | None = None,
         cacert: str | None = None,
         encryption: Encryption | None = None,
@@ -233,6 +235,28 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         member = self.group_member(terms, options)
         events = GroupEvents(on_assigned, on_revoked)
         return self._keep(GroupConsumer(member, poll_interval_ms_max, events, auto_commit_ms))
+
+    def events(
+        self,
+        topic: str,
+        *,
+        start: Literal["earliest", "latest"] = "latest",
+        position: str = "",
+        filters: Sequence[str] = (),
+        url: str = "",
+        **changed: Unpack[ChangedOptions],
+    ) -> EventStream:
+        """Follows a topic over one connection: `async for record in client.events("flights")`.
+
+        `position` is that of an earlier stream, to continue after it. `url` is a signed URL of the topic's records, for
+        a client without a token. With `out_of_range` other than "fail" the stream goes on with a topic that was created
+        again. consume() is faster.
+        """
+        options = self.options.changed("events", changed)
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        made = deserializers(None, None, self._encryption, None)
+        terms = EventTerms(topic, start, position, tuple(filters), url, made)
+        return self._keep(EventStream(self._transport, attempts, terms, options.out_of_range))
 
     def queue(
         self,

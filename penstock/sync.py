@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -20,7 +21,7 @@ from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
 from penstock.closing import Closing
 from penstock.consumer.deserializers import Deserializer
-from penstock.consumer.sync_consumer import Consumer
+from penstock.consumer.sync_consumer import Consumer, EventStream
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
 from penstock.consumer.sync_work_queue import WorkQueue
 from penstock.errors import ClientClosed
@@ -31,6 +32,7 @@ from penstock.producer.sync_producer import Producer
 from penstock.records import Record
 from penstock.transport.exchange import Json, Request
 from penstock.transport.nodes import DEFAULT_URL
+from penstock.transport.transport import Token
 
 if TYPE_CHECKING:
     from penstock.encryption.encryption import Encryption
@@ -45,6 +47,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()  # a fork has no such thread: its calls would wait without end
         self._lock = threading.Lock()
         self._is_stopped = False  # a loop that ends takes no work: its caller would wait without end
         self._thread = threading.Thread(target=self.loop.run_forever, name="penstock-client", daemon=True)
@@ -52,6 +55,9 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout_s: float | None = None) -> ResultT:
         """Runs a coroutine; an interrupt of its caller cancels it. Raises ClientClosed, TimeoutError."""
+        if os.getpid() != self._pid:
+            work.close()
+            raise ClientClosed("the client was made before this process was forked: make one in each process")
         with self._lock:
             if self._is_stopped:
                 work.close()
@@ -67,6 +73,8 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancels what still runs, whose callers get ClientClosed, and ends the thread. Several threads may call it."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
         if is_first:
@@ -106,7 +114,7 @@ class Client(Closing, Admin[Json]):
         self,
         urls: str | Iterable[str] = DEFAULT_URL,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         options: ClientOptions | None = None,
         cacert: str | None = None,
         encryption: Encryption | None = None,
@@ -139,6 +147,11 @@ class Client(Closing, Admin[Json]):
         aio.Client.consume,
         lambda client, consumer: Consumer(consumer, client._thread.run),
         'Iterate over it: `for record in client.consume("flights")`.',
+    )
+    events = _as_async(
+        aio.Client.events,
+        lambda client, stream: EventStream(stream, client._thread.run),
+        'Iterate over it: `for record in client.events("flights")`.',
     )
     queue = _as_async(
         aio.Client.queue,

@@ -38,8 +38,11 @@ const (
 type Config struct {
 	// URLs are addresses of nodes. Any node takes any request.
 	URLs []string
-	// Token returns the present token; nil without authentication.
+	// Token returns the present token, which each request carries; nil or "" without authentication.
 	Token func() string
+	// TraceContext returns the traceparent and tracestate of the caller's context, as a propagator of OpenTelemetry puts them
+	// into a carrier: records get them as headers if the trace is sampled. Record.TraceContext gives them back.
+	TraceContext func(context.Context) map[string]string
 	// HTTP is http.DefaultTransport's settings with more connections by default.
 	HTTP *http.Client
 	// Deadline is how long a call is retried, a minute by default. Long polls get their wait on top.
@@ -130,8 +133,11 @@ func (c *Client) Call(ctx context.Context, operation Operation, path Path, query
 		sent.wait = time.Duration(wait) * time.Millisecond
 	}
 	answer, err := c.send(ctx, sent)
-	if err != nil || into == nil {
+	if err != nil || len(answer) == 0 && into == nil {
 		return err
+	}
+	if into == nil {
+		into = new(json.RawMessage) // a page of a proxy is no success
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return &Problem{Code: "not_a_node", Detail: "the answer is not that of the contract", MaybeDone: true, cause: err}
@@ -152,7 +158,7 @@ type Appended struct {
 func (c *Client) Append(ctx context.Context, topic, key string, records ...NewRecord) ([]Appended, error) {
 	var body []byte
 	for _, record := range records {
-		body = appendLine(body, record)
+		body = appendLine(body, c.traced(ctx, record))
 	}
 	if key == "" {
 		key = randomName("")
@@ -229,6 +235,21 @@ func (c *Client) send(ctx context.Context, sent request) ([]byte, error) {
 func (c *Client) attempt(ctx context.Context, sent request, until time.Time) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(c.config.Attempt+sent.wait, time.Until(until)))
 	defer cancel()
+	response, err := c.open(ctx, sent)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.leave(placeOf(sent.target))
+		return nil, lost(err)
+	}
+	return body, nil
+}
+
+// open sends once and returns a success, whose body is still to be read. The error is a *Problem.
+func (c *Client) open(ctx context.Context, sent request) (*http.Response, error) {
 	place, base := c.address(sent.target)
 	made, err := http.NewRequestWithContext(ctx, sent.method, base+sent.target, bytes.NewReader(sent.body))
 	if err != nil {
@@ -241,18 +262,15 @@ func (c *Client) attempt(ctx context.Context, sent request, until time.Time) ([]
 	if sent.repeatable {
 		made.Header["Idempotency-Key"] = sent.header["Idempotency-Key"] // present and empty: net/http may send it again
 	}
-	if c.config.Token != nil {
-		made.Header.Set("Authorization", "Bearer "+c.config.Token())
+	if c.config.Token != nil && base != "" {
+		if token := c.config.Token(); token != "" {
+			made.Header.Set("Authorization", "Bearer "+token)
+		}
 	}
 	response, err := c.config.HTTP.Do(made)
-	var body []byte
-	if err == nil {
-		body, err = io.ReadAll(response.Body)
-		response.Body.Close()
-	}
 	if err != nil {
 		c.leave(place)
-		return nil, &Problem{Code: "connection_failed", Detail: err.Error(), Retryable: true, MaybeDone: !isRefused(err), cause: err}
+		return nil, lost(err)
 	}
 	if response.StatusCode >= 503 {
 		c.leave(place)
@@ -260,20 +278,39 @@ func (c *Client) attempt(ctx context.Context, sent request, until time.Time) ([]
 		c.note(place, response.Header.Get("Penstock-Leader"))
 	}
 	if response.StatusCode >= 200 && response.StatusCode < 300 {
-		return body, nil
+		return response, nil
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, lost(err)
 	}
 	seconds, _ := strconv.ParseFloat(response.Header.Get("Retry-After"), 64)
 	return nil, problemOf(response.StatusCode, body, time.Duration(seconds*float64(time.Second)))
 }
 
+func lost(err error) *Problem {
+	return &Problem{Code: "connection_failed", Detail: err.Error(), Retryable: true, MaybeDone: !isRefused(err), cause: err}
+}
+
+// placeOf is the partition of a target by its path; empty for one that any node takes.
+func placeOf(target string) string {
+	if !strings.Contains(target, "/partitions/") {
+		return ""
+	}
+	place, _, _ := strings.Cut(target, "?")
+	return place
+}
+
 func (c *Client) address(target string) (place, base string) {
+	if strings.HasPrefix(target, "http") {
+		return "", "" // a signed URL carries its own right, and no token
+	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if strings.Contains(target, "/partitions/") {
-		place, _, _ = strings.Cut(target, "?")
-		if leader, ok := c.leaders[place]; ok {
-			return place, leader
-		}
+	place = placeOf(target)
+	if leader, ok := c.leaders[place]; ok {
+		return place, leader
 	}
 	return place, c.urls[c.current%len(c.urls)].String()
 }

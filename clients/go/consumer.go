@@ -131,7 +131,10 @@ func (c *Consumer) fetch(ctx context.Context, asked []int, following bool) ([]fe
 	}
 	var answer struct{ Partitions []fetchedPart }
 	if err := c.client.Call(ctx, OpFetchMany, nil, nil, body, &answer); err != nil {
-		return nil, err
+		// of an answer of which no partition could be read, the problem has the entries
+		if problem := asProblem(err); json.Unmarshal(problem.Members, &answer) != nil || answer.Partitions == nil {
+			return nil, err
+		}
 	}
 	var fetched []fetchedPart
 	var failure *Problem

@@ -24,6 +24,9 @@ type GroupOptions struct {
 // The membership has ended: the next poll joins.
 var ended = map[string]bool{"stale_token": true, "invalid_token": true, "unknown_member": true, "member_fenced": true, "unknown_group": true}
 
+// A topic was deleted: the coordinator takes its partitions away.
+var deleted = map[string]bool{"unknown_topic": true, "topic_id_mismatch": true}
+
 const firstHeartbeat = 400 * time.Millisecond
 
 // A GroupConsumer is a member of a consumer group, for one goroutine. A poll commits the delivery before it.
@@ -119,6 +122,7 @@ func (g *GroupConsumer) failureOf(topic string, partition int) *failedRecord {
 
 // Poll commits the last delivery, as far as no record of it failed, and returns the next; empty if nothing came in time.
 func (g *GroupConsumer) Poll(ctx context.Context) ([]Record, error) {
+	until := time.Now().Add(g.client.config.Deadline)
 	for {
 		g.stopHeartbeat()
 		if g.memberEpoch() == 0 {
@@ -142,13 +146,18 @@ func (g *GroupConsumer) Poll(ctx context.Context) ([]Record, error) {
 		}
 		err := g.client.Call(ctx, OpGroupPoll, Path{"group": g.group, "member": g.options.MemberID}, nil, body, &answer)
 		var problem *Problem
-		if errors.As(err, &problem) && ended[problem.Code] && !g.closed {
-			g.failures++
-			if err := sleep(ctx, retryDelay(problem, g.failures)); err != nil {
-				return nil, err
+		if errors.As(err, &problem) && !g.closed {
+			ofTopics := deleted[problem.Code] && g.memberEpoch() != 0 && time.Now().Before(until) // they may come back
+			if ofTopics || ended[problem.Code] {
+				g.failures++
+				if err := sleep(ctx, retryDelay(problem, g.failures)); err != nil {
+					return nil, err
+				}
+				if !ofTopics {
+					g.lose()
+				}
+				continue
 			}
-			g.lose()
-			continue
 		}
 		if err != nil {
 			return nil, err
@@ -167,7 +176,7 @@ func (g *GroupConsumer) take(ctx context.Context, parts []fetchedPart) ([]Record
 	var failure *Problem
 	for _, part := range parts {
 		if part.Problem != nil {
-			if failure = problemOf(0, part.Problem, 0); !failure.Retryable && !errors.Is(failure, ErrUnknownTopic) {
+			if failure = problemOf(0, part.Problem, 0); !failure.Retryable && !deleted[failure.Code] {
 				return nil, failure
 			}
 			continue

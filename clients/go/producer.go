@@ -74,6 +74,7 @@ func (p *Producer) Send(ctx context.Context, topic string, record NewRecord) (*D
 	if err := p.learn(ctx, topic); err != nil {
 		return nil, err
 	}
+	record = p.client.traced(ctx, record)
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if size := len(record.Key) + len(record.Value); p.bytes > 0 && p.bytes+size > p.options.BufferBytes {

@@ -72,6 +72,9 @@ class Fetcher:
         self.topic_id = topic_id or next((start.topic_id for start in starts), None)
         self._failure: Exception | None = None
         self._unfinished = len(starts)
+        if view.is_following and len(starts) > options.connections_max:
+            text = "topic %s: %d partitions share %d connections, so they wait; raise connections_max, or use events()"
+            _log.warning(text, topic, len(starts), options.connections_max)
         self.repositions = 0
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run(start)) for start in starts]

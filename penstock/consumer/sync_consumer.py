@@ -8,8 +8,34 @@ from typing import Any, Self
 
 from penstock.closing import Closing
 from penstock.consumer.consumer import Consumer as AsyncConsumer
+from penstock.consumer.event_stream import EventStream as AsyncEventStream
 from penstock.errors import ClientClosed
 from penstock.records import Record
+
+
+class EventStream(Closing):
+    """Returns the records of an event stream."""
+
+    def __init__(self, stream: AsyncEventStream, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._stream = stream
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"<sync {self._stream!r}>"
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        return self._run(self._stream.next())  # type: ignore[no-any-return]
+
+    @property
+    def position(self) -> str:
+        return self._stream.position
+
+    def close(self) -> None:
+        with contextlib.suppress(ClientClosed):  # closing the client has closed it
+            self._run(self._stream.close())
 
 
 class Consumer(Closing):

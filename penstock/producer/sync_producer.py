@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import threading
 from collections.abc import Coroutine, Iterable
 from types import TracebackType
@@ -78,6 +79,7 @@ class Producer:
         self._prepare = producer.preparation.prepare
         self._run = run
         self._loop = loop
+        self._pid = os.getpid()  # a fork has no thread that sends
         self._lock = threading.Lock()
         self._submitted: list[Submitted] = []
         self._taken: list[Submitted] = []  # by the drain that runs
@@ -114,6 +116,8 @@ class Producer:
         """
         if self._producer.is_closed:
             raise ClientClosed("the producer is closed")
+        if os.getpid() != self._pid:
+            raise ClientClosed("the producer was made before this process was forked: make one in each process")
         delivery = Delivery(self)
         submitted = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
         with self._lock:
@@ -216,5 +220,6 @@ def _flush_unflushed() -> None:
         producer.flush_at_exit()
 
 
+os.register_at_fork(after_in_child=_unflushed.clear)  # the parent sends what it has queued
 # Before the pools of threads end, which resolve the names of nodes; atexit runs after them.
 getattr(threading, "_register_atexit", atexit.register)(_flush_unflushed)

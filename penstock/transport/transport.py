@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import aiohttp
 from yarl import URL
@@ -31,6 +31,8 @@ _REQUEST_ID = "Penstock-Request-Id"  # in every answer of a node
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
+Token = str | Callable[[], str]
+
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +40,7 @@ class Transport(AsyncClosing):
     """Pools the connections to the given nodes. The first request opens the pool, inside the running loop."""
 
     def __init__(
-        self, urls: str | Iterable[str], token: str | None, options: ClientOptions, cacert: str | None = None
+        self, urls: str | Iterable[str], token: Token | None, options: ClientOptions, cacert: str | None = None
     ) -> None:
         self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
         self.leaders = LeaderCache([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
@@ -46,8 +48,8 @@ class Transport(AsyncClosing):
         self._options = options
         # aiohttp would accept gzip: in a data centre, compressing costs more than the bytes it saves.
         self._headers = {"Penstock-Client-Id": options.client_id, "Accept-Encoding": "identity"}
-        if token:
-            self._headers["Authorization"] = bearer(token)
+        self._token: Token = token or ""
+        self._authorization()  # raises now for a text that no header can carry
         self._tls = True if cacert is None else ssl.create_default_context(cafile=cacert)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
@@ -127,9 +129,10 @@ class Transport(AsyncClosing):
         total_s = (self._options.request_timeout_ms + wait_ms) / 1000
         timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=connect_ms / 1000)
         url = URL(node_url + request.target, encoded=True)
+        headers = {**request.headers, **self._authorization()}
         try:
             async with session.request(
-                request.method, url, data=request.body, headers=request.headers, timeout=timeout, allow_redirects=False
+                request.method, url, data=request.body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -138,6 +141,32 @@ class Transport(AsyncClosing):
             raise ConnectionFailed(f"{node_url}: no answer in {total_s:g} s", no_side_effects=False) from error
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionFailed(f"{node_url}: {_reason(error)}", no_side_effects=False) from error
+
+    def _authorization(self) -> dict[str, str]:
+        """Returns the header with the present token; asks the function that gives it."""
+        token = self._token if isinstance(self._token, str) else self._token()
+        return {"Authorization": bearer(token)} if token else {}
+
+    async def open(self, request: Request, silence_s: float, url: str = "") -> OpenAnswer:
+        """Sends once and returns a 2xx answer whose body is still to be read. A signed `url` gets no token.
+
+        It replaces the path of the request. Raises ConnectionFailed, ProblemError.
+        """
+        now = asyncio.get_running_loop().time()
+        node = next(iter(self.nodes.order(now)))
+        target = URL(url or node.url + request.target, encoded=True)
+        headers = {**request.headers, **({} if url else self._authorization())}
+        connect_s = self._options.connect_timeout_ms / 1000
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=silence_s)
+        try:
+            response = await self._open().get(target, headers=headers, timeout=timeout, allow_redirects=False)
+            if response.status == 200:
+                return OpenAnswer(response)
+            answer = Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._leave(node, _reason(error))
+            raise ConnectionFailed(f"{target.origin()}: {_reason(error)}", no_side_effects=True) from error
+        raise problem_of(answer)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -159,6 +188,25 @@ class Transport(AsyncClosing):
                 read_bufsize=_READ_BUFFER_BYTES,
             )
         return self._session
+
+
+class OpenAnswer:
+    """An answer whose body comes in pieces."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def read(self) -> bytes:
+        """Returns the next piece; empty at the end. Raises ConnectionFailed."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            text = f"{self._response.url.origin()}: {_reason(error)}"
+            raise ConnectionFailed(text, no_side_effects=True) from error
+
+    def close(self) -> None:
+        """Ends the connection; a read that waits ends too."""
+        self._response.close()
 
 
 def _is_foreign(answer: Answer) -> bool:

@@ -22,16 +22,20 @@ import orjson
 import pytest
 
 from tests.checking.history import History
+from tests.clients.runners.jumping.go_clock import jumping_go
 from tests.faults.reference import Job, Refused
 
 ROOT = Path(__file__).parents[2]
 RUNNERS = Path(__file__).parent / "runners"
+JUMPING = RUNNERS / "jumping"
+CLOCK_OF_PYTHON = "tests.clients.runners.jumping.sitecustomize"  # which Python imports by itself, from JUMPING
 TYPESCRIPT = ROOT / "clients" / "typescript"
 BUILD = ROOT / "build" / "clients"
 BUILD_S = 300
 ORIGIN = "http://localhost:1"  # of the page in tests/clients/runners/browser.py
-CLIENT_MODULE = str(TYPESCRIPT / "dist" / "index.js")
-ANSWER_S = 120
+CLIENT_MODULE = os.environ.get("PENSTOCK_CLIENT", str(TYPESCRIPT / "dist" / "index.js"))
+GO_OVERLAY = os.environ.get("PENSTOCK_GO_OVERLAY")  # of tests/clients/mutants.py: other files in place of the client's
+ANSWER_S = float(os.environ.get("PENSTOCK_ANSWER_S", "120"))
 LANGUAGES = ("python", "typescript", "go")
 
 
@@ -48,26 +52,37 @@ class RunnerError(Exception):
 def command_of(language: str) -> Sequence[str]:
     """Return the command of a runner; builds what it needs. Raises FileNotFoundError without the language's tools."""
     match language:
-        case "python":
+        case "python" | "python-jumping":
             return [sys.executable, "-m", "tests.clients.runners.runner"]
-        case "typescript" | "deno" | "bun":
+        case "typescript" | "typescript-jumping" | "deno" | "bun":
             if not Path(CLIENT_MODULE).exists():
                 raise FileNotFoundError("make clients-tests builds the TypeScript client")
-            start = {"typescript": ["node"], "deno": ["deno", "run", "-A"], "bun": ["bun"]}[language]
+            jumping = ["node", "--import", str(RUNNERS / "jumping" / "clock.mjs")]
+            nodes = {"typescript": ["node"], "typescript-jumping": jumping}
+            start = (nodes | {"deno": ["deno", "run", "-A"], "bun": ["bun"]})[language]
             return [*_tool(start[0]), *start[1:], str(RUNNERS / "runner.mjs")]
         case "browser":
             python = Path(os.environ.get("PENSTOCK_BROWSER_PYTHON", ROOT / ".venv-console" / "bin" / "python"))
             if not python.exists():
                 raise FileNotFoundError("PENSTOCK_BROWSER_PYTHON has playwright; make console-tests makes one")
             return [str(python), "-m", "tests.clients.runners.browser"]
-        case "go" | "go-fast":
+        case "go" | "go-fast" | "go-jumping":
             if shutil.which("go") is None:
                 raise FileNotFoundError("go is not installed")
-            BUILD.mkdir(parents=True, exist_ok=True)
-            race, built = (["-race"] if language == "go" else []), str(BUILD / f"runner-{language}")
-            subprocess.run(["go", "build", *race, "-o", built, "."], cwd=RUNNERS / "go", check=True, timeout=BUILD_S)
-            return [built]
+            return [_built_go(language)]
     raise ValueError(language)
+
+
+def _built_go(language: str) -> str:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    options, name = (["-race"] if language == "go" else []), f"runner-{language}"
+    if language == "go-jumping":
+        options = ["-overlay", str(jumping_go(BUILD / "jumping", GO_OVERLAY))]
+    elif GO_OVERLAY:
+        options, name = ["-overlay", GO_OVERLAY], f"runner-mutant-{os.getpid()}"
+    built = str(BUILD / name)
+    subprocess.run(["go", "build", *options, "-o", built, "."], cwd=RUNNERS / "go", check=True, timeout=BUILD_S)
+    return built
 
 
 def _tool(name: str) -> list[str]:
@@ -77,8 +92,9 @@ def _tool(name: str) -> list[str]:
     return [path]
 
 
-def environment(url: str) -> dict[str, str]:
-    return {**os.environ, "PENSTOCK_URL": url, "PENSTOCK_CLIENT": CLIENT_MODULE}
+def environment(language: str, url: str, **given: str) -> dict[str, str]:
+    clock = {"PYTHONPATH": str(JUMPING)} if language == "python-jumping" else {}
+    return {**os.environ, "PENSTOCK_URL": url, "PENSTOCK_CLIENT": CLIENT_MODULE, **clock, **given}
 
 
 class Runner:
@@ -104,11 +120,13 @@ class Runner:
         answers = self._answers[number]
         return [answers.get_nowait()["record"] for _ in range(answers.qsize())]
 
-    async def done(self, number: int) -> Any:
-        """Wait for the end of a command; skips its records. Raises RunnerError."""
+    async def done(self, number: int, records: list[Any] | None = None) -> Any:
+        """Wait for the end of a command; adds its records to the list. Raises RunnerError."""
         while True:
             async with asyncio.timeout(ANSWER_S):
                 line = await self._answers[number].get()
+            if "record" in line and records is not None:
+                records.append(line["record"])
             if "error" in line:
                 raise RunnerError(line["error"])
             if "done" in line:
@@ -146,13 +164,19 @@ class Runner:
 
 
 @asynccontextmanager
-async def running(language: str, url: str) -> AsyncIterator[Runner]:
+async def running(language: str, url: str, **given: str) -> AsyncIterator[Runner]:
+    """Start a runner. `given` becomes its environment: PENSTOCK_TOKEN, PENSTOCK_ATTEMPT_MS, PENSTOCK_DEADLINE_MS."""
     try:
         command = command_of(language)
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=environment(url), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=2**24
+        *command,
+        cwd=ROOT,
+        env=environment(language, url, **given),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        limit=2**24,
     )
     runner = Runner(process)
     try:

@@ -243,6 +243,11 @@ def signed(secret: str, body: str, at: int) -> dict[str, str]:
     return {"webhook-id": "msg_1", "Webhook-Timestamp": str(at), "webhook-signature": signature}
 
 
+def part_of(signature: str) -> dict[str, str]:
+    """A signature that begins as the good one and has its length."""
+    return {"webhook-signature": signature[:11] + "A" * (len(signature) - 12) + "="}
+
+
 WEBHOOKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "another body": lambda given: given | {"body": given["body"] + " "},
     "another secret": lambda given: given | {"secrets": [OTHER]},
@@ -251,6 +256,7 @@ WEBHOOKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "too new": lambda given: given | {"now_ms": (NOW_S - 301) * 1000},
     "no header": lambda given: given | {"headers": {}},
     "no number": lambda given: given | {"headers": given["headers"] | {"Webhook-Timestamp": "x"}},
+    "a part": lambda given: given | {"headers": given["headers"] | part_of(given["headers"]["webhook-signature"])},
     "no base64": lambda given: given | {"headers": given["headers"] | {"webhook-signature": "v1,é v1, v2,AA=="}},
 }
 

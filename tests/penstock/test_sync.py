@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -280,3 +281,23 @@ def test_retries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_package_has_its_version() -> None:
     assert penstock.__version__ == version("penstock")
+
+
+def test_a_fork_of_a_client_says_that_it_is_one(tmp_path):
+    """It has no thread that sends: its calls would wait without end. What the parent has queued, the parent sends."""
+    with running_process(tmp_path) as node, Client(node.url) as client:
+        client.create_topic("t", partitions=1)
+        with client.producer(linger_ms=1000) as producer:
+            delivery = producer.send("t", 1)
+            calls = [client.list_topics, lambda: producer.send("t", 2), delivery.result]
+            process = multiprocessing.get_context("fork").Process(target=_call_closed, args=(calls,))
+            process.start()
+            process.join(60)
+            assert process.exitcode == 0
+        assert delivery.result().offset == 0
+
+
+def _call_closed(calls):
+    for call in calls:
+        with pytest.raises(ClientClosed, match="forked"):
+            call()

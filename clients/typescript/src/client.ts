@@ -4,7 +4,7 @@ import type { Operations } from "./contract.js";
 import { GroupConsumer, type GroupOptions } from "./group.js";
 import { Producer, type ProducerOptions } from "./producer.js";
 import { ShareConsumer, type ShareOptions } from "./queue.js";
-import { asRecordLine, lineOf, StoredRecord, toBase64, keyBytes, type Json, type OutgoingRecord } from "./records.js";
+import { asRecordLine, lineOf, StoredRecord, toBase64, traced, keyBytes, type Json, type OutgoingRecord } from "./records.js";
 import { OPERATIONS } from "./tables.js";
 import { isPenstockError, problemError } from "./errors.js";
 import { randomId, Transport, type Answer, type CallOptions, type ClientOptions } from "./transport.js";
@@ -69,7 +69,7 @@ export class Client {
 
   /** Stores records in one request, once: repeats carry an Idempotency-Key, by default a random one. */
   async append(topic: string, records: readonly OutgoingRecord[], options: CallOptions = {}): Promise<Appended[]> {
-    const body = records.map(placedLine).join("");
+    const body = records.map((record) => placedLine(traced(record, this.transport.traceContext?.()))).join("");
     const message = {
       method: "POST",
       path: `/v1/topics/${encodeURIComponent(topic)}/records?ndjson=records`,
@@ -113,6 +113,13 @@ export class Client {
   /** Reads a topic and waits for more, until the loop ends or `signal` aborts. */
   follow(topic: string, options: ConsumeOptions = {}): Consumer {
     return new Consumer(this, topic, true, options);
+  }
+
+  /** Returns a URL with the caller's right to the records or the table of one topic, for a program that has no token. */
+  async signUrl(path: string, options: { method?: "GET" | "POST"; lifeMs?: number; maxBytes?: number } = {}): Promise<string> {
+    const limits = { ...(options.lifeMs === undefined ? {} : { life_ms: options.lifeMs }), ...(options.maxBytes === undefined ? {} : { max_bytes: options.maxBytes }) };
+    const signed = await this.call("sign_url", { body: { url: path, method: options.method ?? "GET", ...limits } });
+    return this.transport.urlOf(signed.url);
   }
 
   /** A member of a consumer group, which shares the partitions of topics. */

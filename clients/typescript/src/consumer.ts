@@ -1,6 +1,6 @@
 /** Reads the partitions of a topic by positions that the caller keeps: one long poll for all of them. */
 import type { Client } from "./client.js";
-import { problemError, type PenstockError } from "./errors.js";
+import { partsOf, problemError, type PenstockError } from "./errors.js";
 import { StoredRecord, type Json } from "./records.js";
 import { now, retryDelayMs, sleep } from "./transport.js";
 
@@ -65,7 +65,7 @@ export class Consumer implements AsyncIterable<StoredRecord> {
   async #fetch(partitions: number[]): Promise<{ partition: number; next_offset: number; records: Json[] }[]> {
     const { options, topic } = this;
     const identity = this.#topicId ? { topic_id: this.#topicId } : {};
-    const answer = await this.client.call("fetch_many", {
+    const call = this.client.call("fetch_many", {
       body: {
         partitions: partitions.map((partition) => ({ topic, partition, offset: this.#offsets.get(partition)!, ...identity })),
         wait_ms: this.isFollowing ? (options.waitMs ?? 20_000) : 0,
@@ -75,6 +75,7 @@ export class Consumer implements AsyncIterable<StoredRecord> {
       },
       ...(options.signal ? { signal: options.signal } : {}),
     });
+    const answer = await call.catch(partsOf);
     const fetched = [];
     let failure: PenstockError | undefined;
     for (const part of answer.partitions as { partition: number; next_offset: number; records: Json[]; problem?: { status: number } }[]) {

@@ -56,6 +56,12 @@ export function isPenstockError(error: unknown): error is PenstockError {
   return error instanceof Error && error.name === "PenstockError" && "code" in error;
 }
 
+/** Returns the entries of an answer to a fetch or poll of which no partition could be read: its problem has them. */
+export function partsOf(error: unknown): { partitions: unknown[] } {
+  if (isPenstockError(error) && Array.isArray(error.members["partitions"])) return { partitions: error.members["partitions"] };
+  throw error;
+}
+
 /** Makes the error of a problem document. What the contract promises for a code counts before what the answer says. */
 export function problemError(status: number, document: unknown, where: { url: string; retryAfterMs?: number }): PenstockError {
   const members = typeof document === "object" && document !== null ? (document as Record<string, unknown>) : {};

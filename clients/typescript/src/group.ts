@@ -26,6 +26,8 @@ interface Slot {
 
 // The membership has ended: the next poll joins.
 const ENDED = new Set(["stale_token", "invalid_token", "unknown_member", "member_fenced", "unknown_group"]);
+// A topic was deleted: the coordinator takes its partitions away.
+const DELETED = new Set(["unknown_topic", "topic_id_mismatch"]);
 const FIRST_HEARTBEAT_MS = 400;
 
 export class GroupConsumer implements AsyncIterable<StoredRecord> {
@@ -70,6 +72,7 @@ export class GroupConsumer implements AsyncIterable<StoredRecord> {
 
   /** Commits the last delivery, as far as no record of it failed, and returns the next; empty if nothing came in time. */
   async poll(): Promise<StoredRecord[]> {
+    const until = performance.now() + this.client.transport.deadlineMs;
     for (;;) {
       this.#stopHeartbeat();
       const { options } = this;
@@ -90,9 +93,11 @@ export class GroupConsumer implements AsyncIterable<StoredRecord> {
         });
         return await this.#take(delivery);
       } catch (error) {
-        if (!isPenstockError(error) || !ENDED.has(error.code) || this.#isClosed) throw error;
+        if (!isPenstockError(error) || this.#isClosed) throw error;
+        const isOfTopics = DELETED.has(error.code) && this.#epoch !== 0 && performance.now() < until; // they may come back
+        if (!ENDED.has(error.code) && !isOfTopics) throw error;
         await sleep(retryDelayMs(error, ++this.#failures), options.signal);
-        this.#lose();
+        if (!isOfTopics) this.#lose();
       }
     }
   }
@@ -150,7 +155,7 @@ export class GroupConsumer implements AsyncIterable<StoredRecord> {
     for (const part of delivery.partitions as (Slot & { next_offset: number; records?: Json[]; problem?: { status: number } })[]) {
       if (part.problem !== undefined) {
         const error = problemError(part.problem.status, part.problem, { url: "http://node" });
-        if (!error.retryable && error.code !== "unknown_topic") throw error;
+        if (!error.retryable && !DELETED.has(error.code)) throw error;
         if (records.length === 0) await sleep(retryDelayMs(error, ++this.#failures), this.options.signal);
         continue;
       }

@@ -3,6 +3,7 @@ export { Client, type Appended, type Arguments, type TableOptions } from "./clie
 export { Consumer, type ConsumeOptions, type Positions } from "./consumer.js";
 export type * from "./contract.js";
 export { isPenstockError, PenstockError } from "./errors.js";
+export { EventStream, type EventOptions } from "./events.js";
 export { GroupConsumer, type GroupOptions } from "./group.js";
 export type { Delivery, Position } from "./outcome.js";
 export { Producer, type ProducerOptions } from "./producer.js";
@@ -10,5 +11,5 @@ export { Job, ShareConsumer, type ShareOptions } from "./queue.js";
 export { partitionOf, StoredRecord, type HeaderValue, type OutgoingRecord } from "./records.js";
 export type { AcceptedCount, ProducerStatistics } from "./statistics.js";
 export { OPERATIONS, PROBLEMS } from "./tables.js";
-export { VERSION, type CallOptions, type ClientOptions } from "./transport.js";
+export { VERSION, type CallOptions, type ClientOptions, type TraceContext } from "./transport.js";
 export { verifyWebhook, type WebhookEvent } from "./webhook.js";

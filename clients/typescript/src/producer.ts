@@ -2,7 +2,7 @@
 import { PenstockError } from "./errors.js";
 import { Lane, type Identity, type LaneContext } from "./lane.js";
 import { Delivery } from "./outcome.js";
-import { keyBytes, lineOf, partitionOf, type Line, type OutgoingRecord } from "./records.js";
+import { keyBytes, lineOf, partitionOf, traced, type Line, type OutgoingRecord } from "./records.js";
 import { Tally, type AcceptedCount, type ProducerStatistics } from "./statistics.js";
 import { now, type Transport } from "./transport.js";
 
@@ -82,6 +82,7 @@ export class Producer {
    */
   send(topic: string, record: OutgoingRecord): Delivery {
     if (this.#isClosed) throw new PenstockError({ code: "client_closed", detail: "the producer is closed" });
+    record = traced(record, this.#context.transport.traceContext?.());
     const line = lineOf(record);
     const delivery = new Delivery();
     this.#unanswered++;

@@ -1,5 +1,7 @@
 /** Records: as the node returns them, as a producer sends them, and the partition of a key. */
 
+import type { TraceContext } from "./transport.js";
+
 export interface Json {
   offset?: unknown;
   last_offset?: unknown;
@@ -63,7 +65,9 @@ export class StoredRecord {
   /** The stored bytes; null for a tombstone. */
   bytes(): Uint8Array | null {
     if (this.error !== undefined) throw new RangeError(`${this.topic}/${this.partition} at ${this.offset} is ${this.error}`);
-    return typeof this.#json.value_base64 === "string" ? fromBase64(this.#json.value_base64) : null;
+    if (typeof this.#json.value_base64 === "string") return fromBase64(this.#json.value_base64);
+    if (this.#json.value !== undefined && this.#json.value !== null) throw new RangeError("the URL was signed without value=base64");
+    return null;
   }
 
   text(): string | null {
@@ -88,9 +92,25 @@ export class StoredRecord {
     });
   }
 
+  /** The context of the trace that the record is of, as propagators of OpenTelemetry take it; empty without one. */
+  get traceContext(): TraceContext {
+    const text = (name: string) => this.header(name)[0] && new TextDecoder().decode(this.header(name)[0]!);
+    const prefix = text("ce_traceparent") ? "ce_" : ""; // a CloudEvent has it in its extension attributes
+    const [traceparent, tracestate] = [text(`${prefix}traceparent`), text(`${prefix}tracestate`)];
+    return traceparent ? { traceparent, ...(tracestate ? { tracestate } : {}) } : {};
+  }
+
   get headerNames(): string[] {
     return Object.keys(this.#json.headers ?? {});
   }
+}
+
+/** Adds the context of a sampled trace to a record that has none. */
+export function traced(record: OutgoingRecord, context: TraceContext | undefined): OutgoingRecord {
+  const { traceparent, tracestate } = context ?? {};
+  const isSampled = traceparent !== undefined && /-[0-9a-f][13579bdf]$/.test(traceparent);
+  if (!isSampled || Object.keys(record.headers ?? {}).some((name) => /^(ce_)?traceparent$/i.test(name))) return record;
+  return { ...record, headers: { ...record.headers, traceparent, ...(tracestate ? { tracestate } : {}) } };
 }
 
 /** A line of NDJSON with its end: a record's bare value, or a record. */

@@ -15,9 +15,13 @@ export interface ClientOptions {
   deadlineMs?: number;
   /** How long an attempt may take. 40 s by default: more than a node waits for replicas. */
   attemptMs?: number;
+  /** Returns the `traceparent` and `tracestate` of the caller: records get them as headers if the trace is sampled. */
+  traceContext?: () => TraceContext;
   onRequest?: (request: { method: string; url: string }) => void;
   onRetry?: (retry: { attempt: number; delayMs: number; error: PenstockError }) => void;
 }
+
+export type TraceContext = { traceparent?: string; tracestate?: string };
 
 export interface CallOptions {
   signal?: AbortSignal;
@@ -51,6 +55,7 @@ const LEADERS_MAX = 10_000;
 
 export class Transport {
   readonly deadlineMs: number;
+  readonly traceContext: (() => TraceContext) | undefined;
   #urls: string[];
   #current = 0;
   #leaders = new Map<string, string>();
@@ -60,6 +65,7 @@ export class Transport {
     this.#options = options;
     this.#urls = (typeof options.url === "string" ? [options.url] : [...options.url]).map((url) => new URL(url).href.replace(/\/+$/, ""));
     if (this.#urls.length === 0) throw new TypeError("url is empty");
+    this.traceContext = options.traceContext;
     this.deadlineMs = options.deadlineMs ?? 60_000;
   }
 
@@ -83,41 +89,53 @@ export class Transport {
 
   /** Sends once. Throws PenstockError for a problem and for a lost connection. */
   async attempt(message: Message, until: number, signal?: AbortSignal): Promise<Answer> {
-    const place = message.path.includes("/partitions/") ? message.path.split("?")[0]! : "";
-    const base = this.#leaders.get(place) ?? this.#urls[this.#current % this.#urls.length]!;
+    const waitMs = (this.#options.attemptMs ?? 40_000) + (message.waitMs ?? 0);
+    const timeout = AbortSignal.timeout(Math.max(1, Math.ceil(Math.min(waitMs, until - now()))));
+    const place = placeOf(message);
+    try {
+      const response = await this.open(message, signal ? AbortSignal.any([signal, timeout]) : timeout);
+      const text = await response.text();
+      if (text === "" && response.status !== 204) throw new TypeError("the answer was cut off"); // browsers hide it
+      const json = parse(text);
+      if (json !== undefined || text === "") return { status: response.status, headers: response.headers, json };
+      throw new PenstockError({ code: "not_a_node", detail: `${response.url} answers with something that is not JSON`, noSideEffects: false });
+    } catch (error) {
+      if (isPenstockError(error)) throw error;
+      this.#leave(place);
+      signal?.throwIfAborted();
+      const detail = timeout.aborted ? "no answer in time" : reasonOf(error);
+      const failure = { code: "connection_failed", detail, retryable: true, noSideEffects: isRefused(error) };
+      throw new PenstockError(failure, { cause: error });
+    }
+  }
+
+  /** Sends once and returns a success, whose body is still to be read. Throws PenstockError for a problem, and what `fetch` does. */
+  async open(message: Message, signal: AbortSignal): Promise<Response> {
+    const place = placeOf(message);
+    const isSigned = message.path.startsWith("http"); // it carries its own right, and no token
+    const base = isSigned ? "" : (this.#leaders.get(place) ?? this.#urls[this.#current % this.#urls.length]!);
     const url = base + message.path;
     const headers: Record<string, string> = { ...message.headers };
     if (!IS_BROWSER) headers["User-Agent"] = `penstock-js/${VERSION}`;
     const token = typeof this.#options.token === "function" ? await this.#options.token() : this.#options.token;
-    if (token) headers["Authorization"] = `Bearer ${token}`;
-    const waitMs = (this.#options.attemptMs ?? 40_000) + (message.waitMs ?? 0);
-    const timeout = AbortSignal.timeout(Math.max(1, Math.ceil(Math.min(waitMs, until - now()))));
+    if (token && !isSigned) headers["Authorization"] = `Bearer ${token}`;
     this.#options.onRequest?.({ method: message.method, url });
-    let response: Response;
-    let text: string;
-    try {
-      response = await (this.#options.fetch ?? fetch)(url, {
-        method: message.method,
-        headers,
-        redirect: "error",
-        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
-        ...(message.body === undefined ? {} : { body: message.body }),
-      });
-      text = await response.text();
-      if (response.ok && text === "" && response.status !== 204) throw new TypeError("the answer was cut off"); // browsers hide it
-    } catch (error) {
-      this.#leave(place);
-      signal?.throwIfAborted();
-      const detail = `${base}: ${timeout.aborted ? "no answer in time" : reasonOf(error)}`;
-      const failure = { code: "connection_failed", detail, retryable: true, noSideEffects: isRefused(error) };
-      throw new PenstockError(failure, { cause: error });
-    }
+    const response = await (this.#options.fetch ?? fetch)(url, {
+      method: message.method,
+      headers,
+      redirect: "manual", // the token goes to the given hosts only
+      signal,
+      ...(message.body === undefined ? {} : { body: message.body }),
+    });
     if (response.status >= 503) this.#leave(place);
     else this.#note(place, response.headers.get("Penstock-Leader"));
-    const json = parse(text);
-    if (response.ok && (json !== undefined || text === "")) return { status: response.status, headers: response.headers, json };
-    if (response.ok) throw new PenstockError({ code: "not_a_node", detail: `${base} answers with something that is not JSON`, noSideEffects: false });
-    throw problemError(response.status, json, { url: base, ...retryAfter(response) });
+    if (response.ok) return response;
+    throw problemError(response.status, parse(await response.text()), { url, ...retryAfter(response) });
+  }
+
+  /** Returns the URL of a path, for programs that have no client. */
+  urlOf(path: string): string {
+    return this.#urls[this.#current % this.#urls.length]! + path;
   }
 
   #leave(place: string): void {
@@ -166,6 +184,11 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
 /** Also for pages without TLS, which have no crypto.randomUUID. */
 export function randomId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The partition of a message by its path; empty for one that any node takes. */
+function placeOf({ path }: Message): string {
+  return path.includes("/partitions/") ? path.split("?")[0]! : "";
 }
 
 function parse(text: string): unknown {

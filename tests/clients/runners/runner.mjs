@@ -4,7 +4,8 @@ import { createInterface } from "node:readline";
 import { playing } from "./commands.mjs";
 
 const library = await import(process.env.PENSTOCK_CLIENT);
-const options = { url: process.env.PENSTOCK_URL.split(","), token: process.env.PENSTOCK_TOKEN };
+const { PENSTOCK_URL, PENSTOCK_TOKEN: token, PENSTOCK_ATTEMPT_MS: attempt, PENSTOCK_DEADLINE_MS: deadline } = process.env;
+const options = { url: PENSTOCK_URL.split(","), token, ...(attempt && { attemptMs: Number(attempt) }), ...(deadline && { deadlineMs: Number(deadline) }) };
 
 const [group, topic, member] = process.argv.slice(2);
 if (member) {

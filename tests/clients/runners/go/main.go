@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,27 +21,34 @@ import (
 )
 
 type command struct {
-	ID       int
-	Do       string
-	Stop     int
-	Topic    string
-	Key      string
-	Records  json.RawMessage
-	Options  struct{ BatchBytes, LingerMs int }
-	Count    int
-	Follow   bool
-	From     json.RawMessage
-	Filter   []string
-	Group    string
-	Member   string
-	Outcomes map[string]string
-	AtLeast  int64 `json:"at_least"`
-	Body     string
-	Headers  map[string]string
-	Secrets  []string
-	NowMS    int64 `json:"now_ms"`
-	Path     map[string]string
-	Bytes    int
+	ID         int
+	Do         string
+	Stop       int
+	Topic      string
+	Key        string
+	Records    json.RawMessage
+	Options    struct{ BatchBytes, LingerMs int }
+	Count      int
+	Follow     bool
+	From       json.RawMessage
+	Filter     []string
+	Group      string
+	Member     string
+	Keep       string
+	Hold       int
+	Value      string
+	OutOfRange string
+	Outcomes   map[string]string
+	AtLeast    int64 `json:"at_least"`
+	Body       string
+	Headers    map[string]string
+	Secrets    []string
+	NowMS      int64 `json:"now_ms"`
+	Path       json.RawMessage
+	Method     string
+	Position   string
+	URL        string
+	Bytes      int
 }
 
 type given struct {
@@ -48,10 +57,15 @@ type given struct {
 	Partition *int
 }
 
+const late = 1500 * time.Millisecond // longer than a lock of the stories
+
 var (
 	client  *penstock.Client
 	writing sync.Mutex
 	stops   sync.Map
+	kept    sync.Map     // producers that stay, by the name of Keep
+	token   atomic.Value // the present one, a string
+	trace   atomic.Value // the present traceparent, a string
 )
 
 func say(line map[string]any) {
@@ -70,7 +84,7 @@ func check(err error) {
 }
 
 func row(record penstock.Record) map[string]any {
-	return map[string]any{"partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "value": string(record.Value), "count": record.DeliveryCount}
+	return map[string]any{"partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "value": string(record.Value), "count": record.DeliveryCount, "trace": record.TraceContext()["traceparent"]}
 }
 
 func records(text json.RawMessage) []penstock.NewRecord {
@@ -89,8 +103,7 @@ func records(text json.RawMessage) []penstock.NewRecord {
 func run(ctx context.Context, c command) (any, error) {
 	switch c.Do {
 	case "produce":
-		producer, err := client.Producer(penstock.ProducerOptions{BatchBytes: c.Options.BatchBytes, Linger: time.Duration(c.Options.LingerMs) * time.Millisecond})
-		check(err)
+		producer := producerOf(c)
 		var sent []*penstock.Delivery
 		for _, record := range records(c.Records) {
 			delivery, err := producer.Send(ctx, c.Topic, record)
@@ -99,7 +112,11 @@ func run(ctx context.Context, c command) (any, error) {
 			}
 			sent = append(sent, delivery)
 		}
-		if err := producer.Close(ctx); err != nil {
+		finish := producer.Close
+		if c.Keep != "" {
+			finish = producer.Flush
+		}
+		if err := finish(ctx); err != nil {
 			return nil, err
 		}
 		positions := [][]int64{}
@@ -131,7 +148,7 @@ func run(ctx context.Context, c command) (any, error) {
 		}
 		return rows, err
 	case "consume":
-		options := penstock.ConsumeOptions{Filter: c.Filter}
+		options := penstock.ConsumeOptions{Filter: c.Filter, OutOfRange: c.OutOfRange}
 		if len(c.From) > 0 && c.From[0] == '{' {
 			options.From = &penstock.Positions{}
 			check(json.Unmarshal(c.From, options.From))
@@ -158,6 +175,9 @@ func run(ctx context.Context, c command) (any, error) {
 				return nil, errors.Join(ignoreCancelled(err), member.Close(context.Background()))
 			}
 			say(map[string]any{"id": c.ID, "record": row(record)})
+			if c.Hold--; c.Hold == 0 {
+				select {} // at work, so that it is never finished
+			}
 		}
 	case "queue":
 		for job, err := range client.Queue(c.Group, []string{c.Topic}, penstock.QueueOptions{Wait: 2 * time.Second}).Jobs(ctx) {
@@ -165,6 +185,13 @@ func run(ctx context.Context, c command) (any, error) {
 				return nil, err
 			}
 			outcome := c.Outcomes[string(job.Value)]
+			if job.DeliveryCount == 1 && outcome == "hold" {
+				say(map[string]any{"id": c.ID, "record": row(job.Record)})
+				select {}
+			}
+			if job.DeliveryCount == 1 && outcome == "late" {
+				time.Sleep(late)
+			}
 			switch {
 			case job.DeliveryCount == 1 && outcome == "release":
 				err = job.Release(ctx, 0, nil)
@@ -207,12 +234,48 @@ func run(ctx context.Context, c command) (any, error) {
 			return nil, err
 		}
 		return event.ID, nil
+	case "events":
+		options := penstock.EventOptions{Earliest: string(c.From) == `"earliest"`, Position: c.Position, Filter: c.Filter, OutOfRange: c.OutOfRange, URL: c.URL}
+		stream := client.Events(c.Topic, options)
+		for record, err := range stream.Records(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			say(map[string]any{"id": c.ID, "record": row(record)})
+			if c.Count--; c.Count == 0 {
+				break
+			}
+		}
+		return stream.Position(), nil
+	case "sign":
+		var path string
+		check(json.Unmarshal(c.Path, &path))
+		return client.SignURL(ctx, path, penstock.SignOptions{Method: c.Method})
+	case "set_trace":
+		trace.Store(c.Value)
+	case "set_token":
+		token.Store(c.Value)
 	case "call":
-		return nil, client.Call(ctx, penstock.OpDescribeTopic, c.Path, nil, nil, nil)
+		var path penstock.Path
+		check(json.Unmarshal(c.Path, &path))
+		return nil, client.Call(ctx, penstock.OpDescribeTopic, path, nil, nil, nil)
 	case "load":
 		return load(ctx, c)
 	}
 	return nil, nil
+}
+
+func producerOf(c command) *penstock.Producer {
+	if producer, ok := kept.Load(c.Keep); ok {
+		return producer.(*penstock.Producer)
+	}
+	options := penstock.ProducerOptions{BatchBytes: c.Options.BatchBytes, Linger: time.Duration(c.Options.LingerMs) * time.Millisecond}
+	producer, err := client.Producer(options)
+	check(err)
+	if c.Keep != "" {
+		kept.Store(c.Keep, producer)
+	}
+	return producer
 }
 
 func load(ctx context.Context, c command) (any, error) {
@@ -267,9 +330,21 @@ func work(group, topic, member string) {
 	check(consumer.Close(context.Background()))
 }
 
+// timeOf returns the milliseconds that a variable has; 0 is the client's default.
+func timeOf(variable string) time.Duration {
+	milliseconds, _ := strconv.Atoi(os.Getenv(variable))
+	return time.Duration(milliseconds) * time.Millisecond
+}
+
 func main() {
 	var err error
-	client, err = penstock.New(penstock.Config{URLs: strings.Split(os.Getenv("PENSTOCK_URL"), ",")})
+	token.Store(os.Getenv("PENSTOCK_TOKEN"))
+	trace.Store("")
+	traced := func(context.Context) map[string]string {
+		return map[string]string{"traceparent": trace.Load().(string)}
+	}
+	client, err = penstock.New(penstock.Config{URLs: strings.Split(os.Getenv("PENSTOCK_URL"), ","),
+		TraceContext: traced, Token: func() string { return token.Load().(string) }, Attempt: timeOf("PENSTOCK_ATTEMPT_MS"), Deadline: timeOf("PENSTOCK_DEADLINE_MS")})
 	check(err)
 	if len(os.Args) == 4 {
 		work(os.Args[1], os.Args[2], os.Args[3])

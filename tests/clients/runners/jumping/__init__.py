@@ -1,0 +1,1 @@
+"""Clocks that jump an hour to and fro, twenty times a second, for a client in each language and for a node."""
