@@ -193,12 +193,13 @@ def record_from(fields: RecordFields) -> TopicRecord:
 
 class ClusterFields(ViewFields):
     """The view of the supervisor, its registration, its last contact with the store by the time since boot, and the
-    secrets of the cluster.
+    secrets and the feature level of the cluster.
     """
 
     member: tuple[int, int] | None
     contact_at: float
     secrets: tuple[str, ...]
+    level: int
 
 
 class TopicChanges(TypedDict):

@@ -50,8 +50,9 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     view, caller = context.peers.cluster, request.caller
+    facts = {"cluster_id": cluster_id, "feature_level": view.feature_level, "shards": shards}
     if not view.has_elections:
-        return _cluster_as_seen(request, _single_node(context) | {"cluster_id": cluster_id, "shards": shards})
+        return _cluster_as_seen(request, _single_node(context) | facts)
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Operation.READ, name))
     replicas = context.replicas
     is_silent, age_s = not replicas.has_contact, replicas.store_age_s
@@ -59,7 +60,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     nodes = {"nodes": rows, "controller": None if is_silent else view.controller}
     age_ms = None if age_s is None or age_s == inf else round(age_s * 1000)
     coordination = {} if age_s is None else {"coordination": {"age_ms": age_ms, "silent": is_silent}}
-    return _cluster_as_seen(request, {"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
+    return _cluster_as_seen(request, {**facts, **nodes, **unhealthy, **coordination})
 
 
 def _cluster_as_seen(request: Request, document: dict[str, Any]) -> Response:

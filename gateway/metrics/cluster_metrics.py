@@ -13,6 +13,7 @@ from math import nan
 from engine.shard.shard import Shard
 from gateway.metrics.metrics import Histograms, Numbers
 from gateway.routing.peers import Peers
+from replication.cluster.values import LEVEL_MAX
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import PartitionState
 from replication.replica.replicas import Replicas
@@ -40,6 +41,11 @@ def cluster_families(shard: Shard, peers: Peers, replicas: Replicas) -> Iterator
 
 def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Iterator[Numbers | Histograms]:
     """Yields the families of the cluster, from this node's view."""
+    levels = {"cluster": nan if is_silent else view.feature_level, "node": LEVEL_MAX}
+    if view.nodes:
+        levels["nodes"] = nan if is_silent else min(node.level for node in view.nodes.values())
+    text = "Feature level: of the cluster, the highest that this node serves, the highest that all live nodes serve"
+    yield Numbers("penstock_feature_level", text, "kind", levels)
     leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
     text = "Live nodes: registered in the coordination store"
     yield _number("penstock_cluster_nodes", text, nan if is_silent else len(view.nodes))

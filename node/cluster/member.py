@@ -292,9 +292,9 @@ class ClusterMember:
         self._silence.on_contact(at)
         self._notify_shards("contact", at)
 
-    def on_secrets(self, secrets: tuple[str, ...]) -> None:
-        self._secrets = secrets
-        self._notify_shards("secrets", secrets)
+    def on_identity(self, identity: ClusterIdentity) -> None:
+        self._secrets = identity.secrets
+        self._notify_shards("identity", (identity.secrets, identity.level))
 
     def on_nodes(self, view: ClusterView) -> None:
         self._notify_shards("nodes", view.nodes_to_plain())
@@ -322,7 +322,12 @@ class ClusterMember:
 
     async def _full_view(self, _: None, __: bytes) -> tuple[ClusterFields, bytes]:
         agent = self._agent
-        own = {"member": agent.member, "contact_at": agent.contact_at, "secrets": self._secrets}
+        own = {
+            "member": agent.member,
+            "contact_at": agent.contact_at,
+            "secrets": self._secrets,
+            "level": agent.view.feature_level,
+        }
         return cast(ClusterFields, {**agent.view.to_plain(), **own}), b""
 
     async def _read_confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:

@@ -107,7 +107,7 @@ class ShardCluster:
             self.view.put_topic(topic_from_plain(topic))
         self._apply_nodes(fields["nodes"])
         self._apply_states(fields["states"])
-        self.credentials.use(fields["secrets"])
+        self._use_identity((fields["secrets"], fields["level"]))
         self.host.on_contact(fields["contact_at"])
         if fields["member"] is not None:
             self.host.on_registered(Member(*fields["member"]))
@@ -167,7 +167,7 @@ class ShardCluster:
             "renew_internal_tls": handler(NoneType, renew_internal_tls),
             "leader_epochs": handler(NoneType, leader_epochs),
             "pause": handler(bool, pause),
-            "secrets": sync_handler(tuple[str, ...], self.credentials.use),
+            "identity": sync_handler(tuple[tuple[str, ...], int], self._use_identity),
             "nodes": sync_handler(NodesFields, self._apply_nodes),
             "topics": sync_handler(TopicChanges, self._apply_topics),
             "states": sync_handler(list[list[object]], self._apply_states),
@@ -185,6 +185,10 @@ class ShardCluster:
             if not committer.queued_bytes and all(replica.is_fully_committed for replica in self.host.replicas()):
                 return
             await asyncio.sleep(COMMIT_CHECK_S)
+
+    def _use_identity(self, identity: tuple[tuple[str, ...], int]) -> None:
+        secrets, self.view.feature_level = identity
+        self.credentials.use(secrets)
 
     def _on_session_lost(self, _: None) -> None:
         self.view.session_losses += 1

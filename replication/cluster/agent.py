@@ -320,12 +320,19 @@ class ClusterAgent:
         self._view_changed.set()
 
     def on_cluster(self, found: Versioned | None) -> None:
-        """Take over new secrets. A key that is gone, or of another cluster, is found by the next registration."""
+        """Take over new secrets and a raised feature level.
+
+        A key that is gone, or of another cluster, is found by the next registration.
+        """
         identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
         known = self._identity
         if identity is not None and known is not None and identity != known and identity.has_secret_of(known):
-            self._identity = identity
-            self.listener.on_secrets(identity.secrets)
+            self._use_identity(identity)
+
+    def _use_identity(self, identity: ClusterIdentity) -> None:
+        self._identity = identity
+        self.view.feature_level = identity.level
+        self.listener.on_identity(identity)
 
     def on_broken(self, error: Exception) -> None:
         """Ends this session: the store has data that this version does not understand and must not act on."""
@@ -347,8 +354,7 @@ class ClusterAgent:
 
     async def _begin(self, session: Session) -> None:
         """Raises StartRefused, SessionLost, Corrupt. The view is filled even if the registration is rejected."""
-        self._identity = await check_same_cluster(session, self._identity)
-        self.listener.on_secrets(self._identity.secrets)
+        self._use_identity(await check_same_cluster(session, self._identity))
         active = _ActiveSession(self, session)
         try:
             await active.watch.load()

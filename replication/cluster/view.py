@@ -15,6 +15,8 @@ from engine.errors import EngineError, InvalidConfig, StartRefused
 from engine.runtime.histogram import Histogram
 from replication.cluster.keys import PartitionKey
 from replication.cluster.values import (
+    LEVEL_MAX,
+    ClusterIdentity,
     NodeFields,
     NodeInfo,
     TopicEntry,
@@ -71,8 +73,8 @@ class ClusterListener(Protocol):
     def on_contact(self, at: float) -> None:
         """Notes that the store has answered a request sent at this time of Clock.boottime."""
 
-    def on_secrets(self, secrets: tuple[str, ...]) -> None:
-        """Accept these secrets of the cluster, and send the first one."""
+    def on_identity(self, identity: ClusterIdentity) -> None:
+        """Accepts the secrets of the cluster, sends the first one, and shows its feature level."""
 
     def on_nodes(self, view: ClusterView) -> None: ...
 
@@ -95,6 +97,7 @@ class ClusterView:
         self.drained: frozenset[int] = frozenset()
         self.registrations: Registrations = {}
         self.controller: int | None = None
+        self.feature_level = LEVEL_MAX  # of the cluster, as last read
         self.is_single_node = False  # no other node can join (embedded)
         self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
         self.elections = self.unclean_elections = 0  # since this process started: deleted topics count on

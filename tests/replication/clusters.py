@@ -17,7 +17,7 @@ from engine.runtime.clock import SystemClock
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
 from replication.cluster.registration_state import RegistrationState
-from replication.cluster.values import Outcome, Proposal, TopicEntry
+from replication.cluster.values import ClusterIdentity, Outcome, Proposal, TopicEntry
 from replication.cluster.view import ClusterView, StateChange
 from replication.coordination.interface import Session
 from replication.cores.partition_state import Member, PartitionState, sorted_members
@@ -54,8 +54,8 @@ class ViewListener:
     def on_contact(self, at: float) -> None:
         self.contacts.append(at)
 
-    def on_secrets(self, secrets: tuple[str, ...]) -> None:
-        self.secrets = secrets
+    def on_identity(self, identity: ClusterIdentity) -> None:
+        self.secrets = identity.secrets
 
     def on_nodes(self, view: ClusterView) -> None:
         self.events.append(f"nodes {sorted(view.nodes)}")

@@ -59,6 +59,7 @@ def status(node: Node, as_json: bool) -> None:
             ("cluster", document["cluster_id"]),
             ("controller", "none now" if controller is None else f"node {controller}"),
             ("shards", document["shards"]),
+            ("feature level", document.get("feature_level", "unknown")),  # of an earlier version
             *_unhealthy(document),
         ]
     )

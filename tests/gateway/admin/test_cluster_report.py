@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
+from replication.cluster.values import LEVEL_MAX
 from tests.gateway.metrics.test_metrics import samples
 from tests.gateway.several_nodes import Cluster, LedByWord, several_nodes
 from tests.scenarios.conformity import assert_problem
@@ -73,3 +75,15 @@ async def test_a_node_that_is_gone_is_listed_for_its_replicas(cluster):
     first, second = (await topics[1].gateway.send("GET", "/v1/cluster")).json["nodes"]
     assert (first["alive"], second["alive"], second["url"], second["partitions"]) == (True, False, None, 1)
     assert_problem(await topics[1].post_lines("1", timeout_ms=50), "no_leader")
+
+
+async def test_the_feature_level_of_the_cluster_is_shown_beside_what_nodes_serve(tmp_path):
+    async with several_nodes(tmp_path) as cluster:
+        topics = await cluster.create("orders", partitions=1, leader=1)
+        cluster.world.view.feature_level = 1
+        gateway = topics[1].gateway
+        shown = (await gateway.send("GET", "/v1/cluster")).json
+        assert (shown["feature_level"], shown["nodes"][0]["feature_level_max"]) == (1, 1)
+        text = (await gateway.send("GET", "/metrics")).body.decode()
+        levels = dict(re.findall(r'penstock_feature_level{kind="(\w+)"} ([0-9.]+)', text))
+        assert levels == {"cluster": "1.0", "node": f"{LEVEL_MAX}.0", "nodes": "1.0"}

@@ -14,7 +14,9 @@ from gateway.links.link_client import LinkClient, listen
 from gateway.settings import NodeSettings
 from node.cluster.member import ClusterMember
 from replication.cluster.agent import ClusterAgent
+from replication.cluster.feature_level import LEVEL_MAX, raise_level
 from replication.cluster.membership import OwnNode
+from tests.replication.cluster.test_feature_level import set_level
 from tests.replication.clusters import Cluster, embedded_cluster
 
 
@@ -25,9 +27,18 @@ async def cluster(tmp_path, request) -> AsyncIterator[Cluster]:
 
 
 class NoProcesses:
-    """Has no processes to notify."""
+    """Has no processes to notify, but for a link that keeps what it is notified of."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, object]] = []
 
     async def call_shards(self, change: str, arguments: object) -> None: ...
+
+    def shard_links(self) -> list["NoProcesses"]:
+        return [self]
+
+    def begin(self, change: str, arguments: object) -> None:
+        self.changes.append((change, arguments))
 
 
 @asynccontextmanager
@@ -66,3 +77,17 @@ async def test_the_session_ends_when_no_shard_takes_appends_any_more(tmp_path, c
         await link.call("left", 1, timeout_s=10.0)
         await first
         await cluster.until(lambda: 1 not in two.view.nodes)
+
+
+async def test_a_raise_of_the_feature_level_is_seen_by_the_node_and_its_shards(tmp_path, cluster):
+    one, two = await cluster.start_all(1, 2)
+    await set_level(one.session, 1)
+    await cluster.until(lambda: two.view.feature_level == 1)
+    async with supervised(tmp_path, two) as (member, link):
+        member.on_identity(two._identity)
+        two.listener = member
+        await raise_level(one.session, LEVEL_MAX)
+        await cluster.until(lambda: two.view.feature_level == LEVEL_MAX)
+        fields, _ = await link.call("cluster", None, timeout_s=10.0)
+        assert fields["level"] == two.view.feature_level == LEVEL_MAX
+        assert member._processes.changes[-1] == ("identity", (member._secrets, LEVEL_MAX))
