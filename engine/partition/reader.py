@@ -41,6 +41,7 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.engine")
 
 _TIME_SCAN_BYTES = 256 * 1024
+FAILURES_MAX = 1000  # partitions whose failed reads are counted
 FIND_AGAIN_S, FIND_AGAIN_S_MAX = 0.05, 2.0  # acknowledgements wait for the place of the high watermark
 _UNBOUNDED = 1 << 62
 LOOP_BYTES_MAX = 2 * 1024 * 1024  # read and checked in the loop, which takes a millisecond; more in a thread
@@ -84,6 +85,7 @@ class Reader:
         self._examine = examine
         self.page_cache_misses = 0
         self.failed_reads = 0
+        self.failures: dict[tuple[str, int], tuple[int, str]] = {}  # by partition: how many, and the last
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
         """Returns the committed batches at `offset`: at least one, up to about `max_bytes`. None at the high watermark.
@@ -119,6 +121,14 @@ class Reader:
         watermark = partition.watermark
         return _read_nowait(partition, offset, max_bytes, at_most, watermark.position, watermark.byte_position)
 
+    def _count_failure(self, partition: Partition, error: Exception) -> None:
+        self.failed_reads += 1
+        name = partition.topic, partition.number
+        count, _ = self.failures.pop(name, (0, ""))
+        if len(self.failures) >= FAILURES_MAX:
+            del self.failures[next(iter(self.failures))]
+        self.failures[name] = count + 1, str(error)
+
     async def _read(
         self,
         partition: Partition,
@@ -134,7 +144,7 @@ class Reader:
             try:
                 return await self._attempt(partition, offset, max_bytes, is_committed=is_committed)
             except OSError as error:
-                self.failed_reads += 1
+                self._count_failure(partition, error)
                 if error.errno not in TOO_MANY_FILES:
                     self._read_failed(partition, offset)
                 raise _failure(partition, offset, error) from error
@@ -197,7 +207,7 @@ class Reader:
             try:
                 boundary = await self._boundary_below(partition, position)
             except (OSError, Corrupt) as error:
-                self.failed_reads += 1
+                self._count_failure(partition, error)
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("high watermark not found yet", extra={"partition": partition.name, "reason": reason})

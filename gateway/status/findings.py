@@ -75,7 +75,10 @@ class GroupFacts(Struct, frozen=True, array_like=True):
 
 
 class Facts(Struct, frozen=True):
-    """The facts that a process knows about itself. The partitions are (topic, number, text)."""
+    """The facts that a process knows about itself. The partitions are (topic, number, text).
+
+    `failed_reads` and `dead_letters` are of the last minutes.
+    """
 
     node_id: int
     offline: tuple[tuple[str, int, str], ...] = ()
@@ -88,6 +91,8 @@ class Facts(Struct, frozen=True):
     directories: tuple[Directory, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     failing_pushes: tuple[tuple[str, str], ...] = ()
+    failed_reads: tuple[tuple[str, int, str], ...] = ()
+    dead_letters: tuple[tuple[str, int], ...] = ()
     topics_set_aside: int = 0
     mid_log_truncations: int = 0
     tier_lag_s: float = 0.0
@@ -128,6 +133,8 @@ def _judge_partitions(facts: Facts) -> Iterator[Finding]:
          "make the object store answer; penstock tier status TOPIC has the error of each partition"),
         ("disk_full", facts.without_room, FAIL, "{0} takes no records on node {1}: {2}",
          "free space there, shorten retention, or move partitions to another disk: penstock disk balance"),
+        ("reads_fail", facts.failed_reads, FAIL, "reads of {0} fail on node {1}: {2}",
+         "see the kernel's log of the node; replace the disk: replicas and the store have the records"),
         ("disk_move_failed", facts.move_failed, WARN, "{0} could not move to another disk of node {1}: {2}",
          "penstock disk list has the reasons; move it again, or penstock disk cancel TOPIC/PARTITION"),
         ("disk_move_running", facts.moving, WARN, "{0} moves to another disk of node {1}: {2}",
@@ -202,6 +209,13 @@ def _judge_consumers(facts: Facts) -> Iterator[Finding]:
     for name, error in facts.failing_pushes:
         remedy = f"make the receiver answer 2xx; penstock subscription describe {name} has its last answers"
         yield Finding("push_fails", WARN, name, f"its requests fail: {error}", remedy, group=PUSH_PREFIX + name)
+    for reader, count in facts.dead_letters[:ONE_CODE_MAX]:
+        is_push = reader.startswith(PUSH_PREFIX)
+        name, kind = (reader.removeprefix(PUSH_PREFIX), "subscription") if is_push else (reader, "group")
+        text = "1 record became a dead letter" if count == 1 else f"{count} records became dead letters"
+        remedy = f"read its dead-letter topic, mend the cause, then: penstock {kind} replay-dead-letters {name}"
+        yield Finding("dead_letters", WARN, name, text, remedy, group=reader)
+    yield from _rest("dead_letters", WARN, len(facts.dead_letters), "groups")
 
 
 def _text_of(seconds: float) -> str:

@@ -34,8 +34,9 @@ from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from gateway.status.findings import Directory, Facts, Finding, FirstSeen, GroupFacts, judge_cluster, judge_process
 from gateway.status.history import STEP_MS, History, Series
-from gateway.status.partition_look import PartitionLook, look_at_partitions
+from gateway.status.partition_look import PartitionLook, Row, look_at_partitions
 from gateway.status.rates import TopicNumbers, TopicRates
+from gateway.status.recent_rises import RecentRises
 from gateway.status.series import GROUP, NODE, TOPIC
 from gateway.subscriptions.hosting import PushHost
 from replication.replica.replicas import Replicas
@@ -43,6 +44,8 @@ from replication.replica.replicas import Replicas
 JUDGED_MS = 1000  # several consoles may ask
 UPLOADS_ASKED_MAX = 20  # partitions that wait for an upload: the worker is asked why
 UPLOAD_WAIT_S = 60.0
+READS_FAILED_MS = 10 * 60_000  # as in deploy/prometheus
+DEAD_LETTERS_MS = 15 * 60_000
 GROWTH_SAMPLES = 30  # five minutes
 ROUNDED = -(1 << 24)  # free bytes: an answer that is polled stays the same meanwhile
 VERSION = version("penstock-server")
@@ -77,6 +80,8 @@ class Observer:
         self._connections: Sized = ()
         self._expiries_ms: Mapping[str, int] = {}
         self.node_values: dict[str, float] = {}
+        self._failed_reads = RecentRises[tuple[str, int]](READS_FAILED_MS)
+        self._dead_letters = RecentRises[str](DEAD_LETTERS_MS)
         self._seen_here, self._seen_of_cluster = FirstSeen(), FirstSeen()
         self._findings: tuple[list[Finding], list[Finding]] = ([], [])
         self._look = PartitionLook()
@@ -189,6 +194,7 @@ class Observer:
         age_s = observed.replicas.store_age_s
         is_silent = is_first and not observed.replicas.has_contact and age_s is not None
         moves = shard.moves.statuses()
+        now_ms = observed.clock.steady_ms()
         return Facts(
             node_id=observed.peers.node_id,
             offline=look.offline,
@@ -201,6 +207,8 @@ class Observer:
             directories=self.directories(),
             groups=tuple(self._groups()),
             failing_pushes=tuple(observed.push.failing()),
+            failed_reads=tuple(self._reads_that_failed(now_ms)),
+            dead_letters=tuple(self._new_dead_letters(now_ms)),
             topics_set_aside=len(shard.catalog.without_metadata) if is_first else 0,
             mid_log_truncations=shard.recovered.mid_log_truncations,
             tier_lag_s=look.tier_lag_s,
@@ -256,6 +264,18 @@ class Observer:
             fault = None if directory.fault is None else str(directory.fault)
             rows.append(Directory(directory.path, free_bytes, size_bytes, fault))
         return tuple(rows)
+
+    def _reads_that_failed(self, now_ms: int) -> Iterator[Row]:
+        failures = self._observed.shard.reader.failures
+        for (topic, number), count in self._failed_reads.follow(
+            {name: count for name, (count, _) in failures.items()}, now_ms
+        ):
+            reason = failures[topic, number][1] if (topic, number) in failures else "its error is forgotten"
+            yield topic, number, f"{count} times within ten minutes, at last {reason}"
+
+    def _new_dead_letters(self, now_ms: int) -> Iterable[tuple[str, int]]:
+        push = {PUSH_PREFIX + name: count for name, count in self._observed.push.dead_letters().items()}
+        return self._dead_letters.follow(self._observed.groups.dead_letters() | push, now_ms)
 
     def _groups(self) -> Iterable[GroupFacts]:
         for name, members, records, seconds in self._observed.groups.lags():

@@ -93,10 +93,7 @@ class PushHost:
 
     def families(self) -> Iterator[Numbers]:
         """Yields the metrics of each subscription that this process delivers."""
-        counts = {name: Counts() for name in (*self._ended, *self._runners)}
-        for name, total in counts.items():
-            for part in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
-                total.add(part or Counts())
+        counts = self._counts()
         label = "subscription"
         letters = sum_by_name((_subscription_name(name), total.dead_lettered) for name, total in counts.items())
         text = "Records that a subscription gave up and stored in its dead-letter topic"
@@ -106,6 +103,17 @@ class PushHost:
         waiting = sum_by_name((_subscription_name(name), runner.waiting) for name, runner in self._runners.items())
         text = "Failed requests of a subscription that wait for a retry"
         yield Numbers("penstock_subscription_waiting_requests", text, label, waiting)
+
+    def dead_letters(self) -> dict[str, int]:
+        """Returns how many records each subscription gave up, of those that this process delivers."""
+        return {_subscription_name(name): counts.dead_lettered for name, counts in self._counts().items()}
+
+    def _counts(self) -> dict[str, Counts]:
+        counts = {name: Counts() for name in (*self._ended, *self._runners)}
+        for name, total in counts.items():
+            for part in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
+                total.add(part or Counts())
+        return counts
 
     async def put(self, partition: Partition, call: PushCall) -> bool | None:
         """Creates or changes a subscription. Returns whether it is new; None: nothing changed (Coordinator.push)."""

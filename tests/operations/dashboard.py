@@ -14,6 +14,7 @@ FILE = ROOT / "deploy" / "grafana" / "dashboards" / "penstock.json"
 ON = 'cluster=~"$cluster",instance=~"$instance"'
 SELECTOR = re.compile(r"\b(up|(?:penstock|process)_[a-z_]+)(?:\{(?P<labels>[^}]*)\})?")
 P99 = "histogram_quantile(0.99, sum by (le, {by}) (rate(penstock_{metric}_bucket[RATE])))"
+NONE = ' or label_replace(vector(0), "{label}", "none", "", "")'  # a healthy node has no such series
 TROUBLE = "Trouble: all of it is 0 on a healthy cluster"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -48,7 +49,8 @@ SECTIONS = {
         Panel("Requests", "reqps", "{{operation}}", "sum by (operation) (rate(penstock_requests_total[RATE]))"),
         Panel(
             *("Requests that failed", "reqps", "{{operation}} {{status}}"),
-            'sum by (operation, status) (rate(penstock_requests_total{status=~"429|5.."}[RATE]))',
+            'sum by (operation, status) (rate(penstock_requests_total{status=~"429|5.."}[RATE]))'
+            + NONE.format(label="operation"),
         ),
         Panel(
             *("Topics with most data", "binBps", "{{topic}}"),
@@ -93,7 +95,7 @@ SECTIONS = {
         ),
         Panel(
             *("Background work that failed", "short", "{{task}}"),
-            "sum by (task) (increase(penstock_background_failures_total[1h]))",
+            "sum by (task) (increase(penstock_background_failures_total[1h]))" + NONE.format(label="task"),
         ),
     ],
 }

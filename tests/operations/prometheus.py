@@ -7,10 +7,10 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import yaml
 
@@ -62,10 +62,12 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(directory: Path, nodes: list[str]) -> Iterator[Prometheus]:
+def running_prometheus(directory: Path, urls: Sequence[str]) -> Iterator[Prometheus]:
     directory.mkdir()
     (directory / "rules.yml").write_text(shorten_durations(RULES.read_text()))
-    scrape = {"job_name": "penstock", "static_configs": [{"targets": nodes, "labels": {"cluster": "c"}}]}
+    targets = [urlsplit(url).netloc for url in urls]
+    scrape = {"job_name": "penstock", "static_configs": [{"targets": targets, "labels": {"cluster": "c"}}]}
+    scrape["scheme"] = urlsplit(urls[0]).scheme
     config = {
         "global": {"scrape_interval": "500ms", "scrape_timeout": "400ms", "evaluation_interval": "500ms"},
         "rule_files": ["rules.yml"],

@@ -16,16 +16,19 @@ from tests.e2e.calls import call
 from tests.e2e.cluster.test_cluster import until
 from tests.e2e.node_process import running_process
 from tests.operations.prometheus import WHY_NO_PROMETHEUS, running_prometheus
+from tests.operations.staged_cluster_faults import CLUSTER_FAULTS
 from tests.operations.staged_faults import (
     ASIDE,
     FAULTS,
     WITHOUT_CODEC,
     Fault,
     damage,
+    dead_letters,
     produce,
     remove_metadata,
     stick_group,
 )
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = pytest.mark.e2e
 IGNORED = {"disk_full_soon", "disk_full"}  # of the disk of the machine that runs the tests
@@ -57,23 +60,42 @@ def test_a_node_with_four_faults_names_each(tmp_path: Path, capfd: pytest.Captur
         assert [code for code, words in says.items() if words not in text] == []
 
 
+def test_a_subscription_whose_receiver_answers_500_is_named_by_its_dead_letters(tmp_path: Path) -> None:
+    with dead_letters(tmp_path) as staged:
+        staged.begin()
+        until(lambda: findings(staged.urls[0]).get("dead_letters") == "3 records became dead letters")
+
+
+def assert_named(fault: Fault, directory: Path) -> None:
+    """Stages a fault, and waits until the overview, `penstock explain` and its alert name it. Nothing else pages."""
+    with fault.stage(directory) as staged:
+        url = staged.urls[0]
+        with running_prometheus(directory / "prometheus", staged.urls) as prometheus:
+            until(lambda: prometheus.has_series("up == 1"))
+            staged.begin()
+            until(lambda: fault.says in findings(url).get(fault.code, ""))
+            assert findings(url).keys() - IGNORED <= {fault.code, "plain_codec", *fault.also}
+            words = ("topic", "explain", fault.topic) if fault.topic else ("cluster", "explain")
+            if not fault.is_of_group:
+                assert fault.says in explain(url, *words)
+            prometheus.wait_for(fault.name_of_alert)
+            time.sleep(QUIET_S)
+            assert prometheus.alerts("page") - {"DiskFull"} == fault.pages - {"DiskFull"}
+
+
 @pytest.mark.long
 @pytest.mark.skipif(WHY_NO_PROMETHEUS is not None, reason=str(WHY_NO_PROMETHEUS))
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.code)
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.code) for fault in FAULTS])
 def test_a_staged_fault_is_named_and_wakes_people_for_itself(fault: Fault, tmp_path: Path) -> None:
     try:
-        with fault.stage(tmp_path) as node:
-            place = node.url.removeprefix("http://")
-            with running_prometheus(tmp_path / "prometheus", [place]) as prometheus:
-                until(lambda: fault.code in findings(node.url))
-                found = findings(node.url)
-                assert found.keys() - IGNORED <= {fault.code, "plain_codec"}
-                assert fault.says in found[fault.code]
-                words = ("topic", "explain", fault.topic) if fault.topic else ("cluster", "explain")
-                if not fault.is_of_group:
-                    assert fault.says in explain(node.url, *words)
-                prometheus.wait_for(fault.alert)
-                time.sleep(QUIET_S)
-                assert prometheus.alerts("page") - {"DiskFull"} == fault.pages - {"DiskFull"}
+        assert_named(fault, tmp_path)
     except (CannotAttach, CannotMount) as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(WHY_NO_PROMETHEUS is not None, reason=str(WHY_NO_PROMETHEUS))
+@pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
+@pytest.mark.parametrize("name", CLUSTER_FAULTS)
+def test_a_staged_fault_of_a_cluster_is_named_and_wakes_people_for_itself(name: str, tmp_path: Path) -> None:
+    assert_named(CLUSTER_FAULTS[name], tmp_path)

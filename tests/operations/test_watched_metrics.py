@@ -11,8 +11,8 @@ from tests.operations.test_alerts import METRICS, RULES
 NAME = re.compile(r"\b(?:penstock|process)_[a-z_]+")
 UNWATCHED = {
     "a part of a total that is watched": """
-        penstock_fetch_bytes_total penstock_group_dead_letters_total penstock_log_bytes penstock_produce_bytes_total
-        penstock_produce_records_total penstock_push_waiting_requests penstock_subscription_dead_letters_total
+        penstock_fetch_bytes_total penstock_log_bytes penstock_produce_bytes_total penstock_produce_records_total
+        penstock_push_waiting_requests penstock_subscription_dead_letters_total
         penstock_subscription_failures_total penstock_subscription_waiting_requests penstock_topic_batches_in_total
         penstock_long_poll_partitions penstock_damaged_segments_total""",
     "a size without a good or bad value": """

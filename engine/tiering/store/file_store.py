@@ -4,7 +4,8 @@ Keys are paths below the root, and never lead out of it (engine/tiering/store/fi
 
 A create is atomic and durable: the bytes go to a temporary file in `<root>/.penstock-tmp/`, which no listing shows; it
 is fsynced, hard-linked to its final name (which fails if that exists, for any concurrent writer), and the directory is
-fsynced. So an object is whole or absent at every instant, after a power loss too.
+fsynced. So an object is whole or absent at every instant, after a power loss too. That directory is never removed:
+where it is missing later, the file system is not mounted, and nothing is written below its mount point.
 
 Differs from S3 in one thing that our names never need: a key cannot be both an object and the beginning of another's.
 This file and file_tree.py are a door of their own to the operating system; engine/runtime/disk.py is the log's.
@@ -85,6 +86,7 @@ class FileStore:
         assert end is None or (start or 0) < end, "the range is empty"
         with _map_errors("read", key), self._open_object(_parts_of(key)) as handle:
             if handle is None:
+                self._check_mounted()
                 raise NoSuchObject(f"no object {key} in {self.url}")
             size_bytes = os.fstat(handle).st_size
             return _read_range(handle, start or 0, size_bytes if end is None else min(end, size_bytes))
@@ -94,6 +96,7 @@ class FileStore:
             return None if handle is None else _info(key, os.fstat(handle))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        self._check_mounted()
         with _map_errors("list", prefix):
             yield from self._walk(prefix[: prefix.rfind("/") + 1], prefix, start_after)
 
@@ -136,6 +139,7 @@ class FileStore:
 
     def _store(self, key: str, fill: Fill, if_absent: bool) -> int | None:
         parts = _parts_of(key)
+        self._check_mounted()
         with _map_errors("write", key), self._tree.create_and_open((TEMPORARY,)) as temporary:
             name = self._new_id()
             try:
@@ -147,6 +151,12 @@ class FileStore:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=temporary)
+
+    def _check_mounted(self) -> None:
+        """Raises StoreUnavailable if the directory of temporary files, which this process has used, is gone."""
+        if self._tree.has_lost((TEMPORARY,)):
+            hint = "mount its file system; if it is mounted, make that directory"
+            raise StoreUnavailable(f"{self._tree.root} has no {TEMPORARY} any more: {hint}")
 
     def _place(self, temporary: int, name: str, parts: Path, if_absent: bool) -> None:
         for attempt in range(_PLACE_ATTEMPTS):

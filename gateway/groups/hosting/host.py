@@ -129,7 +129,7 @@ class GroupHost:
         """Yields the metrics of each group that this process coordinates."""
         members = sum_by_name((group.name, group.member_count) for group in self._groups())
         yield Numbers("penstock_group_members", "Members of a group", "group", members)
-        letters = sum_by_name((group.name, group.dead_letters) for group in self._groups())
+        letters = sum_by_name(self.dead_letters().items())
         text = "Records of a group that became dead letters, since its coordinator began"
         yield Numbers("penstock_group_dead_letters_total", text, "group", letters)
         steady_ms = self._clock.steady_ms()
@@ -138,6 +138,10 @@ class GroupHost:
         yield Numbers("penstock_group_delayed_partitions", text, "group", delayed)
         if self._lags is not None:
             yield from self._lags.families()
+
+    def dead_letters(self) -> dict[str, int]:
+        """Returns how many records of each group that this process coordinates became dead letters."""
+        return {group.name: group.dead_letters for group in self._groups()}
 
     def lags(self) -> Iterator[tuple[str, int, int, float]]:
         """Yields name, members, and the lag in records and in seconds of each group that this process coordinates."""

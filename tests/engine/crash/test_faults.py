@@ -219,5 +219,8 @@ async def test_reads_that_fail_are_definite_and_cost_nothing_but_themselves():
         assert batch.decode((await reader.read(partition, 0, 100)).data)
         await teller.append("t", (0, 50, ALL))
         assert reader.failed_reads == 1
+        ((name, (count, reason)),) = reader.failures.items()
+        assert (name, count) == (("t", 0), 1)
+        assert "Input/output error" in reason
 
     await teller.life(disk, steps)

@@ -39,6 +39,8 @@ FAULTS = {
     "coordination_silent": {"store_silent_s": 34.0},
     "group_stuck": {"groups": (GroupFacts("g", 0, 5, 9.0),)},
     "group_falls_behind": {"groups": (GroupFacts("g", 2, 5, 301.0, True),)},
+    "reads_fail": {"failed_reads": (("a", 0, "2 times within ten minutes, at last EIO"),)},
+    "dead_letters": {"dead_letters": (("g", 3),)},
     "push_fails": {"failing_pushes": (("s", "answered 500"),)},
 }
 

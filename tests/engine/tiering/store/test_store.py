@@ -240,3 +240,19 @@ def test_a_probe_removes_what_probes_of_killed_processes_left():
     store.put(f"{PROBE_PREFIX}under-way", b"x")
     store.probe()
     assert [one.key for one in store.list("")] == [f"{PROBE_PREFIX}under-way"]
+
+
+def test_a_store_that_is_no_longer_mounted_is_unavailable_and_nothing_is_written_below_it(tmp_path):
+    mounted, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    store = FileStore(str(mounted), new_id=iter(f"{number:032x}" for number in range(9)).__next__)
+    store.put("a/b", b"1")
+    mounted.rename(elsewhere)
+    mounted.mkdir()
+    for use in (lambda: store.put("a/c", b"2"), lambda: store.get("a/b"), lambda: list(store.list("a/"))):
+        with pytest.raises(StoreUnavailable, match="mount its file system"):
+            use()
+    assert list(mounted.iterdir()) == []
+    mounted.rmdir()
+    elsewhere.rename(mounted)
+    store.put("a/c", b"2")
+    assert [info.key for info in store.list("a/")] == ["a/b", "a/c"]
