@@ -158,7 +158,7 @@ class Node:
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
         url = settings.schema_registry_url
-        self.schemas = RegisteredSchemas(Registry(url, ANSWER_S), clock.monotonic) if url else None
+        self.schemas = RegisteredSchemas(Registry(url, clock.monotonic, ANSWER_S), clock.monotonic) if url else None
         self.own_disks = OwnDisks(shard, self.offload)
         self._access_gauges = access_gauges
         proxies = Proxies(settings.trusted_proxy_words)

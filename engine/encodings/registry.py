@@ -7,8 +7,8 @@ authenticates; plans do not have it. A registry that does not answer is a retrya
 from __future__ import annotations
 
 import os
-import time
 from base64 import b64encode
+from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 from urllib.error import HTTPError
@@ -62,7 +62,9 @@ class Registry:
     An answer that is not whole after `timeout_s` is none.
     """
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, monotonic: Callable[[], float], timeout_s: float = TIMEOUT_S) -> None:
+        """`monotonic`: the time in seconds, which never goes back."""
+        self._monotonic = monotonic
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
 
@@ -83,14 +85,23 @@ class Registry:
         versions = self._get(f"/schemas/ids/{schema_id}/versions", list[_Version])
         return frozenset(version.subject for version in versions or ())
 
+    def _read(self, answer: HTTPResponse, end: float) -> bytes:
+        """Returns the body. Raises TimeoutError if it comes in drops."""
+        data = bytearray()
+        while len(data) < ANSWER_BYTES_MAX and (piece := answer.read1(ANSWER_BYTES_MAX - len(data))):
+            data += piece
+            if self._monotonic() > end:
+                raise TimeoutError("the answer did not end in time")
+        return bytes(data)
+
     def _get(self, path: str, kind: type[T]) -> T | None:
         headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if auth := os.environ.get(AUTH):
             headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
-        end = time.monotonic() + self._timeout_s
+        end = self._monotonic() + self._timeout_s
         try:
             with urlopen(Request(self._url + path, headers=headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
-                return msgspec.json.decode(_read(answer, end), type=kind)
+                return msgspec.json.decode(self._read(answer, end), type=kind)
         except HTTPError as error:
             with error:
                 if error.code == 404:
@@ -98,16 +109,6 @@ class Registry:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
         except (OSError, HTTPException, msgspec.DecodeError) as error:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
-
-
-def _read(answer: HTTPResponse, end: float) -> bytes:
-    """Returns the body. Raises TimeoutError if it comes in drops."""
-    data = bytearray()
-    while len(data) < ANSWER_BYTES_MAX and (piece := answer.read1(ANSWER_BYTES_MAX - len(data))):
-        data += piece
-        if time.monotonic() > end:
-            raise TimeoutError("the answer did not end in time")
-    return bytes(data)
 
 
 def schema_id_of(value: bytes) -> int | None:

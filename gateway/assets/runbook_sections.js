@@ -82,7 +82,7 @@ export default {
  ],
  "readsfail": [
   "PenstockReadsFail",
-  "`ticket`. The disk answers reads with errors. **Look**: the kernel's log. **Do**: replace the disk; replicas and the store have the records. **Afterwards**: `penstock_quarantined_segments` counts what was damaged."
+  "`ticket`. The disk answers reads with errors. **Look**: the kernel's log; `penstock cluster explain` names the topics. **Do**: replace the disk; replicas and the store have the records. **Afterwards**: `penstock_quarantined_segments` counts what was damaged."
  ],
  "midlogtruncation": [
   "PenstockMidLogTruncation",

@@ -23,7 +23,7 @@ from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
-from gateway.produce.value_checks import ValueRules, check_values, do_lines_follow, must_check
+from gateway.produce.value_checks import ValueRules, check_values, do_lines_follow
 from gateway.registry.registered_schemas import RegisteredSchemas
 
 _ANY_TIME = 2**63 - 1
@@ -169,7 +169,7 @@ def to_batches(
     count = count_of(incoming)
     if not 0 < count <= records_max:
         check_count(count, records_max)
-    if must_check(to.topic.settings):
+    if (settings := to.topic.settings).value_schema or settings.value_schema_type != "none":  # `must_check`
         _check_schema(incoming, to, is_quick=is_quick)
     if type(incoming) is IncomingSpans:
         return [_spans(incoming, to, share_bytes_max)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -81,7 +82,7 @@ class _Avro:
         self._bare = next(iter(self._schemas.values()), None) if options.get("framing") == "bare" else None
         if options.get("framing") == "bare" and self._bare is None:
             raise ValueError("framing bare needs schema_file")
-        self._registry = Registry(options["registry_url"]) if options.get("registry_url") else None
+        self._registry = Registry(options["registry_url"], time.monotonic) if options.get("registry_url") else None
         self._registered = lru_cache(SCHEMAS_KEPT)(self._look_up)
         self._embedded = lru_cache(SCHEMAS_KEPT)(_embedded)
 

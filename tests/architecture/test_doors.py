@@ -64,6 +64,7 @@ ROOTS_OF_TIME_AND_CHANCE = {
     "penstock.aio": "the composition root of the client: jitter",
     "penstock.encryption.encryption": "what users make beside the client: data keys, nonces and the age of a key",
     "spark_ingest.data_source": "the composition root of reads, streams and writes of Spark",
+    "spark_ingest.payload.avro": "a decoder is made of its options alone, in Spark's processes too",
     "spark_ingest.report": "measures how long a run takes, unless it is given a clock",
     "spark_ingest.protocol.task": "measures how long a task took, unless it is given a clock",
 }

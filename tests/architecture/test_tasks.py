@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 PACKAGES = ("engine", "replication", "gateway")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
 TAKE_LABELS = {"in_background", "keep_running", "log_failure", "start", "keep", "finish"}
-CALLS_WITH_LABELS = re.compile(rf"\b({'|'.join(sorted(TAKE_LABELS))})\([^)]*f['\"]")
+CALLS_WITH_LABELS = re.compile(rf"\b({'|'.join(sorted(TAKE_LABELS))})\s*\(")
 DOOR = "engine.runtime.tasks"
 INSTEAD = (
     "use engine.runtime.tasks: in_background (logs and counts a failure), keep_running (restarts), start_task (its "

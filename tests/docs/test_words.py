@@ -14,7 +14,7 @@ import pytest
 from tests.docs.pages import ROOT, prose
 
 PAGES = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)]
-WORDS_MAX = 59_450
+WORDS_MAX = 60_000
 GLOSSARY = ROOT / "docs" / "glossary.md"  # has our names beside the trade's
 
 # Ours, and the trade's. Names in backticks are those of the wire and of files, and stay.

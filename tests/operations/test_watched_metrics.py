@@ -38,6 +38,8 @@ UNWATCHED = {
         penstock_limited_credentials_total penstock_older_duplicates_total penstock_refused_credential_addresses
         penstock_refused_credentials_total penstock_rejected_responses_total penstock_source_repeats_total
         penstock_stalled_connections_closed_total""",
+    "a step of an upgrade, whose command asks for it": """
+        penstock_feature_level""",
     "the log names the cause": """
         penstock_oidc_issuers_without_keys penstock_oidc_keys_age_seconds penstock_spans_dropped_total
         penstock_tier_cache_refused_total penstock_usage_unreadable_files""",

@@ -124,7 +124,7 @@ export type Fetched = { "topic": string; "partition": number; "records": (Fetche
 
 export type Positions = { "topic": string; "topic_id"?: string; "partition": number; "log_start": number; "log_end": number; "high_watermark": number; "offset": (number) | (null); "timestamp": (number) | (null); };
 
-export type Cluster = { "cluster_id"?: string; "nodes": ({ "node_id"?: number; "url": (string) | (null); "rack"?: (string) | (null); "version"?: (string) | (null); "feature_level_max"?: (number) | (null); "alive"?: boolean; "stale"?: boolean; "leaving"?: boolean; "drained"?: boolean; "leading"?: number; "partitions"?: number; "under_replicated"?: number; })[]; "controller"?: (number) | (null); "coordination"?: { "age_ms": (number) | (null); "silent": boolean; }; "shards"?: number; "offline_partitions"?: (PartitionsByTopic); "under_min_in_sync"?: (PartitionsByTopic); "under_replicated"?: (PartitionsByTopic); };
+export type Cluster = { "cluster_id"?: string; "feature_level"?: number; "nodes": ({ "node_id"?: number; "url": (string) | (null); "rack"?: (string) | (null); "version"?: (string) | (null); "feature_level_max"?: (number) | (null); "alive"?: boolean; "stale"?: boolean; "leaving"?: boolean; "drained"?: boolean; "leading"?: number; "partitions"?: number; "under_replicated"?: number; })[]; "controller"?: (number) | (null); "coordination"?: { "age_ms": (number) | (null); "silent": boolean; }; "shards"?: number; "offline_partitions"?: (PartitionsByTopic); "under_min_in_sync"?: (PartitionsByTopic); "under_replicated"?: (PartitionsByTopic); };
 
 export type Reassign = { "topic": string; "partitions": Record<string, (number)[]>; };
 

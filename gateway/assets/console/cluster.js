@@ -21,7 +21,7 @@ export default function Cluster() {
   const others = nodes.filter((node) => node.alive && !node.drained).length > 1;
   const unhealthy = [["Without leader", cluster?.offline_partitions, "bad"], ["Below min in sync", cluster?.under_min_in_sync, "bad"], ["Under-replicated", cluster?.under_replicated, "doubt"]];
   return html`<${Page} title="Cluster" poll=${poll}>${cluster && html`
-    <${Facts} items=${[cluster.cluster_id && ["Cluster", html`<code>${cluster.cluster_id}</code>`], ["Nodes", count(nodes.length)], cluster.controller !== undefined && ["Controller", cluster.controller === null ? "none" : `node ${cluster.controller}`], cluster.shards && ["Shards a node", count(cluster.shards)], cluster.feature_level && ["Feature level", count(cluster.feature_level)],
+    <${Facts} items=${[cluster.cluster_id && ["Cluster", html`<code>${cluster.cluster_id}</code>`], ["Nodes", count(nodes.length)], cluster.controller !== undefined && ["Controller", cluster.controller === null ? "none" : `node ${cluster.controller}`], cluster.shards && ["Shards a node", count(cluster.shards)],
       cluster.coordination && ["Coordination", cluster.coordination.silent ? html`<${State} kind="bad" word="silent" />` : `${duration(cluster.coordination.age_ms)} ago`]]} />
     ${unhealthy.filter(([, list]) => list?.length).map(([word, list, kind]) => html`<div class="problem"><p><${State} kind=${kind} word=${word} /></p><p>${list.map((row) => html`<a href=${link("topics", row.topic, "partitions")}>${row.topic} ${row.partitions.join(", ")}</a> `)}</p></div>`)}
     <${Table} caption="Nodes" rows=${nodes} keyOf=${(node) => node.node_id ?? node.url} columns=${[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -37,7 +38,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield Registry(f"http://127.0.0.1:{server.server_port}/")
+        yield Registry(f"http://127.0.0.1:{server.server_port}/", time.monotonic)
         server.shutdown()
         thread.join()
 
@@ -57,7 +58,7 @@ def test_schemas_are_read_by_id_and_by_reference(registry: Registry, monkeypatch
 
 def test_a_registry_that_is_away_is_retried() -> None:
     with pytest.raises(RegistryUnavailable):
-        Registry("http://127.0.0.1:1").schema(1)
+        Registry("http://127.0.0.1:1", time.monotonic).schema(1)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "registry:8081", "http://", "http://u:p@host"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
@@ -32,7 +33,7 @@ def registry() -> Iterator[StubRegistry]:
 
 async def test_an_unknown_id_counts_for_a_moment_and_a_known_one_outlives_the_registry(registry: StubRegistry) -> None:
     time = Time()
-    schemas = RegisteredSchemas(Registry(registry.url), time)
+    schemas = RegisteredSchemas(Registry(registry.url, monotonic), time)
     await schemas.fetch([1])
     asked = schemas.find(1)
     assert asked is not None
@@ -58,7 +59,7 @@ async def test_an_unknown_id_counts_for_a_moment_and_a_known_one_outlives_the_re
 
 async def test_requests_at_once_for_an_id_are_one(registry: StubRegistry) -> None:
     registry.add("a-value", json.dumps(AVRO))
-    schemas = RegisteredSchemas(Registry(registry.url), Time())
+    schemas = RegisteredSchemas(Registry(registry.url, monotonic), Time())
     await asyncio.gather(*(schemas.fetch([1]) for _ in range(20)))
     assert registry.requests == ["/schemas/ids/1", "/schemas/ids/1/versions"]
     schemas.close()
@@ -67,7 +68,7 @@ async def test_requests_at_once_for_an_id_are_one(registry: StubRegistry) -> Non
 async def test_made_up_ids_displace_no_known_schema(registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registered_schemas, "KEPT_MAX", 3)
     registry.add("a-value", json.dumps(AVRO))
-    schemas = RegisteredSchemas(Registry(registry.url), Time())
+    schemas = RegisteredSchemas(Registry(registry.url, monotonic), Time())
     for schema_id in range(1, 9):
         await schemas.fetch([schema_id])
     assert [schema_id for schema_id in range(1, 9) if schemas.find(schema_id)] == [1, 6, 7, 8]
@@ -87,7 +88,7 @@ async def test_a_schema_that_cannot_be_used_is_a_reason(registry: StubRegistry) 
     ):
         registry.add("a-value", text, kind)
     registry.add("a-value", "x", "XML")
-    schemas = RegisteredSchemas(Registry(registry.url), Time())
+    schemas = RegisteredSchemas(Registry(registry.url, monotonic), Time())
     await schemas.fetch(range(1, 6))
     for schema_id in range(1, 6):
         asked = schemas.find(schema_id)
