@@ -56,6 +56,7 @@ class Quarantine:
         self._roll = roll
         self._damaged = damaged  # is called with the first offset of what was found
         self._examining: dict[Segment, asyncio.Task[None]] = {}
+        self._file_lock = asyncio.Lock()  # a read and the scrubber may find damage at once, and a repair may end
         self.scrubbed_bytes = 0
         self.damaged_found = 0
         self.repaired = 0
@@ -154,8 +155,10 @@ class Quarantine:
                 },
             )
         self._damaged(partition, damages[0].start_offset)
-        rows = encode_quarantine(damages)
-        await self._in_thread(write_without_room, self._disk, segment.file(paths.QUARANTINE), rows)
+        async with self._file_lock:
+            if segment.damage:  # it was not repaired meanwhile
+                rows = encode_quarantine(segment.damage)
+                await self._in_thread(write_without_room, self._disk, segment.file(paths.QUARANTINE), rows)
         return True
 
     async def _is_gap(self, segment: Segment, last: Damage) -> bool:
@@ -174,8 +177,8 @@ class Quarantine:
 
     async def _release_segment(self, segment: Segment) -> None:
         """The file at the path is good, by a repair or by an operator."""
-        size_bytes = await self._in_thread(self._clear_damage, segment)
-        segment.mark_replaced(size_bytes)
+        async with self._file_lock:
+            segment.mark_replaced(await self._in_thread(self._clear_damage, segment))
 
     def _swap(self, segment: Segment, path: str) -> None:
         self._disk.rename(path, segment.path)

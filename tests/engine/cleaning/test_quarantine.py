@@ -15,9 +15,11 @@ import pytest
 
 from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import Scrubber
+from engine.cleaning.segment_check import examine, sealed_file
 from engine.errors import Damaged, StorageFailed
 from engine.format import batch as record_batch
 from engine.format import paths
+from engine.format.checksum import at_once
 from engine.log.log import ReadSpan
 from engine.partition.spool import Spool
 from engine.runtime.disk import RealDisk
@@ -148,6 +150,22 @@ async def test_quarantine_outlives_a_restart(opened):
         mark.write_text("nonsense")
     async with opened() as scene:
         assert await scene.readable() == without(0, PER_SEGMENT)
+
+
+async def test_damage_that_several_find_at_once_is_written_down_by_one_after_the_other(opened):
+    async with opened() as scene:
+        for number in range(SEGMENTS):
+            scene.flip(number, batch=BATCHES - 1)
+        quarantine, findings = scene.node.shard.quarantine, []
+        for segment in scene.partition.log.segments[:SEGMENTS]:
+            file = sealed_file(segment)
+            findings.append((file, examine(RealDisk(), file, at_once)))
+        await asyncio.gather(*(quarantine.record(scene.partition, *found) for found in findings for _ in range(8)))
+        assert quarantine.damaged_found == SEGMENTS
+    async with opened() as scene:
+        assert [segment.damage for segment in scene.partition.log.segments[:SEGMENTS]] == [
+            finding.damage for _, finding in findings
+        ]
 
 
 async def test_a_damaged_segment_is_repaired_from_the_store_byte_for_byte(opened):
