@@ -52,6 +52,8 @@ def parse_condition(text: str) -> Condition:
     at = text.find("=")
     if at < 1:
         raise _invalid(text, FORM)
+    if text[at - 1] in "<>!":  # a pointer to a member `n>` is valid, and never what its author means
+        raise _invalid(text, f"there is no {text[at - 1]}=: = and ^= are the operators")
     is_prefix = text[at - 1] == "^"
     subject, literal = text[: at - is_prefix], text[at + 1 :]
     if subject == "key":

@@ -33,6 +33,12 @@ def test_a_request_has_a_bounded_number_of_conditions():
         record_filter(("key=a",) * (CONDITIONS_MAX + 1))
 
 
+@pytest.mark.parametrize("text", ["value/n>=2", "value/n<=2", "value/n!=2", "header.type!=order", "key!=a"])
+def test_an_operator_that_is_none_is_refused_and_not_read_as_the_end_of_a_name(text):
+    with pytest.raises(InvalidCondition, match=r"there is no .=: = and \^= are the operators"):
+        parse_condition(text)
+
+
 HEADERS = [("type", b"order.paid"), ("type", b"order"), ("empty", None)]
 VALUE = (
     b' {"id":42,"city":"Berlin \\u00e9","tags":["a","b"],"paid":true,"none":null,"price":1.50,"big":1e3,"x":1,"x":2}\n'
