@@ -7,6 +7,7 @@ can take. If that may be more than VALUE_BYTES_MAX, the bytes of the value are m
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 VALUE_BYTES_MAX = 128 << 20
@@ -38,9 +39,13 @@ class Shape:
 
     def is_small(self, size_bytes: int) -> bool:
         """Returns whether no value of this size can take more memory than is allowed."""
+        return self.bytes_max(size_bytes) <= VALUE_BYTES_MAX
+
+    def bytes_max(self, size_bytes: int) -> float:
+        """Returns how much memory a value of this size can take: infinite if the schema alone does not bound it."""
         if self.is_recursive or self.has_empty_items:
-            return False
-        return self._own_bytes + size_bytes * (self._bytes_of_byte + TEXT_FACTOR) <= VALUE_BYTES_MAX
+            return math.inf
+        return self._own_bytes + size_bytes * (self._bytes_of_byte + TEXT_FACTOR)
 
     def _visit(self, kind: Any) -> tuple[int, int]:
         """Returns the least number of bytes of a value in Avro, and what one without items takes in memory."""
@@ -77,7 +82,8 @@ class Shape:
         self.is_recursive |= name in self._open
         record = record or self._named.get(name)
         if name in self._open or not isinstance(record, dict):
-            return (0, 0) if name in self._open else (1, PRIMITIVE_BYTES)
+            # A finite value of a type within itself passes a union, an array or a map, which has a byte.
+            return (1, 0) if name in self._open else (1, PRIMITIVE_BYTES)
         if "fields" not in record:
             return self._visit(record) if record.get("type") == "fixed" else (1, PRIMITIVE_BYTES)
         if name not in self._by_name:

@@ -18,7 +18,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from engine.encodings.avro_bounds import Shape
 from engine.encodings.avro_measure import Measure
-from engine.encodings.registry import REFERENCE_DEPTH_MAX, REFERENCES_MAX, RegisteredSchema, Registry
+from engine.encodings.registry import REFERENCE_DEPTH_MAX, REFERENCES_MAX, Reference, RegisteredSchema, Registry
 from engine.encodings.undecodable import Undecodable
 
 _DECIMAL_BYTES_MAX = 1000
@@ -61,18 +61,28 @@ def parse_avro(text: str, named: dict[str, Any] | None = None, *, is_trusted: bo
 def registered_avro(registry: Registry, registered: RegisteredSchema, *, is_trusted: bool = True) -> AvroSchema:
     """Returns a schema of a registry with those that it refers to. Raises as `parse_avro`, and RegistryUnavailable."""
     named: dict[str, Any] = {}
-    _add_references(registry, registered, named)
+    _add_references(registry, registered, named, {})
     return parse_avro(registered.schema, named, is_trusted=is_trusted)
 
 
-def _add_references(registry: Registry, registered: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
-    if depth > REFERENCE_DEPTH_MAX or len(named) > REFERENCES_MAX:
-        raise ValueError("it refers to too many others")
+def _add_references(
+    registry: Registry,
+    registered: RegisteredSchema,
+    named: dict[str, Any],
+    known: dict[Reference, RegisteredSchema],
+    depth: int = 0,
+) -> None:
+    """Adds the named types of referenced schemas. `known`: those that were read; each is asked for once."""
     for reference in registered.references:
+        if reference in known:
+            continue
+        if depth >= REFERENCE_DEPTH_MAX or len(known) >= REFERENCES_MAX:
+            raise ValueError("it refers to too many others")
         other = registry.referenced(reference)
         if other is None:
             raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
-        _add_references(registry, other, named, depth + 1)
+        known[reference] = other
+        _add_references(registry, other, named, known, depth + 1)
         parse_avro(other.schema, named)
 
 
@@ -97,6 +107,8 @@ def read_avro(data: bytes, schema: AvroSchema) -> Any:
         value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
     except BAD_DATUM as error:
         raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
+    except RecursionError:
+        raise Undecodable("nested_too_deeply", "the value is nested too deeply") from None
     if end != len(data):
         raise Undecodable("not_avro", f"{len(data) - end} bytes follow the record")
     return value

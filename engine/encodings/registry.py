@@ -13,7 +13,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
 
@@ -54,6 +54,17 @@ class RegisteredSchema(msgspec.Struct, frozen=True):
 class _Version(msgspec.Struct, frozen=True):
     subject: str
     version: int
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect: another address must not get the password."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = build_opener(_NoRedirects)
+_NOT_THERE = (400, 404, 422)  # the registry has no such id, or none can have it
 
 
 class Registry:
@@ -100,14 +111,14 @@ class Registry:
             headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
         end = self._monotonic() + self._timeout_s
         try:
-            with urlopen(Request(self._url + path, headers=headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
+            with _OPENER.open(Request(self._url + path, headers=headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
                 return msgspec.json.decode(self._read(answer, end), type=kind)
         except HTTPError as error:
             with error:
-                if error.code == 404:
+                if error.code in _NOT_THERE:
                     return None
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
-        except (OSError, HTTPException, msgspec.DecodeError) as error:
+        except (OSError, HTTPException, msgspec.DecodeError, RecursionError) as error:
             raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
 
 

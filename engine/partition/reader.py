@@ -123,6 +123,8 @@ class Reader:
 
     def _count_failure(self, partition: Partition, error: Exception) -> None:
         self.failed_reads += 1
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:  # says nothing about a disk
+            return
         name = partition.topic, partition.number
         count, _ = self.failures.pop(name, (0, ""))
         if len(self.failures) >= FAILURES_MAX:

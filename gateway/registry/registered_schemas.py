@@ -110,7 +110,7 @@ class RegisteredSchemas:
         except RegistryUnavailable as error:
             silence = str(error).partition(": ")[2][:300]  # without the URL, which clients need not know
             log.warning("the schema registry does not answer: %s", str(error)[:300])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             asked = Asked(None, f"schema {schema_id} is not usable: {error}"[:500], self._monotonic())
         finally:
             self._end(schema_id, asked, silence)

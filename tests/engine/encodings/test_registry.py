@@ -16,6 +16,9 @@ ANSWERS = {
     "/schemas/ids/7": (200, json.dumps({"schema": '"int"', "other": 1})),
     "/schemas/ids/8": (500, "{}"),
     "/schemas/ids/9": (200, "not json"),
+    "/schemas/ids/10": (302, "{}"),
+    "/schemas/ids/4294967295": (400, "{}"),
+    "/schemas/ids/11": (200, "[" * 100_000),
     "/subjects/a%2Fb/versions/2": (200, json.dumps({"schema": '"long"', "schemaType": "AVRO", "references": []})),
 }
 
@@ -25,6 +28,8 @@ class Handler(BaseHTTPRequestHandler):
         allowed = self.headers.get("authorization") == "Basic dTpw"
         status, text = ANSWERS.get(self.path, (404, "{}")) if allowed else (401, "{}")
         self.send_response(status)
+        if status == 302:
+            self.send_header("location", f"http://localhost:{self.server.server_port}/schemas/ids/7")  # type: ignore[attr-defined]
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -65,3 +70,14 @@ def test_a_registry_that_is_away_is_retried() -> None:
 def test_only_urls_of_registries_are_taken(url: str) -> None:
     assert url_problem(url)
     assert url_problem("https://registry:8081/path") is None
+
+
+def test_the_password_follows_no_redirect(registry: Registry) -> None:
+    with pytest.raises(RegistryUnavailable, match="302"):
+        registry.schema(10)
+
+
+def test_an_id_that_no_registry_can_have_says_nothing_about_the_others(registry: Registry) -> None:
+    assert registry.schema(4294967295) is None
+    with pytest.raises(RegistryUnavailable):
+        registry.schema(11)  # nested too deeply to be read
