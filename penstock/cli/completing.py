@@ -49,8 +49,8 @@ TOPIC_SETTINGS = (
     "retention_waits_for_jobs",
     "retention_wait_max_ms",
     "value_schema",
-    "value_schema_subject",
     "value_schema_type",
+    "value_schema_subject",
     "value_schema_version",
 )
 

@@ -21,6 +21,8 @@ from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 PAGES = ("ingest.md", "reference/ingest.md", "ingest-operate.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 
+DECODERS = ("avro_measure", "avro_schema", "protobuf_file")  # of engine/encodings, which ingestion uses
+
 
 def section(title: str) -> str:
     return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
@@ -76,6 +78,7 @@ def test_columns_and_reasons_of_dead_letters_are_documented() -> None:
         for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/chunks.py")
     )
     code += "".join(path.read_text() for path in (ROOT / "spark_ingest" / "payload").glob("*.py"))
+    code += "".join((ROOT / "engine" / "encodings" / f"{name}.py").read_text() for name in DECODERS)
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
     reasons |= {*re.findall(r'Undecodable\(\s*"(\w+)"', code), "too_large"}
     assert names_in(first_cells(text)) == reasons
