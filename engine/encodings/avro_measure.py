@@ -38,6 +38,12 @@ class Measure:
         self._part.pass_over(cursor)
         return cursor.at
 
+    def memory_of(self, data: bytes) -> int:
+        """Returns how much memory a value takes at most. Raises as `end_of`."""
+        cursor = _Place(data, avro_bounds.VALUE_BYTES_MAX)
+        self._part.pass_over(cursor)
+        return avro_bounds.VALUE_BYTES_MAX - cursor.memory
+
     def _of(self, kind: Any) -> _Part:
         match kind:
             case str() if kind in _SIZES:
@@ -81,11 +87,11 @@ class _Place:
     def __init__(self, data: bytes, memory: int) -> None:
         self._data = data
         self.at = 0
-        self._memory = memory
+        self.memory = memory
 
     def charge(self, memory: int) -> None:
-        self._memory -= memory
-        if self._memory < 0:
+        self.memory -= memory
+        if self.memory < 0:
             text = f"the value takes more than {avro_bounds.VALUE_BYTES_MAX:,} bytes of memory"
             raise Undecodable("too_large", text)
 

@@ -78,7 +78,7 @@ def _add_references(
             continue
         if depth >= REFERENCE_DEPTH_MAX or len(known) >= REFERENCES_MAX:
             raise ValueError("it refers to too many others")
-        other = registry.referenced(reference)
+        other = registry.read_referenced(reference)
         if other is None:
             raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
         known[reference] = other

@@ -6,7 +6,9 @@ next. The libraries of Avro and Protobuf are imported with the first schema of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from engine.encodings.protobuf_file import ProtobufFile
 
 QUICK_BYTES = 2 << 20  # of memory that decoded values of Avro may take: some 25,000 members, 10 ms
+REQUEST_BYTES_MAX = 4 << 30  # the same of a request's values: some 50 million members, half a minute of a thread
 QUICK_UNITS = 512 * 1024  # of a JSON Schema: about 2 ms
+BAD_VALUE = (Undecodable, EOFError, ValueError, RecursionError)
 _INSTALL = "pip install 'penstock-server[formats]'"
 _NO_JSON = (UnicodeDecodeError, TypeError, RecursionError, ValueError, msgspec.MsgspecError)
 
@@ -108,6 +112,25 @@ class _AvroValues(_Binary):
 
     def parse(self, value: bytes) -> object:
         return self._read(value[HEADER_BYTES:], self._schema)
+
+    def find_wrong(self, values: Mapping[int, bytes]) -> Iterator[tuple[int, str]]:
+        """Ends with a refusal once values may have become more members than a thread should make for one request."""
+        left: float = REQUEST_BYTES_MAX
+        for index, value in values.items():
+            left -= self._bytes_max(value)
+            if left < 0:
+                yield index, "the values of the request have too many members together: send fewer"
+                return
+            yield from super().find_wrong({index: value})
+
+    def _bytes_max(self, value: bytes) -> float:
+        """Returns how much memory a value may take, by its schema if that bounds it."""
+        bytes_max = self._schema.shape.bytes_max(len(value))
+        if bytes_max == math.inf:
+            with suppress(*BAD_VALUE):  # it is refused where it is parsed
+                return self._schema.measure.memory_of(value[HEADER_BYTES:])
+            return 0
+        return bytes_max
 
     def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
         bytes_max = sum(self._schema.shape.bytes_max(len(value)) for value in values.values())

@@ -63,7 +63,7 @@ def _add_file(
     """Adds the file of a schema, after those that it imports. Returns its name. Raises as `ProtobufFile` does."""
     if depth > REFERENCE_DEPTH_MAX or len(added) > REFERENCES_MAX:
         raise ValueError("it refers to too many others")
-    registered = registry.serialized(schema_id)
+    registered = registry.read_serialized(schema_id)
     if registered is None:
         raise ValueError(f"the schema {schema_id} is not in the registry any more")
     try:
@@ -74,7 +74,7 @@ def _add_file(
     for reference in registered.references:
         if reference.name in added:
             continue
-        other = registry.referenced(reference)
+        other = registry.read_referenced(reference)
         if other is None or other.id is None:
             raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
         added.add(reference.name)

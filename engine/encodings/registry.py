@@ -83,11 +83,11 @@ class Registry:
         """Returns a schema; None if the registry does not have the id. Raises RegistryUnavailable."""
         return self._get(f"/schemas/ids/{schema_id}", RegisteredSchema)
 
-    def serialized(self, schema_id: int) -> RegisteredSchema | None:
+    def read_serialized(self, schema_id: int) -> RegisteredSchema | None:
         """Returns a schema of Protobuf as the base64 of its FileDescriptorProto, and as `schema` does."""
         return self._get(f"/schemas/ids/{schema_id}?format=serialized", RegisteredSchema)
 
-    def referenced(self, reference: Reference) -> RegisteredSchema | None:
+    def read_referenced(self, reference: Reference) -> RegisteredSchema | None:
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
         return self._get(path, RegisteredSchema)
 

@@ -39,7 +39,7 @@ from gateway.fetch.positions import FIND_OFFSETS, check_topic
 from gateway.fetch.reader import RecordWait, Source
 from gateway.fetch.rendered_cache import RenderedFetch
 from gateway.fetch.request import JSON, OFFERED, OFFSET, FetchRequest, Timestamp, parse
-from gateway.fetch.schema_values import with_decoded
+from gateway.fetch.schema_values import decode_values
 from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import NO_STORE, STATUS
@@ -235,7 +235,7 @@ async def _decode(request: Request, context: FetchContext, parsed: FetchRequest,
     headers = {name: value for name, value in found.headers.items() if name != "ETag"} | NO_STORE
     body = bytes(found.body)
     if body:
-        body = await with_decoded(body, parsed.media_type, context.schemas, context.offload)
+        body = await decode_values(body, parsed.media_type, context.schemas, context.offload)
     parsed = structs.replace(parsed, by_schema=UNSET)
     return await response_of(_respond(request, context, parsed, RenderedFetch(headers, body)))
 

@@ -37,18 +37,18 @@ class _Answer(NamedTuple):
     named: frozenset[int]
 
 
-async def with_decoded(body: bytes, media_type: str, schemas: RegisteredSchemas | None, offload: Offload) -> bytes:
+async def decode_values(body: bytes, media_type: str, schemas: RegisteredSchemas | None, offload: Offload) -> bytes:
     """Returns an answer of JSON or of NDJSON records with its values decoded. Waits for schemas a few seconds."""
-    answer = await offload.by_size(len(body), lambda: _parsed(body, media_type))
+    answer = await offload.by_size(len(body), lambda: _parse_answer(body, media_type))
     if schemas is not None:
         missing = [schema_id for schema_id in sorted(answer.named) if schemas.find(schema_id) is None][:IDS_MAX]
         if missing:
             with suppress(Problem):  # these values stay base64
                 await schemas.fetch(missing)
-    return await offload.by_size(DECODED_FACTOR * len(body), lambda: _encoded(answer, schemas))
+    return await offload.by_size(DECODED_FACTOR * len(body), lambda: _encode_answer(answer, schemas))
 
 
-def _parsed(body: bytes, media_type: str) -> _Answer:
+def _parse_answer(body: bytes, media_type: str) -> _Answer:
     if media_type == JSON:
         document: dict[str, Any] | None = _DOCUMENT.decode(body)
         records = _RECORDS.decode(document.pop("records"))  # type: ignore[union-attr]
@@ -63,7 +63,7 @@ def _value_of(record: dict[str, Raw]) -> bytes:
     return b"" if text is None else base64.b64decode(_TEXT.decode(text))
 
 
-def _encoded(answer: _Answer, schemas: RegisteredSchemas | None) -> bytes:
+def _encode_answer(answer: _Answer, schemas: RegisteredSchemas | None) -> bytes:
     shown, left = list[dict[str, Any]](), SHOWN_BYTES_MAX
     for record in answer.records:
         is_bytes = "value_base64" in record

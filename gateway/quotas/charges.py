@@ -143,7 +143,7 @@ class Prepaid:
     def __repr__(self) -> str:
         return f"Prepaid(requests={self.requests}, bytes_in={self.bytes_in}, bytes_out={self.bytes_out})"
 
-    def expected(self, now: float) -> tuple[int, int]:
+    def expect(self, now: float) -> tuple[int, int]:
         """Returns how many requests are expected from now on, this one among them, and the bytes of their answers."""
         if now - self._granted_at >= 2 * PREPAID_S:
             return 1, 0
@@ -199,7 +199,7 @@ class Charges:
     def _enter_and_prepay(self, now: float, size_bytes: int) -> bool:
         """Debits a request, and those that are likely to follow at once, unless a limit is low or would be."""
         prepaid = self.prepaid
-        count, bytes_out = prepaid.expected(now)
+        count, bytes_out = prepaid.expect(now)
         self._return_prepaid(prepaid)
         if any(bucket.low_at > now for bucket in self.rates):
             return False

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("fastavro")
 
+from engine.encodings import framed_values
 from engine.encodings.framed_values import FramedValues, find_registered
 from engine.encodings.registry import Registry
 from engine.encodings.undecodable import Undecodable
@@ -58,6 +59,19 @@ def test_values_of_many_members_without_bytes_are_not_checked_on_the_loop(regist
     assert values.do_surely_follow({0: HEADER + b"\x02"})
     assert not values.do_surely_follow(dict.fromkeys(range(1000), HEADER + b"\x02"))
     assert list(values.find_wrong(dict.fromkeys(range(100), HEADER + b"\x02"))) == []
+
+
+@pytest.mark.parametrize("fields", [{"x": "int"}, {"x": ["int", "T"]}])
+def test_the_values_of_a_request_have_a_bound_together(
+    registry: StubRegistry, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object]
+) -> None:
+    monkeypatch.setattr(framed_values, "REQUEST_BYTES_MAX", 1 << 20)
+    values = values_of(registry, record("T", **fields, **{f"f{at}": "null" for at in range(1000)}))
+    value = HEADER + (b"\x02" if fields["x"] == "int" else b"\x00\x02")
+    assert list(values.find_wrong(dict.fromkeys(range(10), value))) == []
+    [(index, text)] = values.find_wrong(dict.fromkeys(range(1000), value))
+    assert 10 < index < 20
+    assert text.endswith("send fewer")
 
 
 def test_a_schema_that_many_refer_to_is_asked_for_once(registry: StubRegistry) -> None:

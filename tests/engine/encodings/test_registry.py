@@ -51,7 +51,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
 def test_schemas_are_read_by_id_and_by_reference(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.schema(7) == RegisteredSchema('"int"')
     assert registry.schema(5) is None
-    assert registry.referenced(Reference("x", "a/b", 2)) == RegisteredSchema('"long"')
+    assert registry.read_referenced(Reference("x", "a/b", 2)) == RegisteredSchema('"long"')
     for number in (8, 9):
         with pytest.raises(RegistryUnavailable) as caught:
             registry.schema(number)

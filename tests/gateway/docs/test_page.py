@@ -67,9 +67,9 @@ def outline() -> Outline:
 
 
 def test_every_operation_and_problem_has_its_anchor() -> None:
-    wanted = {one.operation_id for one in operations(CONTRACT)}
-    wanted |= {f"problem-{code}" for code in CONTRACT["x-penstock-problems"]}
-    assert wanted <= set(outline().anchors)
+    anchors = {one.operation_id for one in operations(CONTRACT)}
+    anchors |= {f"problem-{code}" for code in CONTRACT["x-penstock-problems"]}
+    assert anchors <= set(outline().anchors)
 
 
 def test_anchors_are_unique() -> None:

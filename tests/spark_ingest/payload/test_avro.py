@@ -162,7 +162,7 @@ def test_the_header_of_a_registry_names_a_schema_file_or_one_of_the_registry(mon
         return known.get(number)
 
     monkeypatch.setattr(avro.Registry, "schema", schema)
-    monkeypatch.setattr(avro.Registry, "referenced", lambda registry, one: RegisteredSchema(json.dumps(part)))
+    monkeypatch.setattr(avro.Registry, "read_referenced", lambda registry, one: RegisteredSchema(json.dumps(part)))
     decoder = converter("avro", schemas={"7": TEXT}, registry_url="http://registry:8081")
     assert one(decoder, b"\0\0\0\0\x07" + datum()) == ROW
     assert one(decoder, b"\0\0\0\0\x08\x04") == one(decoder, b"\0\0\0\0\x08\x04") == {"part": {"n": 2}}
