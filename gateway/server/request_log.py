@@ -21,6 +21,7 @@ log = logging.getLogger("penstock.requests")
 
 NOT_IMPLEMENTED = 501  # the request asks for what no node or this node does not have, which is not a failure of it
 FAILURES_EACH_S = 1.0  # limits the time that a node spends on logging its errors
+READINESS = "readyz"  # its 503 is the answer that a probe asks for; a start and an end have lines of their own
 WAITING = ("fetch_many", "rest_read_records")  # they wait for data by design, which is not slow; streams too
 
 
@@ -38,13 +39,13 @@ class RequestLog:
 
     def log_answer(self, request: Request, response: Response, seconds: float) -> None:
         """Write the line, if this request is to be logged."""
-        code = response.problem
+        code, operation = response.problem, request.route.operation
         is_waiting = response.is_streamed or _waits_by_request(request)
         is_slow = seconds >= self._slow_s and not is_waiting
-        is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED
+        is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED and operation != READINESS
         silenced = 0
         if is_failure and not self._is_on:
-            is_due, silenced = self._due(code or request.route.operation)
+            is_due, silenced = self._due(code or operation)
             is_failure = is_due
         if not (self._is_on or is_slow or is_failure):
             return

@@ -138,7 +138,7 @@ def bearer(token: str) -> str:
 def reason_of(error: BaseException) -> str:
     """Returns why a connection failed, in a few words of the system or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
+        return f"its certificate is not trusted: {error.verify_message}; cacert names the CA to trust"
     if isinstance(error, ssl.SSLError):
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return "it does not answer in TLS; is it an http:// address?"

@@ -164,7 +164,7 @@ async def test_settings_have_their_source_and_no_credentials(tmp_path: Path):
         assert b"secret" not in answer.body
 
 
-async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path: Path):
+async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path: Path, caplog):
     async with several_nodes(tmp_path, count=3) as cluster:
         await cluster.create("t", 2, leader=1)
         gateways = [member.gateway for member in cluster.members.values()]
@@ -179,6 +179,7 @@ async def test_each_node_says_which_may_be_restarted_and_what_is_wrong(tmp_path:
         assert await may(3) == {(False, "not_in_sync")}
         assert await may(2) == {(False, "needed")}
         assert [(await one.send("GET", "/readyz", **{"for": "restart"})).status for one in gateways] == [503, 503, 503]
+        assert not caplog.records  # a probe got the answer that it asks for
         within = {"for": "restart", "within_ms": 0}
         assert [(await one.send("GET", "/readyz", **within)).status for one in gateways] == [200, 200, 200]
         within["within_ms"] = 86_400_000
