@@ -22,7 +22,7 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers clients-tests clients-mutants bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster bench-peers fairness flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check deploy-check dist release sbom audit-dependencies lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests kafka-clients kafka-systems kafka-suites kafka-differential airflow-tests catalog-tests workers clients-tests clients-mutants bench-typed-read bench-ingest ingest-year minimal-debian golden lines-of-code console-tests capacity-costs
 
 help: ## List the ten targets of daily work
 	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench: $(VENV)/.all ### Measure against a bare server in the same run
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
+
+capacity-costs: $(VENV)/.all ## Measure what requests of different sizes cost, for the capacity page and `penstock doctor --plan` (ARGS=--draw-only)
+	@$(BIN)/python -m loadtests.capacity $(ARGS)
 
 bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m penstock_codec --measured

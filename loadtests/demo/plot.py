@@ -21,7 +21,7 @@ _EDGE_DAYS = 0.8
 _LABELS = 4
 _LABEL_DAYS = 21  # the width of a label
 
-_STYLE = {
+STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.color": INK,
@@ -44,7 +44,7 @@ _STYLE = {
 
 def draw(days: Sequence[DayRow], path: Path) -> None:
     """Writes the PNG."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12, 7), dpi=160, facecolor=PAPER)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.15))
         figure.subplots_adjust(left=0.06, right=0.975, top=0.83, bottom=0.075, hspace=0.24)

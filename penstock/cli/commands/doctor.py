@@ -14,6 +14,7 @@ from penstock.cli.doctor.machine import read_machine
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding, check_machine
 from penstock.cli.doctor.node_checks import check_node
 from penstock.cli.doctor.readiness import check_local_readiness, check_readiness
+from penstock.cli.doctor.sizing import Workload, check_plan, parse_workload, plan_node
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node, names_node, node_options
 from penstock.cli.output import format_bytes, print_json
@@ -29,6 +30,14 @@ def check_address(ctx: click.Context, option: click.Parameter, text: str | None)
         if not host or not port.isdecimal() or int(port) > PORT_MAX:
             raise click.BadParameter("give HOST:PORT")
     return text
+
+
+def check_workload(ctx: click.Context, option: click.Parameter, text: str | None) -> Workload | None:
+    """Returns the workload, or None without one. Raises click.BadParameter."""
+    try:
+        return None if text is None else parse_workload(text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -56,6 +65,15 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     help="Write the findings and descriptions of the cluster into a new archive (.tar.gz) for support.",
 )
 @click.option("--log", "log_path", metavar="FILE", help="Add the last lines of this log of a node to the bundle.")
+@click.option(
+    "--plan",
+    "workload",
+    metavar="WORKLOAD",
+    callback=check_workload,
+    help="Compute what a workload needs, beside what this machine has: "
+    "records_per_s=5000,record_bytes=300,retention=7d, and request_records, readers, reads (json or batch), "
+    "times_smaller, partitions, replicas, nodes.",
+)
 @click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node is ready.")
 @node_options
 @click.pass_context
@@ -65,6 +83,7 @@ def doctor(
     kafka_address: str | None,
     bundle_path: str | None,
     log_path: str | None,
+    workload: Workload | None,
     is_health_check: bool,
     node: Node,
     as_json: bool,
@@ -88,8 +107,11 @@ def doctor(
         if as_json:
             print_json({"ready": True})
         return
-    findings = check_machine(read_machine(data_dir))
-    if is_named:
+    machine = read_machine(data_dir)
+    findings = check_machine(machine) if workload is None else []
+    if workload is not None:
+        findings += check_plan(plan_node(workload), machine)
+    elif is_named:
         try:
             findings += check_node(node)
         except ConnectionFailed as error:

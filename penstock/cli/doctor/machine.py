@@ -46,6 +46,7 @@ class Machine:
     size_bytes: int
     free_files: int
     memory_bytes: int
+    processors: int
     has_swap: bool
     swappiness: int | None
     dirty_background_bytes: int | None
@@ -76,6 +77,7 @@ def read_machine(data_dir: str) -> Machine:
         size_bytes=disk.f_blocks * disk.f_frsize,
         free_files=disk.f_favail,
         memory_bytes=memory_bytes,
+        processors=len(os.sched_getaffinity(0)),
         has_swap=len((_text("/proc/swaps") or "").splitlines()) > 1,
         swappiness=_number("/proc/sys/vm/swappiness"),
         dirty_background_bytes=_dirty_background_bytes(memory_bytes),

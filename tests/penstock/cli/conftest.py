@@ -28,8 +28,9 @@ class Run(Protocol):
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `penstock` with these arguments, without the user's environment."""
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run `penstock` with these arguments, without the user's environment and contexts."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("PENSTOCK_URL", raising=False)
     monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
 

@@ -26,6 +26,7 @@ FIT = Machine(
     size_bytes=100 << 30,
     free_files=1_000_000,
     memory_bytes=16 << 30,
+    processors=2,
     has_swap=False,
     swappiness=60,
     dirty_background_bytes=1 << 30,
