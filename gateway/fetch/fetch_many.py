@@ -141,6 +141,9 @@ async def _read(
     limits = Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False)
     many = MultiFetch(context, entries, options.filter)
     request.topics_read = {entry.topic for entry in entries}
+    meter = request.topic_meter
+    if meter is not None:
+        await meter.wait_readable(request.topics_read)
     loop = asyncio.get_running_loop()
     deadline, searched_bytes = loop.time() + options.wait_ms / 1000, 0
     while True:
@@ -152,6 +155,9 @@ async def _read(
         parts = await many.read_with_retries(limits._replace(max_bytes=sendable_bytes(request, max_bytes)))
         searched_bytes += max_bytes
         if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
+            if meter is not None:
+                for entry, part in zip(entries, parts, strict=True):
+                    meter.take_read(entry.topic, len(part.body))
             return parts
 
 

@@ -51,6 +51,7 @@ from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.response_compression import compress_response
 from gateway.http.rights import Names
+from gateway.quotas.topic_meter import TopicMeter
 from gateway.routing.leader_failover import is_transient
 
 _Milliseconds = Annotated[int, Meta(ge=100, le=43_200_000)]
@@ -86,6 +87,9 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
     else:
         topics, missing = await _split_missing(request, context, group, body.topics)
     request.topics_read = topics
+    meter = request.topic_meter
+    if meter is not None:
+        await meter.wait_readable(topics)
     with context.single_waiters.caller((group, topics)) as waiter:
         sendable = partial(sendable_bytes, request)
         acquiring = Acquiring(
@@ -98,7 +102,9 @@ async def acquire_records(request: Request, context: GroupContext) -> Response:
             lock_ms=body.lock_ms,
             wait_ms=body.wait_ms,
         )
-        response = await _Acquire(context, group, acquiring, body, waiter, sendable, missing, request.space).answer()
+        response = await _Acquire(
+            context, group, acquiring, body, waiter, sendable, missing, request.space, meter
+        ).answer()
     return await compress_response(request, response)
 
 
@@ -139,8 +145,10 @@ class _Acquire:
         sendable: Callable[[int], int],
         missing: Sequence[str],
         space: Names | None,
+        meter: TopicMeter | None,
     ) -> None:
         self._context = context
+        self._meter = meter
         self._missing = missing
         self._space = space
         self._group = group
@@ -196,6 +204,8 @@ class _Acquire:
             settlements += [Settlement(*slot, first, last, Outcome.ABSENT) for first, last in ranges.absent]
             settlements += [Settlement(*slot, first, last, Outcome.RETURN) for first, last in ranges.unread]
             if ranges.record_count:
+                if self._meter is not None:
+                    self._meter.take_read(slot[0], len(text))
                 texts.append(text if self._space is None else _visible(text, slot, self._space))
         if settlements:
             await self._acquiring.settle(lock, settlements)

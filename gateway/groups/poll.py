@@ -200,7 +200,7 @@ class _Poll(Pending[Handled]):
     def begin(self) -> Handled:
         """Makes the call of the poll. Returns the answer, or what comes to it. Raises Problem, EngineError."""
         hosted = self._context.coordinators.present(self._call.group)
-        if hosted is None:
+        if hosted is None or self._request.topic_meter is not None:
             return self.answer()
         check_commit(self._request, self._context, self._call)
         try:
@@ -335,6 +335,9 @@ class _Poll(Pending[Handled]):
     async def _read(self) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
         many, searched_bytes = self._many_of() if self._reading else None, 0
+        meter = self._request.topic_meter
+        if meter is not None:
+            await meter.wait_readable(self._request.topics_read)
         while (outcome := await self._wait(many)) is not Outcome.CHANGED:
             if many is None:
                 return []
@@ -344,6 +347,9 @@ class _Poll(Pending[Handled]):
             parts = await many.read_with_retries(limits)
             searched_bytes += limits.max_bytes
             if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
+                if meter is not None:
+                    for one, part in zip(self._reading, parts, strict=True):
+                        meter.take_read(one.topic, len(part.body))
                 return parts
         return None
 

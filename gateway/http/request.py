@@ -27,6 +27,7 @@ from gateway.http.problems import Problem
 from gateway.http.response import REQUEST_ID_HEADER, Response, Stream
 from gateway.http.rights import ANONYMOUS, Caller, Names, Need
 from gateway.quotas.charges import Charges
+from gateway.quotas.topic_meter import TopicMeter
 from gateway.tracing.span import Span
 from gateway.tracing.trace_context import TraceContext
 from gateway.wire.exchange import Carrier
@@ -240,13 +241,6 @@ class BodyMeter(Protocol):
 
     async def take(self, size_bytes: int) -> None:
         """Counts a piece. Raises Problem if no more of it is to be read."""
-
-
-class TopicMeter(Protocol):
-    """Counts the bytes of a body by the topics that it names."""
-
-    def take(self, size_bytes: Mapping[str, int]) -> None:
-        """Counts all of them. Raises Problem if the request is to be refused."""
 
 
 class MediaType(NamedTuple):

@@ -22,7 +22,7 @@ from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.http.record_content_type import JSON, LINES, NDJSON
-from gateway.http.request import Request, TopicMeter
+from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.rights import Caller, Names, Operation
 from gateway.produce.answer import answer
@@ -53,6 +53,7 @@ from gateway.produce.request import AcksWord, TimeoutMs, check_charset
 from gateway.produce.spans import note_produce
 from gateway.produce.trace_headers import rows_with_context, takes_context
 from gateway.produce.value_checks import check_bytes, find_mismatches, must_check, with_schemas
+from gateway.quotas.topic_meter import TopicMeter
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from gateway.tracing.trace_context import TraceContext

@@ -183,6 +183,9 @@ class _Reading:
         context, settings = self._context, self._context.settings
         positions = [self._positions[slot] for slot in sorted(self._positions)]
         self._request.topics_read = {one.topic for one in positions}
+        meter = self._request.topic_meter
+        if meter is not None:
+            await meter.wait_readable(self._request.topics_read)
         many = MultiFetch(
             context.fetch, [PartitionRead(one.topic, one.topic_id, one.partition, one.offset) for one in positions]
         )
@@ -197,6 +200,8 @@ class _Reading:
         parts = await many.read(Limits(size, None, form, self._view.version, as_lines=False))
         rows: list[bytes] = []
         for one, part in zip(positions, parts, strict=True):
+            if meter is not None:
+                meter.take_read(one.topic, len(part.body))
             await self._take(one, part, rows)
         return rows
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from math import inf
+from collections.abc import Callable, Coroutine
 from random import Random
 
 from msgspec import structs
@@ -33,10 +32,12 @@ from gateway.metrics.metrics import Metrics
 from gateway.quotas.charges import NOTHING, Charges, Verdict
 from gateway.quotas.quota import Dimension
 from gateway.quotas.quotas import Key, Quotas, Requester
+from gateway.quotas.topic_meter import TopicMeter
 from gateway.server.quota_answers import THROTTLE_HEADER, limit_headers, quota_problem
 
 CONTROL = frozenset({"group_heartbeat", "leave_group", "commit_group_offsets", "acknowledge_records", "rest_commit",
                      "rest_delete_instance"})  # fmt: skip
+NAMES_TOPICS = frozenset({"produce_many", "fetch_many", "group_poll", "acquire_records", "rest_read_records"})
 WAITING = LONG_POLLS | {"tail_topic", "group_events", "rest_read_records"}  # they count as long polls while they wait
 PAUSE_S_MAX = 1.0  # of a wait, before it looks again whether the node stops
 LEAVE_AFTER_S = 1.0  # of a connection too many: its client reads the answer first (h2 for Python would lose it)
@@ -69,6 +70,7 @@ class Throttle:
         self._random = random
         self._delay_s_max = delay_ms_max / 1000
         self._body_bytes_max = body_bytes_max
+        self._topic_meter = TopicMeter(quotas, self._refusal, self._throttled, self._delay_s_max)
 
     def __repr__(self) -> str:
         return f"Throttle({self.quotas})"
@@ -107,7 +109,7 @@ class Throttle:
         if charges is NOTHING:
             return self._call(request)
         if charges.names_topics:
-            request.topic_meter = _TopicsOfBody(self)
+            request.topic_meter = self._topic_meter
         if charges.is_control:
             if (verdict := charges.enter_control(request.began)) is not None:
                 raise self._refusal(verdict)
@@ -153,7 +155,7 @@ class Throttle:
             requester,
             request.began,
             is_control=operation in CONTROL,
-            names_topics=operation == "produce_many",
+            names_topics=operation in NAMES_TOPICS,
         )
 
     def _announced_bytes(self, request: Request) -> int:
@@ -248,17 +250,6 @@ class Throttle:
             self._throttled[Dimension.BYTES_OUT.field] += 1
             await asyncio.sleep(min(wait_s, PAUSE_S_MAX))
 
-    def take_topics(self, size_bytes: Mapping[str, int]) -> None:
-        """Debits the topics that a body names, or none of them. Raises Problem quota_exceeded."""
-        now = time.perf_counter()
-        topics = [(self.quotas.charges_of_topic(topic, now), size) for topic, size in size_bytes.items()]
-        for charges, _ in topics:
-            if (wait_s := charges.wait_s(now)) > self._delay_s_max:
-                violated = charges.violated(now)
-                raise self._refusal(Verdict(wait_s, True, violated, violated))
-        for charges, size in topics:
-            charges.enter(now, size, inf)
-
     async def wait_for_body(self, request: Request, charges: Charges, delayed_s: float) -> float:
         """Waits until the bodies of others are paid, and returns the time. Raises Problem quota_exceeded."""
         now = time.perf_counter()
@@ -294,16 +285,6 @@ class _ChunkedBody:
         charges.take_in(time.perf_counter(), size_bytes)
         request.debited_bytes += size_bytes
         self._delayed_s += await self._throttle.wait_for_body(request, charges, self._delayed_s)
-
-
-class _TopicsOfBody:
-    """Debits the topics of a produce to many topics. It is refused as a whole, before anything of it is stored."""
-
-    def __init__(self, throttle: Throttle) -> None:
-        self._throttle = throttle
-
-    def take(self, size_bytes: Mapping[str, int]) -> None:
-        self._throttle.take_topics(size_bytes)
 
 
 class _PacedStream:

@@ -217,6 +217,30 @@ async def test_a_produce_to_many_topics_is_refused_whole_for_one_of_them(boss, c
         assert (await shop.send("POST", "/v1/records", only_free)).status == 200
 
 
+READS = {
+    "fetch": ("/v1/fetch", {"partitions": [{"topic": name, "partition": 0, "offset": 0} for name in ("read.a", "b")]}),
+    "poll": ("/v1/groups/g/members/m/poll", {"topics": ["read.a"]}),
+    "acquire": ("/v1/groups/s/acquire", {"topics": ["read.a"], "max_records": 1}),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_read_whose_body_names_topics_debits_each_by_its_records(boss, client, read):
+    path, body = READS[read]
+    async with client() as shop:
+        for topic in ("read.a", "b"):
+            await boss.send("PUT", f"/v1/topics/{topic}", {"partitions": 1})
+            values = {"records": [{"value": "x" * 1000}] * 20}
+            assert (await shop.send("POST", f"/v1/topics/{topic}/records", values)).status == 200
+        await shop.send("PUT", "/v1/groups/s", {"type": "share", "start": "earliest"})
+        await limit(boss, "topic", "read.", bytes_out=10)
+        first = await shop.send("POST", path, body)
+        assert (first.status, b"xxx" in first.body) == (200, True), first.body
+        assert_problem(await shop.send("POST", path, body), "quota_exceeded", owner="topic:read.", quota="bytes_out")
+        other = {"partitions": [{"topic": "b", "partition": 0, "offset": 0}]}
+        assert (await shop.send("POST", "/v1/fetch", other)).status == 200, "it has no debt"
+
+
 async def test_the_time_of_the_loop_is_a_quota(boss, client):
     await limit(boss, "principal", "token:shop", loop_ms=0.1)
     body = orjson.dumps({"records": [{"value": {"n": n}} for n in range(20_000)]})
