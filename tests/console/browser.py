@@ -57,7 +57,7 @@ class Tab:
 
     def check(self) -> None:
         """Raises AssertionError if anything went wrong, or the page is wider than the window."""
-        assert self.errors == []
+        assert not self.errors, self.errors
         wide = "document.documentElement.scrollWidth - innerWidth"
         assert self.page.evaluate(wide) <= 0, "the page scrolls sideways"
 

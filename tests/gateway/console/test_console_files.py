@@ -14,7 +14,11 @@ from gateway.assets.files import asset_bytes, asset_names, asset_text
 from gateway.console.page import MODULES, STYLES, TYPES, console_file, content_security_policy, shell
 from gateway.docs.manual import pages
 from openapi import load_contract, operations
+from tests.console.pictures import RECORDED
+from tests.console.recording import CALLS as RECORDED_CALLS
+from tests.console.recording import rounded
 from tests.console.runbook import sections
+from tests.scenarios.conformity import assert_conforms
 
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "gateway" / "assets"
@@ -118,3 +122,12 @@ def test_modules_are_javascript(tmp_path: Path) -> None:
         (tmp_path / name.replace(".js", ".mjs")).write_text(asset_text(name))
     checks = [subprocess.Popen([node, "--check", path], stderr=subprocess.PIPE) for path in tmp_path.iterdir()]
     assert [check.communicate()[1].decode()[:300] for check in checks if check.wait(60)] == []
+
+
+def test_what_the_picture_shows_is_an_answer_of_the_contract() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    assert recorded.keys() == set(RECORDED_CALLS)
+    for call, document in recorded.items():
+        headers = {"Content-Type": "application/json", "Penstock-Request-Id": "r", "ETag": '"e"'}
+        assert_conforms("GET", f"/v1/{call}", 200, headers, json.dumps(document).encode())
+        assert json.loads(json.dumps(rounded(document))) == document
