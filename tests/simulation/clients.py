@@ -20,6 +20,7 @@ from tests.simulation.world.world import World
 
 TIMEOUT_S = 1.2
 GIVE_UP_S = 6.0
+SMALL = 4  # nodes, among which a client finds a leader by trying
 AHEAD, AHEAD_EVERY = 100_000, 20  # how far above its position a consumer asks, once in AHEAD_EVERY requests
 
 
@@ -54,6 +55,13 @@ class Client:
 
     def any_node(self) -> int:
         return self.world.random.choice(sorted(self.nodes))
+
+    def find_leader(self, partition: str) -> int:
+        """Return any node; in a large cluster the leader that this node knows, to which its gateway would forward."""
+        node_id = self.any_node()
+        hosted = None if len(self.nodes) <= SMALL else self.nodes[node_id].hosted(partition)
+        leader = None if hosted is None or hosted.known is None else hosted.known.state.leader
+        return node_id if leader is None else leader.node_id
 
 
 class ConnectedClient(Client):
@@ -107,7 +115,7 @@ class Producer(_Values, Client):
         count = self.world.random.choice((1, 1, 2, 3))
         produced = self.made(partition, count, self._acks)
         self.history.produced.append(produced)
-        node = self._leader.get(partition) or self.any_node()
+        node = self._leader.get(partition) or self.find_leader(partition)
         batch = self.batch_of(produced)
         self.call(
             node, "on_produce", partition, batch, count, self._acks, lambda *a: self._on_answer(produced, node, *a)
@@ -166,7 +174,7 @@ class SequencedProducer(_Values, Client):
             self._give_up(produced)
             return
         self._attempt += 1
-        attempt, node = self._attempt, self._leader or self.any_node()
+        attempt, node = self._attempt, self._leader or self.find_leader(self._partition)
         batch = self.batch_of(produced)
         stamp_sequence(batch, self._producer_id, self._epoch, self._sequence)
         set_crc(batch)
@@ -347,7 +355,7 @@ class Consumer(Client):
         self._asked += 1
         if self.is_stopped:
             return
-        node = self._node or self.any_node()
+        node = self._node or self.find_leader(self.partition)
         asked, number = self.position, self._asked
         if number % AHEAD_EVERY == 0:
             asked += AHEAD  # above anything that is committed

@@ -49,6 +49,7 @@ class Options:
     local_retention_bytes: int | None = None
     reads_ahead: bool = False
     keyed_producers: int = 0  # replace all other producers
+    more_producers: int = 0  # with acks=all, to any partition
     has_pipelining: bool = False  # adds a producer with several requests in flight
     ahead_ms: tuple[int, ...] = ()  # each node's clock offset at the start
     table: TableOptions | None = None  # the topic is compacted
@@ -135,6 +136,7 @@ class Run:
             SequencedProducer(*self._client("p0"), partition=self.partitions[0], producer_id=7, every_s=0.08),
             self._producer("p1", "all", 0.15),
             self._producer("p2", "1", 0.3),
+            *(self._producer(f"p{3 + number}", "all", 0.15) for number in range(options.more_producers)),
         ]
         if options.keyed_producers:
             self.producers = [

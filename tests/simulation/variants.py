@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tests.simulation.groups.run import run_groups
+from tests.simulation.large import run_large
 from tests.simulation.rebuild.run import run_rebuild
 from tests.simulation.recreated.run import run_recreated
 from tests.simulation.run import Outcome
@@ -65,6 +66,12 @@ VARIANTS = {
             "rounds without expired tombstones",
             "tombstones kept for other replicas",
         ),
+    ),
+    "large": Variant(
+        run_large,
+        2,
+        "runs of 9 and of 20 nodes",
+        ("elections", "truncations"),
     ),
     "rebuild": Variant(
         run_rebuild,
