@@ -32,8 +32,9 @@ class Admin(Generic[ResultT]):
         """Creates a topic. Arguments left out take the node's defaults. Idempotent."""
         return self._call(api.create_topic(topic, partitions, replication_factor, config))
 
-    def list_topics(self) -> ResultT:
-        return self._call(api.list_topics())
+    def list_topics(self, **page: str | int | None) -> ResultT:
+        """Lists topics by name: all, or a page by `prefix`, `limit` and `after`, the `next` of the page before."""
+        return self._call(api.list_topics(**page))
 
     def describe_topic(self, topic: str) -> ResultT:
         return self._call(api.describe_topic(topic))
@@ -122,8 +123,8 @@ class Admin(Generic[ResultT]):
         body = {name: value for name, value in given.items() if value is not None}
         return self._call(api.access("POST", "signed-urls", body))
 
-    def list_subscriptions(self) -> ResultT:
-        return self._call(api.list_subscriptions())
+    def list_subscriptions(self, **page: str | int | None) -> ResultT:
+        return self._call(api.list_subscriptions(**page))
 
     def put_subscription(self, name: str, definition: Mapping[str, Any]) -> ResultT:
         """Creates or changes a push subscription: `{"url": ..., "topics": [...]}` and further fields."""
@@ -153,8 +154,8 @@ class Admin(Generic[ResultT]):
         document: Json = {"to": to} if offsets is None else {"offsets": list(offsets)}
         return self._call(api.subscription("POST", name, "replay", document))
 
-    def list_groups(self) -> ResultT:
-        return self._call(api.list_groups())
+    def list_groups(self, **page: str | int | None) -> ResultT:
+        return self._call(api.list_groups(**page))
 
     def describe_group(self, group: str) -> ResultT:
         """Returns a group's members, positions and lag."""

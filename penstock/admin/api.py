@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import orjson
 
 from penstock.errors import ClientError
 from penstock.transport.api import JSON_TYPE, RACK_HEADER, topic_path
-from penstock.transport.exchange import Json, Request
+from penstock.transport.exchange import Json, Query, Request
+
+_FORCED: Query = MappingProxyType({"force": "true"})
 
 
 def create_topic(
@@ -126,8 +128,8 @@ def balance(is_applied: bool) -> Request:
     return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
 
 
-def list_subscriptions() -> Request:
-    return Request("GET", "/v1/subscriptions")
+def list_subscriptions(**query: str | int | None) -> Request:
+    return _with_query("/v1/subscriptions", query)
 
 
 def subscription(method: str, name: str, action: str = "", document: Json | None = None) -> Request:
@@ -146,36 +148,42 @@ def access(
     of: str = "",
     force: bool = False,
     tenant: str | None = None,
+    page: Query = MappingProxyType({}),
 ) -> Request:
     """Return a request about rules, tokens, quotas or decisions. `of` is one of them, with an action behind it."""
     headers = {} if tenant is None else {"Penstock-Tenant": tenant}
-    return _forced(method, f"/v1/access/{what}" + (f"/{quote(of)}" if of else ""), document, headers, force=force)
+    path = f"/v1/access/{what}" + (f"/{quote(of)}" if of else "")
+    return _access(method, path, document, headers, _FORCED if force else page)
 
 
 def tenants(
-    method: str, tenant: str = "", document: Mapping[str, Any] | None = None, *, force: bool = False
+    method: str,
+    tenant: str = "",
+    document: Mapping[str, Any] | None = None,
+    *,
+    force: bool = False,
+    page: Query = MappingProxyType({}),
 ) -> Request:
     """Return a request about one tenant, or about all."""
-    return _forced(method, "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else ""), document, {}, force=force)
+    path = "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else "")
+    return _access(method, path, document, {}, _FORCED if force else page)
 
 
 def usage(tenant: str, begin: str | None, end: str | None) -> Request:
     """Return a request for what a tenant has used."""
-    query = {name: text for name, text in (("from", begin), ("to", end)) if text}
-    return Request("GET", f"/v1/tenants/{quote(tenant, safe='')}/usage", query)
+    return _with_query(f"/v1/tenants/{quote(tenant, safe='')}/usage", {"from": begin or None, "to": end or None})
 
 
-def _forced(
-    method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], *, force: bool
+def _access(
+    method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], query: Query
 ) -> Request:
-    query = {"force": "true"} if force else {}
     if document is None:
         return Request(method, path, query, None, headers)
     return Request(method, path, query, _dump(document), {"Content-Type": JSON_TYPE, **headers})
 
 
-def list_groups() -> Request:
-    return Request("GET", "/v1/groups")
+def list_groups(**query: str | int | None) -> Request:
+    return _with_query("/v1/groups", query)
 
 
 def describe_group(group: str) -> Request:
@@ -259,5 +267,4 @@ def _dump(document: Mapping[str, Any]) -> bytes:
 
 def _with_query(path: str, query: Mapping[str, str | int | None]) -> Request:
     """Returns the request with the values that are given."""
-    given = {name: value for name, value in query.items() if value is not None}
-    return Request("GET", f"{path}?{urlencode(given)}" if given else path)
+    return Request("GET", path, {name: value for name, value in query.items() if value is not None})
