@@ -101,7 +101,7 @@ cluster: $(VENV)/.all ### ZooKeeper and three nodes on this machine until Ctrl-C
 
 bench: $(VENV)/.all ### Measure against a bare server in the same run
 	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
+	@$(BIN)/python -m loadtests.bench --servers penstock,penstock-2ms,penstock-10ms,bare $(ARGS)
 
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
 	@$(BIN)/python -m penstock_codec --measured
@@ -110,16 +110,16 @@ bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single
 capacity-costs: $(VENV)/.all ## Measure what requests of different sizes cost, for the capacity page and `penstock doctor --plan` (ARGS=--draw-only)
 	@$(BIN)/python -m loadtests.capacity $(ARGS)
 
-bench-quick: $(VENV)/.all ## The same in a minute
+bench-quick: $(VENV)/.all ## The same in about a minute, without slow disks
 	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
+	@$(BIN)/python -m loadtests.bench --quick --servers penstock,bare $(ARGS)
 
 fairness: $(VENV)/.all ## Nine clients of a node with and without a tenth that has a hundred times their connections (ARGS="--only few --rounds 9")
 	@$(BIN)/python -m loadtests.fairness.__main__ $(ARGS)
 
 bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": three minutes)
 	@$(BIN)/python -m penstock_codec --measured
-	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
+	@$(BIN)/python -m loadtests.bench $(ARGS)
 
 bench-typed-read: $(VENV)/.all ## Processor time of a typed read by Spark beside spark.read.parquet of the same million rows
 	@$(BIN)/python -m penstock_codec --measured
@@ -259,7 +259,7 @@ codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its fin
 	cd build/codec-fuzz && ./run -max_total_time=$(or $(FUZZ_S),300) -max_len=2048 -dict=$(CURDIR)/tests/penstock_codec/fuzz.dict corpus
 
 flame-graph: $(VENV)/.all ## Draw stacks of py-spy (record --format raw) as a picture: TITLE=... STACKS=FILE PICTURE=FILE
-	@$(BIN)/python -m loadtests.peer_bench.flame_graph "$(TITLE)" < $(STACKS) > $(PICTURE)
+	@$(BIN)/python -m loadtests.bench.flame_graph "$(TITLE)" < $(STACKS) > $(PICTURE)
 
 codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its plain Python twin, in this process
 	@$(BIN)/python -m tests.penstock_codec.measure $(ARGS)

@@ -137,7 +137,7 @@ class Log:
 
     @property
     def sealed_end(self) -> int:
-        return self.active.base_offset
+        return self.segments[-1].base_offset
 
     @property
     def size_bytes(self) -> int:

@@ -144,6 +144,7 @@ class Committer:
         self._on_sealed = on_sealed
         self.check_room: Callable[[Partition], None] | None = None  # while a disk is full
         self._loop = asyncio.get_running_loop()
+        self._on_carried_out = self._in_loop(self._on_done)
         self._due = CommitQueue()  # for the next group
         self._in_progress: list[_InProgress] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; their pending work
@@ -327,7 +328,7 @@ class Committer:
         if self._writer.write_now(group):
             self._on_done(group)
             return
-        self._writer.submit(group, self._in_loop(self._on_done))
+        self._writer.submit(group, self._on_carried_out)
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
         """The writer calls from its own thread."""
@@ -347,7 +348,6 @@ class Committer:
 
     def _on_done(self, group: Group) -> None:
         self._on_written(group)
-        self.times.observe(group)
         under_way, self._in_progress = self._in_progress, []
         for share in under_way:
             try:
@@ -355,6 +355,7 @@ class Committer:
                 self._arm_flush(share.partition)
             except Exception as error:
                 _fail_partition(share.partition, share.taken, error)
+        self.times.observe(group)
         self._start_due()
 
     def _start_due(self) -> None:
@@ -410,9 +411,9 @@ def _needs_sync(partition: Partition, now: float) -> bool:
     """The three reasons of the file's head."""
     since = partition.unsynced_since
     return (
-        partition.is_sync_wanted
+        (since is not None and now - since >= partition.settings.flush_ms / 1000)
         or _waits_for_sync(partition)
-        or (since is not None and now - since >= partition.settings.flush_ms / 1000)
+        or partition.is_sync_wanted
     )
 
 

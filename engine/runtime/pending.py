@@ -52,7 +52,7 @@ class Pending(Generic[T]):
         """Ends the wait. No-op if it has ended: a coroutine that no receiver has taken is closed then."""
         if self.is_over:
             _close(getattr(self, "_outcome", _NOTHING))  # constructors that save time leave it out
-        self.is_over, self._receive = True, None
+        self.is_over, self._receive, self._outcome = True, None, _NOTHING
 
     def future(self) -> asyncio.Future[T]:
         """Returns a future of the result. Cancelling it cancels this."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
@@ -49,6 +50,7 @@ from gateway.access.tokens import digest_of, make_text
 from gateway.admin.peer_calls import nodes_behind
 from gateway.groups.model.values import GroupRow
 from gateway.http.json_body import read_json
+from gateway.http.page import PageQuery, page_of
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Word, read_query
 from gateway.http.request import Request
@@ -123,10 +125,10 @@ class _Check(Struct, forbid_unknown_fields=True):
 
 async def list_rules(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/rules"""
-    read_query(request, NoQuery)
-    state, tenant = context.access.snapshot.state, _tenant_of(request)
-    rules = [_shown_rule(rule) for rule in state.rules if rule.tenant == tenant]
-    return json_response({"generation": state.generation, "rules": rules})
+    query, state, tenant = read_query(request, PageQuery), context.access.snapshot.state, _tenant_of(request)
+    page, members = page_of(query, (rule for rule in state.rules if rule.tenant == tenant), attrgetter("id"))
+    rules = [_shown_rule(rule) for rule in page]
+    return json_response({"generation": state.generation, "rules": rules} | members)
 
 
 async def add_rule(request: Request, context: AccessContext) -> Response:
@@ -160,10 +162,10 @@ async def remove_rule(request: Request, context: AccessContext) -> Response:
 
 async def list_tokens(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/tokens"""
-    read_query(request, NoQuery)
-    state, tenant = context.access.snapshot.state, _tenant_of(request)
-    tokens = [_shown_token(token) for token in state.tokens if token.tenant == tenant]
-    return json_response({"generation": state.generation, "tokens": tokens})
+    query, state, tenant = read_query(request, PageQuery), context.access.snapshot.state, _tenant_of(request)
+    page, members = page_of(query, (token for token in state.tokens if token.tenant == tenant), attrgetter("id"))
+    tokens = [_shown_token(token) for token in page]
+    return json_response({"generation": state.generation, "tokens": tokens} | members)
 
 
 async def create_token(request: Request, context: AccessContext) -> Response:

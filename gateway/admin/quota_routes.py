@@ -5,12 +5,15 @@ Not here: which quota is refused (gateway/quotas/quota.py, gateway/access/state.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from gateway.access.state import RemoveQuota, SetQuota
 from gateway.admin.access_routes import AccessContext, change_access
 from gateway.http.json_body import read_json
+from gateway.http.page import PageQuery, page_of
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -20,9 +23,9 @@ from gateway.quotas.quota import Limits, Owner, Quota, id_of, principal_of
 
 async def list_quotas(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/quotas"""
-    read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "quotas": [_shown(quota) for quota in state.quotas]})
+    query, state = read_query(request, PageQuery), context.access.snapshot.state
+    page, members = page_of(query, state.quotas, attrgetter("id"))
+    return json_response({"generation": state.generation, "quotas": [_shown(quota) for quota in page]} | members)
 
 
 async def set_quota(request: Request, context: AccessContext) -> Response:

@@ -5,6 +5,7 @@ Not here: what a signature covers (gateway/access/signed_urls.py). The secret of
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 from msgspec import Meta, Struct, to_builtins
@@ -25,6 +26,7 @@ from gateway.access.signed.urls import (
 from gateway.access.state import AddKey, RemoveKey, UrlKey
 from gateway.admin.access_routes import AccessContext, change_access
 from gateway.http.json_body import read_json
+from gateway.http.page import PageQuery, page_of
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -87,9 +89,9 @@ async def sign_url(request: Request, context: AccessContext) -> Response:
 
 async def list_url_keys(request: Request, context: AccessContext) -> Response:
     """GET /v1/access/keys"""
-    read_query(request, NoQuery)
-    state = context.access.snapshot.state
-    return json_response({"generation": state.generation, "keys": [_shown(key) for key in state.keys]})
+    query, state = read_query(request, PageQuery), context.access.snapshot.state
+    page, members = page_of(query, state.keys, attrgetter("id"))
+    return json_response({"generation": state.generation, "keys": [_shown(key) for key in page]} | members)
 
 
 async def add_url_key(request: Request, context: AccessContext) -> Response:

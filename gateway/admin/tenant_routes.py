@@ -6,6 +6,7 @@ Not here: what a tenant's callers see (gateway/access/names.py), and which chang
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Annotated
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -17,6 +18,7 @@ from gateway.access.state import AddTenant, LimitTenant, RemoveTenant, Tenant, T
 from gateway.admin.access_routes import AccessContext, ForceQuery, change_access
 from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.http.json_body import invalid, read_json
+from gateway.http.page import PageQuery, page_of
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -40,12 +42,11 @@ class _AlterTenant(Struct, forbid_unknown_fields=True):
 
 async def list_tenants(request: Request, context: AccessContext) -> Response:
     """GET /v1/tenants"""
-    read_query(request, NoQuery)
-    state, caller = context.access.snapshot.state, request.caller
-    tenants = [
-        _shown(tenant) for tenant in state.tenants if caller.allows(Operation.DESCRIBE, tenant.id, Resource.TENANT)
-    ]
-    return json_response({"tenants": tenants})
+    query, caller = read_query(request, PageQuery), request.caller
+    tenants = context.access.snapshot.state.tenants
+    listed = (tenant for tenant in tenants if caller.allows(Operation.DESCRIBE, tenant.id, Resource.TENANT))
+    page, members = page_of(query, listed, attrgetter("id"))
+    return json_response({"tenants": [_shown(tenant) for tenant in page]} | members)
 
 
 async def describe_tenant(request: Request, context: AccessContext) -> Response:

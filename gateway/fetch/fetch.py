@@ -184,7 +184,7 @@ class PendingFetch(RecordWait[Handled]):
         if partition.offline is not None:
             raise partition.offline
         position = partition.watermark.position
-        if not partition.log.local_log_start <= offset <= position:
+        if not partition.log.log_start <= offset <= position:  # `fetch_now` refuses what only the store has
             return self._wait_for_answer(offset)
         if offset < position and (parsed.filters or (parsed.min_bytes > 1 and parsed.wait_ms)):
             return self._wait_for_answer(offset)

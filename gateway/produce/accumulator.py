@@ -16,13 +16,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields
+from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields, encode_all, stamp_append_time
 from engine.format.batch_header import NO_PRODUCER
 from engine.format.keyed_batch import KeyEntry, RequestFields, SequenceEntry, stored_entry, stored_rows
 from engine.producers.appends import AppendConditions, Appended, AppendedApart, QueuedBatch, SharedRequests
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
-from gateway.produce.batching import SharedRows, encode_all
+from gateway.produce.batching import CODECS, SharedRows
 from gateway.routing.leader_failover import Leader
 from gateway.tracing.current import current
 from gateway.tracing.span import Span
@@ -255,8 +255,13 @@ class Accumulator:
 
 
 def encoded_turn(batches: Sequence[TurnBatch], settings: TopicSettings) -> list[bytearray]:
-    """Returns the encoded batches of a turn. Raises BatchTooLarge."""
-    return encode_all([batch.fields() for batch in batches], settings, [batch.now_ms for batch in batches])
+    """Returns the encoded batches of a turn. The sizes of their records have been checked. Raises BatchTooLarge."""
+    rows = [batch.fields() for batch in batches]
+    encoded = encode_all(rows, CODECS[settings.compression], settings.batch_decoded_bytes_max)
+    if settings.timestamp_type == "append":
+        for data, batch in zip(encoded, batches, strict=True):
+            stamp_append_time(data, batch.now_ms)
+    return encoded
 
 
 def shared_bytes_max(settings: TopicSettings) -> int:

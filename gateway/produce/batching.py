@@ -16,7 +16,7 @@ from msgspec import Struct
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import compiled_batch
-from engine.format.batch import NOT_SEQUENCED, BatchRows, Codec, RowFields, StoredHeader
+from engine.format.batch import NOT_SEQUENCED, Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.producers.appends import NO_CONDITIONS, AppendConditions
 from engine.settings import TopicSettings
@@ -310,15 +310,6 @@ def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_s
     if to.sequenced is not None and not is_sequenced:
         record_batch.stamp_sequence(data, *to.sequenced)
     return Part(to.topic.record.name, partition, count, to.topic, data, None, to.append_conditions)
-
-
-def encode_all(batches: list[BatchRows], settings: TopicSettings, times_ms: Sequence[int]) -> list[bytearray]:
-    """Returns the batches of a turn. The sizes of their records have been checked. Raises BatchTooLarge."""
-    encoded = record_batch.encode_all(batches, CODECS[settings.compression], settings.batch_decoded_bytes_max)
-    if settings.timestamp_type == "append":
-        for data, now_ms in zip(encoded, times_ms, strict=True):
-            record_batch.stamp_append_time(data, now_ms)
-    return encoded
 
 
 def _share_measured(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Part:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct
-
 from gateway.access.access import forbidden, limits_of
 from gateway.groups.hosting.lags import LAG_ROWS_MAX
 from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.values import GroupRow
 from gateway.groups.visible_topics import VisibleTopics
 from gateway.http.documents import answer_document
+from gateway.http.page import PageQuery, page_of
 from gateway.http.query import Text, Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
@@ -23,7 +22,7 @@ from gateway.status.history import STEP_MS, TREND_STEPS
 Lag = tuple[int | None, float | None]
 
 
-class GroupsQuery(Struct, frozen=True):
+class GroupsQuery(PageQuery, frozen=True):
     """`topic`: only the groups with a position in it, and what they lack of it."""
 
     topic: Annotated[str, Text(249)] = ""
@@ -37,13 +36,14 @@ async def list_groups(request: Request, context: StatusContext) -> Response:
     topic = query.topic if space is None or not query.topic else space.stored(query.topic)
     if topic and not visible.has(topic):
         raise forbidden(caller, Operation.DESCRIBE, topic)
-    rows = [
+    listed = (
         row
-        for row in sorted(await context.coordinators.list(), key=_name)
+        for row in await context.coordinators.list()
         if not row.group.startswith(PUSH_PREFIX)
         and caller.allows(Operation.DESCRIBE, row.group, Resource.GROUP)
         and (not topic or any(lag.topic == topic for lag in row.lags or ()))
-    ]
+    )
+    rows, members = page_of(query, listed, _name, space)
     trends: dict[str, list[float]] = {}
     if query.include is not None:
         own = context.observer.lag_trends()
@@ -58,7 +58,7 @@ async def list_groups(request: Request, context: StatusContext) -> Response:
         if query.include is not None:
             shown["lag_trend_s"] = [] if visible.limits else trends.get(row.group, [])
         groups.append(shown)
-    document: dict[str, object] = {"groups": groups} | limits_of(caller, Operation.DESCRIBE, Resource.GROUP)
+    document = {"groups": groups} | members | limits_of(caller, Operation.DESCRIBE, Resource.GROUP)
     if query.include is not None:
         document["lag_trend_step_ms"] = TREND_STEPS * STEP_MS
     return await answer_document(request, document, is_polled=True)

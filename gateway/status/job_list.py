@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
-
-from msgspec import Struct
+from typing import Any
 
 from engine.runtime.tasks import start_task
 from engine.tiering.manifest.job_registration import Registration
@@ -19,14 +17,15 @@ from engine.tiering.shipping.job_holds import RegisteredJob
 from engine.tiering.store.store import StoreUnavailable
 from gateway.groups.group_lag import Lag, measure_lags
 from gateway.http.documents import answer_document
-from gateway.http.query import Number, Text, read_query
+from gateway.http.page import PageQuery, cut, select
+from gateway.http.query import read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.routing.partitions import Topics
 from gateway.status.context import StatusContext
 from gateway.status.me import without_credentials
 
-LIMIT_MAX = 100
+LIMIT = 50  # of a page without one
 LAGS_MAX = 200  # partitions whose first record is read for one page, some 0.2 ms each
 JOBS_S = 10.0  # for the store: twice what the most registrations take
 LAGS_S = 5.0  # for their leaders to answer; the store may have the record
@@ -53,25 +52,18 @@ class JobReads:
             raise StoreUnavailable(f"the store has not listed the jobs for {JOBS_S:.0f} s") from None
 
 
-class JobsQuery(Struct, frozen=True):
-    """`after` is the id of the last job of the page before."""
-
-    limit: Annotated[int, Number(1, LIMIT_MAX)] = 50
-    after: Annotated[str, Text(300)] = ""
-
-
 async def list_jobs(request: Request, context: StatusContext) -> Response:
     """GET /v1/cluster/jobs. Raises errors of the store."""
-    query = read_query(request, JobsQuery)
-    jobs = sorted(await context.read_jobs(), key=lambda job: job.name)
-    jobs = [job for job in jobs if job.name > query.after]
-    page = jobs[: query.limit]
+    query = read_query(request, PageQuery)
+    jobs = select(query, await context.read_jobs(), _name)
+    page, members = cut(query, jobs, _name, limit=LIMIT)
     lags = await _measure(context, page)
-    document = {
-        "jobs": [_row(job, lags, context.admin.topics) for job in page],
-        "next": page[-1].name if len(jobs) > len(page) else None,
-    }
+    document = {"jobs": [_row(job, lags, context.admin.topics) for job in page]} | members
     return await answer_document(request, document, is_polled=True)
+
+
+def _name(job: RegisteredJob) -> str:
+    return job.name
 
 
 async def _measure(context: StatusContext, jobs: Sequence[RegisteredJob]) -> dict[tuple[str, int, int], Lag]:

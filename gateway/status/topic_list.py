@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Annotated
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from engine.directory.topics import TopicRecord
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.access.access import limits_of
 from gateway.http.documents import answer_document
-from gateway.http.problems import Problem
-from gateway.http.query import Number, Text, Word, read_query
+from gateway.http.page import LIMIT_MAX, PageQuery, cut, select
+from gateway.http.query import Word, read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.http.rights import Operation
@@ -23,17 +24,13 @@ from gateway.status.rates import TopicNumbers
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import VersionedState
 
-LIMIT_MAX = 1000
 NAME = "name"
 SORTS = ("records_in_per_s", "bytes_in_per_s", "log_bytes", "tier_lag_s", "lag_records", "lag_s")
 
 
-class TopicsQuery(Struct, frozen=True):
-    """`after` is what `next` of the page before has: the name of its last topic, behind its number and a colon."""
+class TopicsQuery(PageQuery, frozen=True):
+    """`include`: the rates, sizes and lags of each topic."""
 
-    prefix: Annotated[str, Text(249)] = ""
-    limit: Annotated[int | None, Number(1, LIMIT_MAX)] = None
-    after: Annotated[str, Text(300)] = ""
     sort: Annotated[str, Word((NAME, *SORTS))] = NAME
     include: Annotated[str | None, Word(("summary",))] = None
 
@@ -41,16 +38,12 @@ class TopicsQuery(Struct, frozen=True):
 async def list_topics(request: Request, context: StatusContext) -> Response:
     """GET /v1/topics. Raises Problem invalid_query."""
     query, caller, space = read_query(request, TopicsQuery), request.caller, request.space
-    prefix = query.prefix if space is None else space.prefix + query.prefix
-    records = [
+    readable = (
         topic.record
         for topic in context.admin.topics.all()
-        if (name := topic.record.name).startswith(prefix)
-        and name not in INTERNAL_TOPICS
-        and caller.allows(Operation.READ, name)
-    ]
-    records.sort(key=lambda record: record.name)
-    total, last_name = len(records), query.after
+        if (name := topic.record.name) not in INTERNAL_TOPICS and caller.allows(Operation.READ, name)
+    )
+    records = select(query, readable, _name, space)
     numbers: dict[str, TopicNumbers] = {}
     missing: list[int] = []
     if query.include is not None or query.sort != NAME:
@@ -58,26 +51,12 @@ async def list_topics(request: Request, context: StatusContext) -> Response:
         for row in numbers.values():
             if row.lag_group is not None and not sees_group(caller, row.lag_group):
                 row.lag_group, row.lag_records, row.lag_s = None, 0, 0.0
-    if query.sort != NAME:
-        last_value, last_name = _cursor(query.after)
-        records.sort(key=lambda record: (-_number(numbers, record.name, query.sort), record.name))
-    if space is not None and last_name:
-        last_name = space.prefix + last_name
-    if last_name and query.sort == NAME:
-        records = [record for record in records if record.name > last_name]
-    elif last_name:
-        last = -last_value, last_name
-        records = [record for record in records if (-_number(numbers, record.name, query.sort), record.name) > last]
-    limit = query.limit or (LIMIT_MAX if query.include is not None else len(records))
-    page = records[:limit]
+    number_of = None if query.sort == NAME else partial(_number, numbers, query.sort)
+    limit = None if query.include is None else LIMIT_MAX
+    page, members = cut(query, records, _name, space, number_of=number_of, limit=limit)
     view = context.admin.peers.cluster
     topics = [_row(record, view, numbers.get(record.name) if query.include is not None else None) for record in page]
-    document: dict[str, object] = {"topics": topics} | limits_of(caller, Operation.READ)
-    if request.query:
-        document |= {"total": total, "next": None}
-        if len(records) > limit:
-            name, sort = page[-1].name, query.sort
-            document["next"] = name if sort == NAME else f"{_number(numbers, name, sort)!r}:{name}"
+    document = {"topics": topics} | members | limits_of(caller, Operation.READ)
     if query.include is not None:
         document["totals"] = _totals(numbers.values())
         document["nodes_missing"] = [] if space is not None else missing
@@ -123,17 +102,10 @@ def _totals(rows: Collection[TopicNumbers]) -> dict[str, float]:
     return {name: sum(getattr(row, name) for row in rows) for name in names}
 
 
-def _number(numbers: dict[str, TopicNumbers], name: str, sort: str) -> float:
-    row = numbers.get(name)
+def _name(record: TopicRecord) -> str:
+    return record.name
+
+
+def _number(numbers: dict[str, TopicNumbers], sort: str, record: TopicRecord) -> float:
+    row = numbers.get(record.name)
     return 0.0 if row is None else float(getattr(row, sort))
-
-
-def _cursor(after: str) -> tuple[float, str]:
-    """Returns the number and the name in a cursor. Raises Problem invalid_query."""
-    if not after:
-        return 0.0, ""
-    value, _, name = after.partition(":")
-    try:
-        return float(value), name
-    except ValueError:
-        raise Problem("invalid_query", f"after is {after!r}; give what `next` has", parameter="after") from None

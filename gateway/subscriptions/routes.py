@@ -21,6 +21,7 @@ from gateway.groups.model.settings import PUSH_PREFIX
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import check_topics, check_writable, find_topics
 from gateway.http.json_body import read_json
+from gateway.http.page import PageQuery, page_of
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
@@ -126,17 +127,18 @@ async def describe_subscription(request: Request, context: PushContext) -> Respo
 
 async def list_subscriptions(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions"""
-    read_query(request, NoQuery)
+    query = read_query(request, PageQuery)
     views = await context.groups.coordinators.call_all(LIST)
     rows = [_subscription_json(view if isinstance(view, View) else convert(view, View)) for view in views]
     caller = request.caller
     listed = [
         {key: row[key] for key in ("subscription", "url", "topics", "state", "last_error")}
-        for row in sorted(rows, key=lambda row: str(row["subscription"]))
+        for row in rows
         if caller.allows(Operation.DESCRIBE, str(row["subscription"]), Resource.SUBSCRIPTION)
         and all(caller.allows(Operation.READ, topic) for topic in cast(list[str], row["topics"]))
     ]
-    return json_response({"subscriptions": listed} | limits_of(caller, Operation.READ))
+    page, members = page_of(query, listed, lambda row: str(row["subscription"]), request.space)
+    return json_response({"subscriptions": page} | members | limits_of(caller, Operation.READ))
 
 
 async def delete_subscription(request: Request, context: PushContext) -> Response:

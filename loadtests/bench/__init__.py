@@ -1,1 +1,1 @@
-"""`python -m loadtests.bench`: measures a node beside a bare function."""
+"""`make bench`, `make bench-peers`: Penstock beside a bare function, Kafka, NATS JetStream and Redis streams."""

@@ -1,208 +1,230 @@
-"""`python -m loadtests.bench.__main__`: measures a fresh node beside a bare function, and checks what was stored.
+"""`python -m loadtests.bench`: measures Penstock beside a bare function, Kafka, NATS JetStream and Redis streams.
 
-The composition root: starts both servers on free loopback ports with temporary data, runs the plan, prints one table,
-removes everything. Exits with 1 if the log does not hold exactly what was acknowledged. See docs/internals/bench.md.
+The composition root: finds or fetches the servers, starts all of them on free loopback ports with temporary data, runs
+the rounds, prints the tables, ends what it started. Exits with 1 if a log does not hold what was acknowledged, with 2
+if something could not be measured. See docs/internals/bench.md.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
-from loadtests.bench.cases import PLANS, Group, Plan, groups_of
-from loadtests.bench.figures import Row, row_of
-from loadtests.bench.open_rounds import Deliveries, prove
-from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
+from loadtests.bench import report as reports
+from loadtests.bench.entrants.bare import BareEntrant
+from loadtests.bench.entrants.kafka import KafkaEntrant
+from loadtests.bench.entrants.nats import NatsEntrant
+from loadtests.bench.entrants.penstock import PenstockEntrant
+from loadtests.bench.entrants.redis import RedisEntrant
+from loadtests.bench.entrants.session import Entrant
+from loadtests.bench.figures import rows_of
 from loadtests.bench.recovery import measure_recovery, recovery_lines
-from loadtests.bench.report import Report, print_report, to_json, to_markdown
-from loadtests.bench.rounds import RoundHook, Rounds, no_hook
-from loadtests.bench.shards import run_shards
+from loadtests.bench.report import Report
+from loadtests.bench.rounds import FAILURES, Rounds
+from loadtests.bench.works import (
+    BARE,
+    BESIDE_PEERS,
+    KAFKA,
+    NATS,
+    PENSTOCK,
+    PLANS,
+    REDIS,
+    SHARDS,
+    SLOW,
+    TITLES,
+    WORKS,
+    Plan,
+    cells_of,
+)
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
-from loadtests.generators.load import GeneratorFailed
-from loadtests.generators.percentiles import median
 from loadtests.host import servers
 from loadtests.host.machine import inspect_machine, source_version
-from loadtests.host.pinning import pin_processes
+from loadtests.peers.downloads import Programs, default_cache, find_programs, kafka_version
+from loadtests.peers.kafka_server import kafka
+from loadtests.peers.nats_server import nats, nats_version
+from loadtests.peers.redis_server import redis, redis_version
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
-DELIVERY, RECOVERY = "delivery", "recovery"
-HALF_OF = "single-acks-1"
+WIDTH_MIN = 150
 
 
 @click.command()
-@click.option("--quick", "plan_name", flag_value="quick", help="At most a minute: shows differences of a factor.")
-@click.option("--default", "plan_name", flag_value="default", default=True, hidden=True)
+@click.option("--quick", "plan_name", flag_value="quick", help="About three minutes: shows differences of a factor.")
+@click.option("--full", "plan_name", flag_value="full", default=True, help="Five rounds, about half an hour (default).")
+@click.option("--only", default="", help="Measure these works: batch,single,read … (default: all).")
+@click.option("--servers", "names", default=",".join(BESIDE_PEERS), help="Measure these servers: penstock,bare.")
+@click.option("--recovery", "recovery_bytes", type=click.IntRange(1), help="Time starts after kill -9 with such a log.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each cell.")
+@click.option("--round-s", type=click.FloatRange(0.05, 600), default=None, help="Seconds of a round of a cell.")
 @click.option(
-    "--full", "plan_name", flag_value="full", help="Longer rounds and more cases: shows differences of a tenth."
+    "--minutes", type=click.FloatRange(0.1, 600), default=60.0, help="Begin no further round after this time."
 )
-@click.option(
-    "--only", default="", help="Measure groups whose key contains this text: single, json, batch, fetch, delivery …"
-)
-@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each case.")
-@click.option("--round-s", type=click.FloatRange(0.01, 600), default=None, help="Seconds of a round of a case.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
+@click.option("--cache", type=click.Path(path_type=Path), default=None, help="Directory of the downloaded servers.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
-@click.option(
-    "--profile",
-    "profile_to",
-    type=click.Path(path_type=Path),
-    help="Sample the node and write stacks to this directory.",
-)
-@click.option("--no-h2load", is_flag=True, help="Use the built-in HTTP/1.1 generator instead of h2load.")
-@click.option("--shards", type=click.IntRange(2, 64), help="Measure a node of this many shards beside one process.")
-@click.option("--pin", "pins", is_flag=True, help="Give the generator and each server process cores of their own.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the tables to a file.")
+@click.option("--page", type=click.Path(path_type=Path, exists=True), help="Write the tables into a page with marks.")
 def main(
     plan_name: str,
     only: str,
+    names: str,
+    recovery_bytes: int | None,
     rounds: int | None,
     round_s: float | None,
+    minutes: float,
+    cache: Path | None,
+    directory: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
-    directory: Path | None,
-    profile_to: Path | None,
-    no_h2load: bool,
-    shards: int | None,
-    pins: bool,
+    page: Path | None,
 ) -> None:
-    """Measure a fresh node beside a bare Granian function in the same run.
+    """Measure Penstock beside other servers by the CPU time of the servers.
 
-    Raises UsageError without py-spy if --profile is given.
+    Raises UsageError for an unknown server or work.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are stopped too
     console = Console()
-    if not no_h2load and not h2load.is_installed():
-        console.print(f"{h2load.HOW_TO_GET}; a slower built-in generator is used", style="yellow")
-    if profile_to is not None and py_spy() is None:
-        raise click.UsageError(HOW_TO_GET)
+    chosen = _parse_names(names, "servers", list(TITLES))
+    keys = _parse_names(only, "works", [work.key for work in WORKS])
+    if not h2load.is_installed():
+        console.print(f"bench: {h2load.HOW_TO_GET}; Penstock cannot be measured without it", style="red")
+        sys.exit(EXIT_FAILED)
     plan = _plan(plan_name, rounds, round_s)
-    round_hook = no_hook if profile_to is None else Profiler(profile_to, console).round_hook
-    generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
+    generators = Generators(use_h2load=True)
     try:
-        with _temporary_directory(directory) as data, console.status("starting") as status:
-            if shards is not None:
-                measured = run_shards(plan, only, Path(data), shards, pins, generators, status.update)
-            else:
-                report = run(plan, only, Path(data), generators, status.update, round_hook, pins=pins)
-    except (servers.ServerFailed, GeneratorFailed) as error:
+        with tempfile.TemporaryDirectory(prefix="penstock-peers-", dir=directory) as data, console.status("") as status:
+            status.update("finding the servers; fetching them takes minutes the first time")
+            programs = find_programs(cache or default_cache(), chosen)
+            for line in programs.missing:
+                console.print(line, style="yellow", markup=False)
+            deadline = time.monotonic() + 60 * minutes
+            report = run(plan, keys, chosen, programs, Path(data), generators, deadline, status.update)
+            if recovery_bytes is not None:
+                recovery = measure_recovery(Path(data), recovery_bytes, generators, status.update)
+                problems = (*report.problems, recovery.mismatch) if recovery.mismatch else report.problems
+                report = replace(report, facts=(*report.facts, *recovery_lines(recovery)), problems=problems)
+    except (servers.ServerFailed, *FAILURES) as error:
         console.print(f"bench: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
     finally:
         generators.close()
-    if shards is not None:
-        text = "\n".join(measured.lines) + "\n"
-        console.print(text, markup=False, soft_wrap=True)
-        if markdown_file is not None:
-            markdown_file.write_text(text)
-        sys.exit(0 if measured.is_correct else EXIT_WRONG)
-    print_report(report, console)
-    for path, write in ((json_file, to_json), (markdown_file, to_markdown)):
+    show(report, console)
+    for path, write in ((json_file, reports.to_json), (markdown_file, reports.to_markdown)):
         if path is not None:
             path.write_text(write(report))
+    if page is not None:
+        page.write_text(reports.into_page(page.read_text(), report))
     sys.exit(0 if report.is_correct else EXIT_WRONG)
 
 
 def run(
     plan: Plan,
-    only: str,
+    keys: list[str],
+    names: list[str],
+    programs: Programs,
     directory: Path,
     generators: Generators,
+    deadline: float,
     show_status: Callable[[str], None],
-    round_hook: RoundHook,
-    *,
-    pins: bool = False,
 ) -> Report:
-    """Runs the plan with both servers. Raises ServerFailed, GeneratorFailed."""
-    started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
-    now = datetime.now(UTC)
+    """Starts the servers, runs the rounds, ends the servers. Raises the errors of servers and generators."""
+    started, now = time.monotonic(), datetime.now(UTC)
     machine = inspect_machine(directory)
-    groups = groups_of(plan, only)
-    recovery = None
-    if plan.recovery_bytes and only in RECOVERY:
-        recovery = measure_recovery(directory, plan.recovery_bytes, generators, show_status)
     with ExitStack() as stack:
-        nodes = {
-            delay_ms: stack.enter_context(servers.penstock(directory, flush_delay_ms=delay_ms))
-            for delay_ms in sorted({0, *(cell.flush_delay_ms for group in groups for cell in group.cells)})
-        }
-        bare = stack.enter_context(servers.bare_append(directory))
-        delivery_rows: list[Row] = []
-        proofs: list[str] = []
-        if pins:
-            proofs.append(
-                stack.enter_context(pin_processes([bare.pid, *(node.pid for node in nodes.values())], servers_max=1))
-            )
-        deliveries = Deliveries(plan, nodes[0], generators)
-        if only in DELIVERY:
-            show_status("proving the open-loop generator")
-            proofs.append(prove(plan.delivery_rate, bare, generators))
-            delivery_rows += deliveries.run(plan.delivery_rate, show_status)
-        rounds = Rounds(plan, directory, nodes, bare, generators, round_hook)
-        rounds.run(groups, deadline, show_status)
-        if not only and (half := _half_of_full_load(rounds)) > plan.delivery_rate:
-            proofs.append(prove(half, bare, generators))
-            delivery_rows += deliveries.run(half, show_status, "-half")
+        show_status("starting the servers")
+        entrants = _entrants(stack, names, programs, plan, directory, generators)
+        works = [cells_of(work, list(entrants)) for work in WORKS if work.key in keys]
+        measured = Rounds(plan, entrants).run(works, deadline, show_status)
+        facts = dict.fromkeys(fact for entrant in entrants.values() for fact in entrant.facts())
     return Report(
         plan=plan.name,
         started=f"{now:%Y-%m-%d %H:%M} UTC",
-        version=source_version(),
         machine=machine,
-        generator=generators.closed_loop_name,
-        rows=(*_rows(groups, rounds), *delivery_rows),
-        proofs=tuple(proofs),
-        recovery=tuple(recovery_lines(recovery) if recovery else ()),
-        checked=rounds.checked + deliveries.checked,
-        mismatches=(
-            *rounds.mismatches,
-            *deliveries.mismatches,
-            *([recovery.mismatch] if recovery and recovery.mismatch else ()),
-        ),
+        facts=(*facts, *programs.missing),
+        rows=tuple(rows_of([cell for cells in works for cell in cells], measured.rounds)),
+        checked=measured.checked,
+        problems=measured.problems,
         took_s=time.monotonic() - started,
     )
 
 
-def _half_of_full_load(rounds: Rounds) -> float:
-    """Returns half of the rate of single records that a closed loop reached, rounded to hundreds; 0 if none was
-    measured.
-    """
-    measured = rounds.measured.get(HALF_OF, [])
-    return round(median([sample.requests_per_s for sample in measured]) / 2, -2) if measured else 0.0
+def show(report: Report, console: Console) -> None:
+    """Prints the tables; a narrow terminal gets them at full width, so that no figure is cut."""
+    if console.width < WIDTH_MIN:
+        console = Console(width=WIDTH_MIN, file=console.file)
+    console.print("\nPenstock beside other servers", style="bold cyan")
+    for line in reports.head(report):
+        console.print(line, style="dim", markup=False, highlight=False)
+    for title, names, lines in reports.tables(report):
+        table = Table(*names, title=title, box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+        for cells in lines:
+            table.add_row(*cells)
+        console.print(table)
+    for line in reports.notes(report):
+        console.print(line, style="dim", markup=False, highlight=False)
+    style = "bold green" if report.is_correct else "bold red"
+    for line in (reports.verdict_line(report), *report.problems):
+        console.print(line, style=style, markup=False, highlight=False)
 
 
-def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
-    # the space in the name shows quoting errors
-    return tempfile.TemporaryDirectory(prefix="penstock bench ", dir=directory)
+def _entrants(
+    stack: ExitStack, names: list[str], programs: Programs, plan: Plan, directory: Path, generators: Generators
+) -> dict[str, Entrant]:
+    """Starts the servers that were asked for and are here."""
+    nodes = {}
+    for name in (PENSTOCK, SHARDS, *SLOW):
+        if name in names:
+            data = directory / name
+            data.mkdir()
+            flags = ("--shards", "2") if name == SHARDS else ()
+            nodes[name] = stack.enter_context(servers.penstock(data, *flags, flush_delay_ms=SLOW.get(name, 0)))
+    entrants: dict[str, Entrant] = {}
+    if nodes:
+        penstock_entrant = PenstockEntrant(nodes, source_version(), plan, generators, directory)
+        entrants.update(dict.fromkeys(nodes, penstock_entrant))
+    if BARE in names:
+        bare = stack.enter_context(servers.bare_append(directory))
+        entrants[BARE] = BareEntrant(bare, servers.bare_file(directory), generators, directory)
+    if KAFKA in names and programs.kafka_jars is not None:
+        broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
+        entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators, directory)
+    if NATS in names and programs.nats_server is not None and programs.nats_cli is not None:
+        program, cli = programs.nats_server, programs.nats_cli
+        unsynced = stack.enter_context(nats(program, directory / NATS, is_fsync=False))
+        synced = stack.enter_context(nats(program, directory / f"{NATS}-fsync", is_fsync=True))
+        entrants[NATS] = NatsEntrant(unsynced, synced, nats_version(program), cli, plan, generators, directory)
+    if REDIS in names and programs.redis_server is not None:
+        server = stack.enter_context(redis(programs.redis_server, directory / REDIS))
+        entrants[REDIS] = RedisEntrant(server, redis_version(programs.redis_server), plan, generators)
+    return entrants
+
+
+def _parse_names(names: str, kind: str, available: list[str]) -> list[str]:
+    """Returns the names of an option, or all that are known. Raises UsageError for others."""
+    chosen = [name for name in names.split(",") if name] or available
+    if unknown := sorted(set(chosen) - set(available)):
+        raise click.UsageError(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(available)}")
+    return chosen
 
 
 def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
     plan = PLANS[name]
     if rounds is not None:
-        plan = dataclasses.replace(plan, rounds=rounds)
-    return plan if round_s is None else dataclasses.replace(plan, round_s=round_s, delivery_s=round_s)
-
-
-def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
-    rows = []
-    for group in groups:
-        bare = next(rounds.measured[cell.key] for cell in group.cells if cell.peer == "bare")
-        for cell in group.cells:
-            rows.append(
-                row_of(
-                    cell.key, group.title, cell.peer, cell.acks, rounds.measured[cell.key], bare, cell.flush_delay_ms
-                )
-            )
-    return rows
+        plan = replace(plan, rounds=rounds)
+    return plan if round_s is None else replace(plan, round_s=round_s, delivery_s=round_s)
 
 
 if __name__ == "__main__":

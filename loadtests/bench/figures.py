@@ -1,98 +1,117 @@
-"""Computes the figures of a report from measured rounds. Pure.
+"""Computes the figures of cells from measured rounds. Pure.
 
-Rates are the median of the rounds; latencies are those of all rounds together. A ratio is computed within each round,
-between adjacent cells, and then the median is taken. On a shared machine only such ratios are reliable.
+The main figure is the CPU time of the server's processes for a record, which other load on the machine disturbs least.
+Microseconds a record are the same number as seconds a million records. Ratios are computed within each round, between
+cells that ran close to each other, and then the median is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from loadtests.generators.load import Outcome
-from loadtests.generators.percentiles import Latency, latency_of, median
+from loadtests.bench.works import Cell
+from loadtests.generators.percentiles import median
 
+COMPILER_SHARE_MAX = 0.1  # of its CPU; above it a JVM is not warm
 GENERATOR_BOUND_SHARE = 0.9  # of the one core that a generator can use
+Figure = Literal["cpu", "p50", "p99"]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of one cell. `others_share` is the part of the machine that neither server nor generator used."""
+    """One round of one cell."""
 
-    outcome: Outcome
-    records_each: float
-    body_bytes_each: float
+    records: int
+    seconds: float
     server_cpu_s: float
-    rss_bytes: int
+    p50_ms: float | None
+    p99_ms: float | None
+    generator_share: float
     others_share: float
+    compiler_share: float = 0.0  # of the server's CPU, by the compiler threads of a JVM
 
     @property
-    def requests_per_s(self) -> float:
-        return self.outcome.good / self.outcome.seconds
+    def cpu_us(self) -> float:
+        return self.server_cpu_s * 1e6 / max(1, self.records)
 
     @property
-    def cpu_us_per_request(self) -> float:
-        return self.server_cpu_s * 1e6 / max(1, self.outcome.good)
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+    def figure(self, name: Figure) -> float | None:
+        return {"cpu": self.cpu_us, "p50": self.p50_ms, "p99": self.p99_ms}[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of one cell. Latency is the time in flight of a closed loop, or counts from the schedule."""
+    """The figures of a cell: medians of its rounds, and the least and the most CPU time."""
 
-    key: str
-    title: str
-    peer: str
-    acks: str
-    loop: str
-    rounds: int
-    requests_per_s: float
-    records_per_s: float
-    megabytes_per_s: float
-    latency: Latency
-    cpu_us_per_request: float
-    rss_megabytes: float
-    ratio_to_bare: float | None
-    cpu_ratio_to_bare: float | None
-    others_share: float
-    is_generator_bound: bool
-    flush_delay_ms: int = 0
-    asked_per_s: float | None = None
-    produce_latency: Latency | None = None
+    cell: Cell
+    rounds: tuple[Round, ...]
 
+    @property
+    def cpu_us(self) -> float:
+        return median([sample.cpu_us for sample in self.rounds])
 
-def row_of(
-    key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], bare: Sequence[Round], flush_delay_ms: int = 0
-) -> Row:
-    """Returns the row of a closed loop. `bare` has the bare function's rounds of the same group, or is empty."""
-    rates = [sample.requests_per_s for sample in rounds]
-    pairs = list(zip(rounds, bare, strict=False))
-    return Row(
-        key=key,
-        title=title,
-        peer=peer,
-        acks=acks,
-        loop="closed",
-        rounds=len(rounds),
-        requests_per_s=median(rates),
-        records_per_s=median([sample.requests_per_s * sample.records_each for sample in rounds]),
-        megabytes_per_s=median([sample.requests_per_s * sample.body_bytes_each / 1e6 for sample in rounds]),
-        latency=latency_of(duration for sample in rounds for duration in sample.outcome.durations_us),
-        cpu_us_per_request=median([sample.cpu_us_per_request for sample in rounds]),
-        rss_megabytes=max(sample.rss_bytes for sample in rounds) / 1e6,
-        ratio_to_bare=median([ours.requests_per_s / other.requests_per_s for ours, other in pairs]) if pairs else None,
-        cpu_ratio_to_bare=_cpu_ratio(pairs),
-        others_share=max(sample.others_share for sample in rounds),
-        is_generator_bound=median([sample.outcome.generator_cpu_s / sample.outcome.seconds for sample in rounds])
-        > GENERATOR_BOUND_SHARE,
-        flush_delay_ms=flush_delay_ms,
-    )
+    @property
+    def cpu_us_spread(self) -> tuple[float, float]:
+        return min(sample.cpu_us for sample in self.rounds), max(sample.cpu_us for sample in self.rounds)
+
+    @property
+    def records_per_s(self) -> float:
+        return median([sample.records_per_s for sample in self.rounds])
+
+    @property
+    def p50_ms(self) -> float | None:
+        return _median_of([sample.p50_ms for sample in self.rounds])
+
+    @property
+    def p99_ms(self) -> float | None:
+        return _median_of([sample.p99_ms for sample in self.rounds])
+
+    @property
+    def is_generator_bound(self) -> bool:
+        return median([sample.generator_share for sample in self.rounds]) > GENERATOR_BOUND_SHARE
+
+    @property
+    def compiler_share(self) -> float:
+        return median([sample.compiler_share for sample in self.rounds])
+
+    @property
+    def is_warm(self) -> bool:
+        return self.compiler_share < COMPILER_SHARE_MAX
+
+    @property
+    def others_share(self) -> float:
+        return max(sample.others_share for sample in self.rounds)
 
 
-def open_row(row: Row, asked_per_s: float, produce_us: Sequence[int]) -> Row:
-    """Returns the row of an open loop: its latency is that of the delivery, `produce_us` that of the ack."""
-    return replace(row, loop="open", asked_per_s=asked_per_s, produce_latency=latency_of(produce_us))
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The median of the ratios within each round, and the least and the most."""
+
+    median: float
+    least: float
+    most: float
 
 
-def _cpu_ratio(pairs: Sequence[tuple[Round, Round]]) -> float | None:
-    ratios = [ours.cpu_us_per_request / other.cpu_us_per_request for ours, other in pairs if other.server_cpu_s > 0]
-    return median(ratios) if ratios else None
+def ratio_of(rounds: Sequence[Round], against: Sequence[Round], figure: Figure) -> Ratio | None:
+    """Returns how many times as much the first has; None where a figure is missing or zero."""
+    ratios = []
+    for sample, other in zip(rounds, against, strict=False):
+        mine, theirs = sample.figure(figure), other.figure(figure)
+        if mine is not None and theirs:
+            ratios.append(mine / theirs)
+    return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+def rows_of(cells: Sequence[Cell], measured: Mapping[str, Sequence[Round]]) -> list[Row]:
+    """Returns a row for each cell that was measured."""
+    return [Row(cell, tuple(measured[cell.key])) for cell in cells if measured.get(cell.key)]
+
+
+def _median_of(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return median(present) if present else None

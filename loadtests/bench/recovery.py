@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.bench.cases import TOPIC_CONFIG
+from loadtests.bench.works import TOPIC_CONFIG
 from loadtests.generators.bodies import batch_body, json_values
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load

@@ -1,34 +1,26 @@
-"""A report of one run and its forms: a table on the terminal, Markdown for a page, JSON with all figures."""
+"""A report of one run: the comparison as one table, every cell with its spread, the ratios beside their targets."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from loadtests.bench.figures import Row
+from loadtests.bench.figures import Row, ratio_of
+from loadtests.bench.targets import Verdict, verdicts_of
+from loadtests.bench.works import BARE, BESIDE_PEERS, KAFKA, TITLES, WORKS, Work, key_of
 from loadtests.host.machine import Machine
 
-COLUMNS = ("case", "req/s", "records/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/req", "RSS MB", "of bare")
-
-GOOD_RATIO = 0.6  # the target of stored batches, as a share of the bare function
-POOR_RATIO = 0.3
-NAME_WIDTH = 30
-WIDTH_MIN = 104  # narrower, and the columns of figures would be cut
-
-CLOSED_LOOP_NOTE = "Closed loop: the time of one request at full load, with 64 in flight (fetch: 8)."
-OPEN_LOOP_NOTE = "Open loop (asked): counted from the scheduled moment, so that no stall is hidden."
-RATIO_NOTE = (
-    "MB/s counts HTTP bodies. The column 'of bare': requests/s against a Granian function that appends the raw body to "
-    "a file, or reads as many bytes from one, without fsync, in the same rounds."
+NONE = "–"
+PAGE_BEGIN, PAGE_END = "<!-- begin: written by make bench-peers -->", "<!-- end -->"
+UNIT_NOTE = (
+    "Server CPU in microseconds a record, which is the same number as seconds a million records: all threads and child "
+    "processes of the server, the generator not counted. Medians of the rounds."
 )
+OPEN_NOTE = "1,000 records/s: an open loop; p50 and p99 in ms from the scheduled time to the consumer."
+CLOSED_NOTE = "The latencies of the other works are those of a closed loop at full load: mostly queueing."
+PROXY_NOTE = "A REST proxy before Kafka is left out: no package registry in use here has one that runs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,160 +29,199 @@ class Report:
 
     plan: str
     started: str
-    version: str
     machine: Machine
-    generator: str
+    facts: tuple[str, ...]
     rows: tuple[Row, ...]
-    proofs: tuple[str, ...]
-    recovery: tuple[str, ...]
     checked: int
-    mismatches: tuple[str, ...]
+    problems: tuple[str, ...]
     took_s: float
 
     @property
     def is_correct(self) -> bool:
-        return not self.mismatches
+        return not self.problems
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return verdicts_of(self.rows)
 
 
-def titles(report: Report) -> list[str]:
-    """Returns the groups in the order of the rows."""
-    return list(dict.fromkeys(row.title for row in report.rows))
+def to_markdown(report: Report) -> str:
+    return "\n".join(_lines(report, tables(report))) + "\n"
 
 
-def name_of(row: Row) -> str:
-    """Returns a row's name below its group's title."""
-    if row.peer == "bare":
-        return "bare function"
-    name = f"acks={row.acks}" if row.acks else "penstock"
-    if row.flush_delay_ms:
-        name += f", fdatasync + {row.flush_delay_ms} ms"
-    return f"{name}, {row.asked_per_s:,.0f}/s asked" if row.asked_per_s is not None else name
-
-
-def cells_of(row: Row) -> tuple[str, ...]:
-    """Returns the columns after the name. A dagger marks a figure that the generator may limit."""
-    latency = row.latency
-    return (
-        f"{row.requests_per_s:,.0f}" + ("†" if row.is_generator_bound else ""),
-        _records(row.records_per_s),
-        f"{row.megabytes_per_s:,.1f}" if row.megabytes_per_s < 100 else f"{row.megabytes_per_s:,.0f}",
-        *(_milliseconds(value) for value in (latency.p50_ms, latency.p99_ms, latency.p99_9_ms)),
-        f"{row.cpu_us_per_request:,.0f}",
-        f"{row.rss_megabytes:,.0f}",
-        "" if row.ratio_to_bare is None or row.peer == "bare" else f"{row.ratio_to_bare:.0%}",
-    )
-
-
-def facts(report: Report) -> list[str]:
-    """Returns the facts above the table."""
-    machine = report.machine
-    return [
-        f"{machine.cores} cores, {machine.cpu}, {machine.memory_bytes / 2**30:.1f} GiB, kernel {machine.kernel}",
-        f"Python {machine.python}, Granian {machine.granian}, Penstock {report.version}",
-        f"plan {report.plan}, {report.started}, {report.took_s:.0f} s",
-        f"data on {machine.file_system}; append and fdatasync of 4 KiB: {_spread(machine)} ms (least, p50, most)",
-        f"closed loops by {report.generator}, on the same machine",
-    ]
-
-
-def notes(report: Report) -> list[str]:
-    """Returns the notes below the table."""
-    busiest = max((row.others_share for row in report.rows), default=0.0)
-    lines = [
-        CLOSED_LOOP_NOTE,
-        OPEN_LOOP_NOTE,
-        RATIO_NOTE,
-        f"Other programs used up to {busiest:.0%} of the machine in a round: trust CPU per request and ratios first.",
-    ]
-    if any(row.is_generator_bound for row in report.rows):
-        lines.append("† the generator used its whole core: the server may be faster than this figure.")
-    if report.machine.flush_caveat:
-        lines.append(f"Mind: {report.machine.flush_caveat}.")
-    return lines
-
-
-def verdict(report: Report) -> str:
-    if report.is_correct:
-        return f"Checked after {report.checked} rounds: stored is exactly what was acknowledged, answers are complete."
-    return f"{len(report.mismatches)} of {report.checked} checks FAILED."
+def into_page(page: str, report: Report) -> str:
+    """Returns the page with the comparison between its two marks. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(PAGE_BEGIN)
+    _, end, after = rest.partition(PAGE_END)
+    if not end:
+        raise ValueError(f"the page needs the lines {PAGE_BEGIN} and {PAGE_END}")
+    comparison = "\n".join(_lines(report, tables(report)[:1]))
+    return f"{before}{begin}\n\n{comparison}\n\n{end}{after}"
 
 
 def to_json(report: Report) -> str:
     return json.dumps(dataclasses.asdict(report), indent=2) + "\n"
 
 
-def to_markdown(report: Report) -> str:
-    return "\n".join(_markdown_lines(report)) + "\n"
+def verdict_line(report: Report) -> str:
+    """Returns one line on the checks of the logs."""
+    if report.is_correct:
+        return f"Checked after {report.checked} sessions: each log has exactly the acknowledged records."
+    return f"{len(report.problems)} of {report.checked} checks FAILED."
 
 
-def _markdown_lines(report: Report) -> Iterator[str]:
-    yield from (f"- {fact}" for fact in facts(report))
-    yield ""
-    yield "| " + " | ".join(COLUMNS) + " |"
-    yield "| --- |" + " ---: |" * (len(COLUMNS) - 1)
-    for title in titles(report):
-        yield f"| **{title}** |" + " |" * (len(COLUMNS) - 1)
-        for row in report.rows:
-            if row.title == title:
-                yield "| " + " | ".join((name_of(row), *cells_of(row))) + " |"
-    yield ""
-    yield from (
-        f"- {line}" for line in (*notes(report), *report.recovery, *report.proofs, verdict(report), *report.mismatches)
-    )
+def columns(report: Report) -> list[str]:
+    """Returns the servers: those of the page, or those that were measured if others are among them."""
+    measured = {row.cell.server for row in report.rows}
+    chosen = BESIDE_PEERS if measured <= set(BESIDE_PEERS) else measured
+    return [server for server in TITLES if server in chosen]
 
 
-def _spread(machine: Machine) -> str:
-    return ", ".join(f"{time_ms:.2f}" for time_ms in (machine.flush_min_ms, machine.flush_p50_ms, machine.flush_max_ms))
+def summary(report: Report) -> list[list[str]]:
+    """Returns the comparison: a line for each work, a column for each of `columns`."""
+    lines, servers = [], columns(report)
+    for work in WORKS:
+        of_work = [row for row in report.rows if row.cell.work == work]
+        if of_work:
+            lines.append(
+                [work.title, *(_cell(work, [row for row in of_work if row.cell.server == c]) for c in servers)]
+            )
+    return lines
 
 
-def _records(per_s: float) -> str:
+def details(report: Report) -> list[list[str]]:
+    """Returns a line for each cell, with its spread and its ratio to Kafka, or to the bare function without Kafka."""
+    by_key = {row.cell.key: row for row in report.rows}
+    lines = []
+    for row in report.rows:
+        work = row.cell.work.key
+        keys = key_of(work, KAFKA), key_of(work, BARE, row.cell.form), key_of(work, BARE)
+        other = next((by_key[key] for key in keys if key in by_key), None)
+        ratio = ratio_of(row.rounds, other.rounds, "cpu") if other and row is not other else None
+        least, most = row.cpu_us_spread
+        lines.append(
+            [
+                row.cell.work.title,
+                " ".join(part for part in (TITLES[row.cell.server], row.cell.form) if part),
+                number(row.cpu_us) + ("" if row.is_warm else "‡"),
+                f"{number(least)} to {number(most)}",
+                NONE if ratio is None else f"{number(ratio.median)}",
+                rate(row.records_per_s) + ("†" if row.is_generator_bound else ""),
+                f"{milliseconds(row.p50_ms)} / {milliseconds(row.p99_ms)}",
+            ]
+        )
+    return lines
+
+
+DETAIL_COLUMNS = (
+    "work",
+    "server",
+    "CPU µs a record",
+    "least to most",
+    "times Kafka's, bare's",
+    "records/s",
+    "p50 / p99 ms",
+)
+
+
+def ratios(report: Report) -> list[list[str]]:
+    """Returns a line for each target with what was measured."""
+    return [
+        [
+            _title_of(verdict.target.cell),
+            verdict.target.figure if verdict.target.figure != "cpu" else "CPU",
+            _title_of(verdict.target.against),
+            f"{number(verdict.ratio.median)} ({number(verdict.ratio.least)} to {number(verdict.ratio.most)})",
+            number(verdict.target.at_most),
+            verdict.word,
+        ]
+        for verdict in report.verdicts
+    ]
+
+
+RATIO_COLUMNS = ("cell", "figure", "times that of", "measured (least to most)", "target", "")
+
+
+def notes(report: Report) -> list[str]:
+    busiest = max((row.others_share for row in report.rows), default=0.0)
+    lines = [UNIT_NOTE, OPEN_NOTE, CLOSED_NOTE]
+    if any(row.is_generator_bound for row in report.rows):
+        lines.append("† the generator used its whole core: the server may be faster.")
+    compiling = max((row.compiler_share for row in report.rows), default=0.0)
+    if not all(row.is_warm for row in report.rows):
+        lines.append(
+            f"‡ the JVM was not warm: its compiler took up to {compiling:.0%} of the CPU. No target is judged by it."
+        )
+    lines.append(f"Other programs used up to {busiest:.0%} of the machine in a round.")
+    if report.machine.flush_caveat:
+        lines.append(f"Mind: {report.machine.flush_caveat}.")
+    return [*lines, PROXY_NOTE] if KAFKA in columns(report) else lines
+
+
+def head(report: Report) -> list[str]:
+    machine = report.machine
+    return [
+        f"{machine.cores} cores, {machine.cpu}, {machine.memory_bytes / 2**30:.1f} GiB, kernel {machine.kernel}",
+        f"Python {machine.python}, data on {machine.file_system}; servers and generators share the machine",
+        f"append and fdatasync of 4 KiB: {machine.flush_p50_ms:.2f} ms (p50)",
+        f"plan {report.plan}, {report.started}, {report.took_s:.0f} s",
+        *report.facts,
+    ]
+
+
+def number(value: float) -> str:
+    """Returns three digits or so."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def rate(per_s: float) -> str:
     return f"{per_s / 1e6:.2f} M" if per_s >= 1e5 else f"{per_s:,.0f}"
 
 
-def _milliseconds(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+def milliseconds(value: float | None) -> str:
+    return NONE if value is None else number(value)
 
 
-def print_report(report: Report, console: Console) -> None:
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN, file=console.file)
-    console.print(render(report))
+def _cell(work: Work, rows: Sequence[Row]) -> str:
+    if not rows:
+        return NONE
+    if work.kind == "delivery":
+        (row,) = rows
+        return f"{number(row.cpu_us)}; {milliseconds(row.p50_ms)} / {milliseconds(row.p99_ms)} ms"
+    return ", ".join(" ".join(part for part in (row.cell.form, number(row.cpu_us)) if part) for row in rows)
 
 
-def render(report: Report) -> RenderableType:
-    head = Text("\n".join(facts(report)), style="dim")
-    foot = [Text(line, style="dim") for line in notes(report)]
-    foot += [Text(line) for line in report.recovery]
-    proofs = [Text(line, style="red" if "not proved" in line else "green") for line in report.proofs]
-    checks = Text(verdict(report), style="bold green" if report.is_correct else "bold red")
-    wrong = [Text(f"  {line}", style="red") for line in report.mismatches]
-    title = Text("Penstock bench", style="bold cyan")
-    return Group(Text(), title, head, Text(), _table(report), Padding(Group(*foot, *proofs, checks, *wrong), (1, 0)))
+def _title_of(key: str) -> str:
+    """Returns a key as words: the work and the server with its form."""
+    work, server, *form = key.split("/", 2)
+    title = next(item.title for item in WORKS if item.key == work)
+    return f"{title}: {' '.join((TITLES[server], *form))}"
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold", show_edge=False)
-    table.add_column(COLUMNS[0], no_wrap=True, min_width=NAME_WIDTH)
-    for column in COLUMNS[1:]:
-        table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)  # units go on the next line
-    for number, title in enumerate(titles(report)):
-        if number:
-            table.add_row()
-        table.add_row(Text(title, style="bold"))
-        for row in report.rows:
-            if row.title != title:
-                continue
-            style = "dim" if row.peer == "bare" else ""
-            *figures, ratio = cells_of(row)
-            table.add_row(
-                f"  {name_of(row)}", *figures, Text(ratio, style=_ratio_style(row.ratio_to_bare)), style=style
-            )
-    return table
+Table = tuple[str, Sequence[str], list[list[str]]]
 
 
-def _ratio_style(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return "green" if ratio >= GOOD_RATIO else "red" if ratio < POOR_RATIO else "yellow"
+def tables(report: Report) -> list[Table]:
+    """Returns the three tables: title, columns, lines."""
+    return [
+        ("Server CPU, µs a record", ("work", *(TITLES[name] for name in columns(report))), summary(report)),
+        ("Ratios and targets", RATIO_COLUMNS, ratios(report)),
+        ("Every cell", DETAIL_COLUMNS, details(report)),
+    ]
+
+
+def _lines(report: Report, shown: Sequence[Table]) -> Iterator[str]:
+    yield from (f"- {fact}" for fact in head(report))
+    for title, columns, lines in shown:
+        yield from ("", f"### {title}", "")
+        yield from _table(columns, lines)
+    yield ""
+    yield from (f"- {line}" for line in (*notes(report), verdict_line(report), *report.problems))
+
+
+def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|" + "---:|" * (len(columns) - 1)
+    yield from (f"| {' | '.join(line)} |" for line in lines)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtests.bench.cases import body_of
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster_bench.bench_cluster import ZOOKEEPER_PATH, BenchCluster
+from loadtests.cluster_bench.rates import body_of
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.steady_writer import SteadyWriter, longest_gap
 from loadtests.generators.generators import Generators

@@ -13,10 +13,9 @@ from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from loadtests.bench.cases import body_of
 from loadtests.cluster_bench.bench_cluster import QUIET, BenchCluster
 from loadtests.cluster_bench.result import Result
-from loadtests.generators.bodies import Body
+from loadtests.generators.bodies import Body, batch_body, json_values, raw_body
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed, Load
 from loadtests.generators.open_loop import Schedule
@@ -41,6 +40,12 @@ class Round:
     cpu_s_each: float
     leader_cpu_s_each: float
     latency_p99_ms: float
+
+
+def body_of(group: str) -> Body:
+    if group == "single":
+        return raw_body(json_values(1)[0])
+    return batch_body(json_values(1000, size_bytes=1000), time.time_ns() // 1_000_000)
 
 
 class Rates:

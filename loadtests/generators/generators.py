@@ -17,7 +17,6 @@ import uvloop
 
 from loadtests.generators import h2load
 from loadtests.generators.closed_loop import run_closed_loop
-from loadtests.generators.delivery import DeliveryOutcome, deliver
 from loadtests.generators.http1 import Headers, connector, request_bytes
 from loadtests.generators.load import GeneratorFailed, Load, Outcome
 from loadtests.generators.open_loop import OpenLoop, OpenOutcome, Schedule
@@ -36,10 +35,6 @@ class Generators:
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    @property
-    def closed_loop_name(self) -> str:
-        return "h2load over HTTP/2" if self._uses_h2load else "our own generator over HTTP/1.1"
-
     def run_closed(self, load: Load, timeout_s: float) -> Outcome:
         if self._uses_h2load:
             return h2load.run(load, timeout_s)
@@ -51,10 +46,6 @@ class Generators:
         request = request_bytes("POST", host, target, body, headers)
         timeout_s = schedule.offset_s(schedule.count) + 30
         return self.in_child(timeout_s, partial(_run_open_loop, url, request, schedule))
-
-    def delivery(self, url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
-        timeout_s = schedule.offset_s(schedule.count) + 60
-        return self.in_child(timeout_s, partial(deliver, url, topic, acks, schedule))
 
     def in_child(self, timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine function, which is pickled, in the generator's process. Raises GeneratorFailed."""

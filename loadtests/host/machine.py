@@ -7,7 +7,6 @@ import platform
 import subprocess
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from loadtests.generators.percentiles import median
@@ -26,7 +25,6 @@ class Machine:
     memory_bytes: int
     kernel: str
     python: str
-    granian: str
     file_system: str
     flush_min_ms: float
     flush_p50_ms: float
@@ -64,7 +62,6 @@ def inspect_machine(directory: Path) -> Machine:
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         kernel=platform.release(),
         python=platform.python_version(),
-        granian=_version("granian"),
         file_system=file_system_of(directory, Path("/proc/self/mountinfo").read_text()),
         flush_min_ms=flushes[0],
         flush_p50_ms=median(flushes),
@@ -107,10 +104,3 @@ def _cpu_name() -> str:
         if name.strip() in ("model name", "Model"):
             return value.strip()
     return platform.machine()
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "?"

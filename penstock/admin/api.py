@@ -1,17 +1,22 @@
-"""The routes of topics and of the cluster, as functions from arguments to Request values. Pure."""
+"""The routes that several parts of the client use, as functions from arguments to Request values. Pure.
+
+A route that only a method of `Admin` uses is in that method (admin.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import orjson
 
 from penstock.errors import ClientError
 from penstock.transport.api import JSON_TYPE, RACK_HEADER, topic_path
-from penstock.transport.exchange import Json, Request
+from penstock.transport.exchange import Json, Query, Request
+
+_FORCED: Query = MappingProxyType({"force": "true"})
 
 
 def create_topic(
@@ -21,11 +26,11 @@ def create_topic(
     config: Mapping[str, Any] | None = None,
 ) -> Request:
     body = {"partitions": partitions, "replication_factor": replication_factor, "config": config}
-    return _with_json("PUT", topic_path(topic), {name: value for name, value in body.items() if value is not None})
+    return with_json("PUT", topic_path(topic), given(body))
 
 
 def list_topics(**query: str | int | None) -> Request:
-    return _with_query("/v1/topics", query)
+    return with_query("/v1/topics", query)
 
 
 def overview() -> Request:
@@ -33,11 +38,7 @@ def overview() -> Request:
 
 
 def history(**query: str | int | None) -> Request:
-    return _with_query("/v1/history", query)
-
-
-def me() -> Request:
-    return Request("GET", "/v1/me")
+    return with_query("/v1/history", query)
 
 
 def node_settings() -> Request:
@@ -48,86 +49,8 @@ def describe_topic(topic: str) -> Request:
     return Request("GET", topic_path(topic))
 
 
-def alter_topic(
-    topic: str,
-    config: Mapping[str, Any] | None = None,
-    partitions: int | None = None,
-    replication_factor: int | None = None,
-    unset: Sequence[str] | None = None,
-) -> Request:
-    body = {
-        "config": config,
-        "unset": None if unset is None else list(unset),
-        "partitions": partitions,
-        "replication_factor": replication_factor,
-    }
-    return _with_json("PATCH", topic_path(topic), {name: value for name, value in body.items() if value is not None})
-
-
-def delete_topic(topic: str) -> Request:
-    return Request("DELETE", topic_path(topic))
-
-
-def roll_topic(topic: str) -> Request:
-    return Request("POST", f"{topic_path(topic)}/roll")
-
-
-def delete_records(topic: str, partition: int, before: int) -> Request:
-    return Request("DELETE", f"{topic_path(topic)}/partitions/{partition}/records", {"before": before})
-
-
-def tier_status(topic: str) -> Request:
-    return Request("GET", f"{topic_path(topic)}/tier")
-
-
 def cluster() -> Request:
     return Request("GET", "/v1/cluster")
-
-
-def reassignments() -> Request:
-    return Request("GET", "/v1/cluster/reassignments")
-
-
-def reassign(topic: str, targets: Mapping[int, Sequence[int]]) -> Request:
-    partitions = {str(number): list(nodes) for number, nodes in targets.items()}
-    return _with_json("POST", "/v1/cluster/reassignments", {"topic": topic, "partitions": partitions})
-
-
-def cancel_reassignment(topic: str, partition: int) -> Request:
-    return Request("DELETE", f"/v1/cluster/reassignments/{quote(topic, safe='')}/{partition}")
-
-
-def drain_node(node_id: int, is_drained: bool) -> Request:
-    return _with_json("POST", f"/v1/cluster/nodes/{node_id}/drain", {"drained": is_drained})
-
-
-def decommission_node(node_id: int) -> Request:
-    return Request("POST", f"/v1/cluster/nodes/{node_id}/decommission")
-
-
-def describe_disks(node_id: int) -> Request:
-    return Request("GET", f"/v1/cluster/nodes/{node_id}/disks")
-
-
-def move_partitions(node_id: int, moves: Sequence[tuple[str, int, str]] | None, is_dry_run: bool) -> Request:
-    document: dict[str, object] = {"dry_run": is_dry_run}
-    if moves is None:
-        document["balance"] = True
-    else:
-        document["moves"] = [{"topic": topic, "partition": number, "to": path} for topic, number, path in moves]
-    return _with_json("POST", f"/v1/cluster/nodes/{node_id}/disks/moves", document)
-
-
-def cancel_move(node_id: int, topic: str, partition: int) -> Request:
-    return Request("DELETE", f"/v1/cluster/nodes/{node_id}/disks/moves/{quote(topic, safe='')}/{partition}")
-
-
-def balance(is_applied: bool) -> Request:
-    return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
-
-
-def list_subscriptions() -> Request:
-    return Request("GET", "/v1/subscriptions")
 
 
 def subscription(method: str, name: str, action: str = "", document: Json | None = None) -> Request:
@@ -146,60 +69,54 @@ def access(
     of: str = "",
     force: bool = False,
     tenant: str | None = None,
+    page: Query = MappingProxyType({}),
 ) -> Request:
     """Return a request about rules, tokens, quotas or decisions. `of` is one of them, with an action behind it."""
     headers = {} if tenant is None else {"Penstock-Tenant": tenant}
-    return _forced(method, f"/v1/access/{what}" + (f"/{quote(of)}" if of else ""), document, headers, force=force)
+    path = f"/v1/access/{what}" + (f"/{quote(of)}" if of else "")
+    return _access(method, path, document, headers, _FORCED if force else page)
 
 
 def tenants(
-    method: str, tenant: str = "", document: Mapping[str, Any] | None = None, *, force: bool = False
+    method: str,
+    tenant: str = "",
+    document: Mapping[str, Any] | None = None,
+    *,
+    force: bool = False,
+    page: Query = MappingProxyType({}),
 ) -> Request:
     """Return a request about one tenant, or about all."""
-    return _forced(method, "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else ""), document, {}, force=force)
+    path = "/v1/tenants" + (f"/{quote(tenant, safe='')}" if tenant else "")
+    return _access(method, path, document, {}, _FORCED if force else page)
 
 
 def usage(tenant: str, begin: str | None, end: str | None) -> Request:
     """Return a request for what a tenant has used."""
-    query = {name: text for name, text in (("from", begin), ("to", end)) if text}
-    return Request("GET", f"/v1/tenants/{quote(tenant, safe='')}/usage", query)
+    return with_query(f"/v1/tenants/{quote(tenant, safe='')}/usage", {"from": begin or None, "to": end or None})
 
 
-def _forced(
-    method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], *, force: bool
+def _access(
+    method: str, path: str, document: Mapping[str, Any] | None, headers: dict[str, str], query: Query
 ) -> Request:
-    query = {"force": "true"} if force else {}
     if document is None:
         return Request(method, path, query, None, headers)
     return Request(method, path, query, _dump(document), {"Content-Type": JSON_TYPE, **headers})
 
 
-def list_groups() -> Request:
-    return Request("GET", "/v1/groups")
+def list_groups(**query: str | int | None) -> Request:
+    return with_query("/v1/groups", query)
 
 
 def describe_group(group: str) -> Request:
-    return Request("GET", _group_path(group))
-
-
-def explain_group(group: str) -> Request:
-    return Request("GET", f"{_group_path(group)}/explanation")
+    return Request("GET", group_path(group))
 
 
 def configure_group(group: str, config: Mapping[str, Any]) -> Request:
-    return _with_json("PUT", _group_path(group), {"config": config})
-
-
-def delete_group(group: str) -> Request:
-    return Request("DELETE", _group_path(group))
+    return with_json("PUT", group_path(group), {"config": config})
 
 
 def leave_group(group: str, member_id: str) -> Request:
-    return Request("DELETE", f"{_group_path(group)}/members/{quote(member_id, safe='')}")
-
-
-def group_offsets(group: str) -> Request:
-    return Request("GET", f"{_group_path(group)}/offsets")
+    return Request("DELETE", f"{group_path(group)}/members/{quote(member_id, safe='')}")
 
 
 def commit_offsets(
@@ -211,42 +128,38 @@ def commit_offsets(
 ) -> Request:
     """Makes a commit; `member` has `member_id` and `member_epoch`, and is empty without membership."""
     body = {"offsets": list(offsets), "force": is_forced, **member}
-    return _with_json("PUT", f"{_group_path(group)}/offsets", body)
+    return with_json("PUT", f"{group_path(group)}/offsets", body)
 
 
 def group_poll(group: str, member_id: str, body: Mapping[str, Any], rack: str = "") -> Request:
     """Makes a poll. A group with the assignor `rack_aware` prefers partitions in `rack` for the member."""
-    request = _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", body)
+    request = with_json("POST", f"{group_path(group)}/members/{quote(member_id, safe='')}/poll", body)
     return request._replace(headers={**request.headers, RACK_HEADER: rack}) if rack else request
 
 
 def group_heartbeat(group: str, body: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/heartbeat", body)
+    return with_json("POST", f"{group_path(group)}/heartbeat", body)
 
 
 def acquire_records(group: str, body: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/acquire", body)
+    return with_json("POST", f"{group_path(group)}/acquire", body)
 
 
 def acknowledge_records(group: str, body: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/acknowledge", body)
+    return with_json("POST", f"{group_path(group)}/acknowledge", body)
 
 
-def reset_group(group: str, body: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/reset", body)
-
-
-def delete_group_offsets(group: str, topic: str, partition: int | None = None) -> Request:
-    query = {"topic": topic} | ({} if partition is None else {"partition": str(partition)})
-    return Request("DELETE", f"{_group_path(group)}/offsets", query)
-
-
-def _group_path(group: str) -> str:
+def group_path(group: str) -> str:
     return f"/v1/groups/{quote(group, safe='')}"
 
 
-def _with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
+def with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
     return Request(method, path, {}, _dump(document), {"Content-Type": JSON_TYPE})
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values that are given: those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _dump(document: Mapping[str, Any]) -> bytes:
@@ -257,7 +170,6 @@ def _dump(document: Mapping[str, Any]) -> bytes:
         raise ClientError(f"the request cannot be written as JSON: {error}") from None
 
 
-def _with_query(path: str, query: Mapping[str, str | int | None]) -> Request:
+def with_query(path: str, query: Mapping[str, str | int | None]) -> Request:
     """Returns the request with the values that are given."""
-    given = {name: value for name, value in query.items() if value is not None}
-    return Request("GET", f"{path}?{urlencode(given)}" if given else path)
+    return Request("GET", path, given(query))

@@ -120,7 +120,7 @@ class PendingAppend(Pending["AppendOutcome | None"]):
         timeout_ms: int,
         leader: Leader | None = None,
     ) -> None:
-        super().__init__()
+        self.is_over, self._receive = False, None  # without the constructor above, which has a frame
         self.acks = acks
         self.leader = leader
         self.outcome: AppendOutcome | BaseException | None = None

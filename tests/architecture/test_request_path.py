@@ -9,11 +9,11 @@ from tests.architecture.request_path import Call, Recorder, RequestPath, paths
 from tests.codecs import needs_compiled
 
 LIMITS = {  # files, changes of file
-    "produce with acks=1": (26, 74),
-    "produce with acks=all": (28, 77),
-    "fetch": (22, 49),
-    "long poll and the produce that wakes it": (34, 143),
-    "poll of a group and the produce that wakes it": (66, 273),
+    "produce with acks=1": (26, 66),
+    "produce with acks=all": (28, 71),
+    "fetch": (22, 48),
+    "long poll and the produce that wakes it": (34, 136),
+    "poll of a group and the produce that wakes it": (66, 264),
 }
 
 

@@ -15,12 +15,14 @@ from gateway.filters.record_filter import CONDITIONS_MAX
 from gateway.groups.events import EventsQuery
 from gateway.http import content_encoding
 from gateway.http.content_encoding import check_encoding
+from gateway.http.page import PageQuery
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Texts, Word, rules_of
 from gateway.http.rights import OPEN
 from gateway.produce.produce_many import ManyQuery
 from gateway.produce.request import PartitionQuery, TopicQuery
 from gateway.server.routes import ROUTES
+from gateway.status.group_list import GroupsQuery
 from gateway.status.history_route import HistoryQuery
 from gateway.status.topic_list import TopicsQuery
 from gateway.tables.table_route import TableQuery
@@ -28,6 +30,9 @@ from openapi import load_contract, operations, resolve
 
 CONTRACT = load_contract()
 OPERATIONS = {operation.operation_id: operation for operation in operations(CONTRACT)}
+PAGED = (
+    "list_jobs", "list_subscriptions", "list_rules", "list_tokens", "list_quotas", "list_url_keys", "list_tenants",
+)  # fmt: skip
 QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "produce": TopicQuery,
     "produce_to_partition": PartitionQuery,
@@ -38,6 +43,8 @@ QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "group_events": EventsQuery,
     "read_table": TableQuery,
     "list_topics": TopicsQuery,
+    "list_groups": GroupsQuery,
+    **dict.fromkeys(PAGED, PageQuery),
     "read_history": HistoryQuery,
     "readyz": ReadyQuery,
     "add_rule": ForceQuery,

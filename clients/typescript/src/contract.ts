@@ -4,7 +4,7 @@ export type AddRule = { "principals": (string)[]; "operations": ("describe" | "r
 
 export type Rule = { "principals": (string)[]; "operations": ("describe" | "read" | "write" | "create" | "alter" | "delete" | "operate" | "metrics" | "access")[]; "resource": "topic" | "group" | "subscription" | "tenant" | "cluster"; "effect": "allow" | "deny"; "pattern": "literal" | "prefix" | "all"; "name": string; "sources": (string)[]; "note": string; "id": string; "author": string; "created_ms": number; "tenant"?: string; };
 
-export type RuleList = { "generation": number; "rules": (Rule)[]; };
+export type RuleList = { "total": PageTotal; "next": PageNext; "generation": number; "rules": (Rule)[]; };
 
 export type RuleAdded = { "generation": number; "behind": (number)[]; "rule": Rule; };
 
@@ -14,7 +14,7 @@ export type SignedUrl = { "url": string; "method": "GET" | "POST"; "subject": st
 
 export type UrlKey = { "id": string; "created_ms": number; "author": string; };
 
-export type UrlKeys = { "generation": number; "keys": (UrlKey)[]; };
+export type UrlKeys = { "total": PageTotal; "next": PageNext; "generation": number; "keys": (UrlKey)[]; };
 
 export type UrlKeyAdded = { "generation": number; "behind": (number)[]; "id": string; "created_ms": number; "author": string; };
 
@@ -24,13 +24,13 @@ export type SetQuota = { "requests"?: (number) | (null); "bytes_in"?: (number) |
 
 export type Quota = { "id": string; "owner": "tenant" | "principal" | "client" | "topic"; "name": string; "requests": (number) | (null); "bytes_in": (number) | (null); "bytes_out": (number) | (null); "loop_ms": (number) | (null); "connections": (number) | (null); "long_polls": (number) | (null); "burst_s": number; "per": "cluster" | "node"; "note": string; "author": string; "created_ms": number; };
 
-export type QuotaList = { "generation": number; "quotas": (Quota)[]; };
+export type QuotaList = { "total": PageTotal; "next": PageNext; "generation": number; "quotas": (Quota)[]; };
 
 export type QuotaSet = { "generation": number; "behind": (number)[]; "quota": Quota; };
 
 export type Token = { "id": string; "name": string; "created_ms": number; "expires_ms": number; "author": string; "note": string; };
 
-export type TokenList = { "generation": number; "tokens": (Token)[]; };
+export type TokenList = { "total": PageTotal; "next": PageNext; "generation": number; "tokens": (Token)[]; };
 
 export type CreateToken = { "name": string; "life_ms"?: (number) | (null); "note"?: string; };
 
@@ -52,7 +52,7 @@ export type GivenTenantLimits = { "topics"?: (number) | (null); "partitions"?: (
 
 export type TenantCreated = (Tenant);
 
-export type TenantList = { "tenants": ({ "tenant": string; "created_ms": number; "author": string; "note": string; })[]; };
+export type TenantList = { "total": PageTotal; "next": PageNext; "tenants": ({ "tenant": string; "created_ms": number; "author": string; "note": string; })[]; };
 
 export type CreateTenant = { "note"?: string; "limits"?: GivenTenantLimits; };
 
@@ -70,7 +70,11 @@ export type AlterTopic = { "config"?: TopicConfig; "unset"?: (string)[]; "partit
 
 export type LimitedTo = { "right": "read" | "group"; "prefixes": (string)[]; };
 
-export type TopicList = { "limited_to"?: LimitedTo; "topics": ({ "topic": string; "topic_id": string; "partitions": number; "replication_factor": number; "in_sync_partitions"?: number; "led_partitions"?: number; "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "oldest_ms"?: (number) | (null); "tier_lag_s"?: number; "lag_group"?: (string) | (null); "lag_records"?: number; "lag_s"?: number; })[]; "total"?: number; "next"?: (string) | (null); "totals"?: { "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "lag_records"?: number; }; "nodes_missing"?: NodesMissing; };
+export type PageTotal = number;
+
+export type PageNext = (string) | (null);
+
+export type TopicList = { "total": PageTotal; "next": PageNext; "limited_to"?: LimitedTo; "topics": ({ "topic": string; "topic_id": string; "partitions": number; "replication_factor": number; "in_sync_partitions"?: number; "led_partitions"?: number; "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "oldest_ms"?: (number) | (null); "tier_lag_s"?: number; "lag_group"?: (string) | (null); "lag_records"?: number; "lag_s"?: number; })[]; "totals"?: { "records_in_per_s"?: number; "bytes_in_per_s"?: number; "bytes_out_per_s"?: number; "log_bytes"?: number; "lag_records"?: number; }; "nodes_missing"?: NodesMissing; };
 
 export type NodesMissing = (number)[];
 
@@ -184,11 +188,11 @@ export type GroupTopics = (TopicName)[];
 
 export type SessionTimeout = (number) | (null);
 
-export type GroupList = { "limited_to"?: LimitedTo; "lag_trend_step_ms"?: number; "groups": ({ "group": string; "kind": "consumer" | "share" | "classic"; "state": "empty" | "reconciling" | "stable"; "members": number; "lag_records": (number) | (null); "lag_s": (number) | (null); "lag_trend_s"?: ((number) | (null))[]; })[]; };
+export type GroupList = { "total": PageTotal; "next": PageNext; "limited_to"?: LimitedTo; "lag_trend_step_ms"?: number; "groups": ({ "group": string; "kind": "consumer" | "share" | "classic"; "state": "empty" | "reconciling" | "stable"; "members": number; "lag_records": (number) | (null); "lag_s": (number) | (null); "lag_trend_s"?: ((number) | (null))[]; })[]; };
 
 export type AuditPage = { "node_id": number; "recorded": (boolean) | (null); "events": (Record<string, unknown>)[]; "next": (string) | (null); "odd_lines": number; "nodes_missing": (number)[]; };
 
-export type JobList = { "next": (string) | (null); "jobs": ({ "id": string; "renewed_ms": number; "readable": boolean; "job"?: string; "output"?: string; "topics"?: (string)[]; "lag_records"?: (number) | (null); "lag_s"?: (number) | (null); "lost_records"?: number; "misfits"?: number; "held"?: (string)[]; "commits"?: ({ "number": number; "committed_ms": number; "rows": number; "dead_letters": number; "files": number; "small_files": number; "size_bytes": number; })[]; })[]; };
+export type JobList = { "total": PageTotal; "next": PageNext; "jobs": ({ "id": string; "renewed_ms": number; "readable": boolean; "job"?: string; "output"?: string; "topics"?: (string)[]; "lag_records"?: (number) | (null); "lag_s"?: (number) | (null); "lost_records"?: number; "misfits"?: number; "held"?: (string)[]; "commits"?: ({ "number": number; "committed_ms": number; "rows": number; "dead_letters": number; "files": number; "small_files": number; "size_bytes": number; })[]; })[]; };
 
 export type GroupConfig = { "kind"?: "consumer" | "share" | null; "start"?: "earliest" | "latest" | "time" | "error" | null; "start_time_ms"?: (number) | (null); "topics_priority"?: (string) | (null); "partition_bytes_max"?: (number) | (null); "auto_commit"?: (boolean) | (null); "session_timeout_ms"?: (number) | (null); "heartbeat_ms"?: (number) | (null); "rebalance_timeout_ms"?: (number) | (null); "assignor"?: "sticky" | "range" | "round_robin" | "rack_aware" | null; "offsets_retention_ms"?: (number) | (null); "lock_ms"?: (number) | (null); "deliveries_max"?: (number) | (null); "redelivery_delay_ms"?: (number) | (null); "redelivery_delay_ms_max"?: (number) | (null); "in_flight_max"?: (number) | (null); "order"?: "none" | "key" | null; "dead_letter_topic"?: (string) | (null); };
 
@@ -240,7 +244,7 @@ export type AlterSubscription = { "url"?: string; "delivery"?: PushDelivery; "fi
 
 export type ReplaySubscription = { "to"?: SubscriptionStart; "offsets"?: ({ "topic": TopicName; "partition": number; "offset": number; })[]; };
 
-export type SubscriptionList = { "limited_to"?: LimitedTo; "subscriptions": ({ "subscription": string; "url": string; "topics": (string)[]; "state": "running" | "failing" | "paused" | "forbidden" | "stopped"; "last_error": string; })[]; };
+export type SubscriptionList = { "total": PageTotal; "next": PageNext; "limited_to"?: LimitedTo; "subscriptions": ({ "subscription": string; "url": string; "topics": (string)[]; "state": "running" | "failing" | "paused" | "forbidden" | "stopped"; "last_error": string; })[]; };
 
 export type Subscription = { "subscription": string; "url": string; "topics": (string)[]; "filter": (string)[]; "delivery": Record<string, unknown>; "secrets": number; "secret"?: string; "owner"?: string; "state": "running" | "failing" | "paused" | "forbidden" | "stopped"; "offsets": ({ "topic": string; "partition": number; "offset": number; })[]; "delivered": number; "failed": number; "dead_lettered": number; "in_flight": number; "waiting": number; "last_error": string; "attempts": ({ "at_ms": number; "message_id": string; "topic": string; "partition": number; "offset": number; "record_count": number; "attempt": number; "status": (number) | (null); "error": string; "latency_ms": number; })[]; };
 

@@ -6,8 +6,9 @@ import click
 
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, print_json, print_note, print_result, print_table
+from penstock.cli.output import print_json, print_note, print_result
 from penstock.transport.exchange import Json
 
 RESOURCES = ("topic", "group", "subscription", "tenant", "cluster")
@@ -92,21 +93,18 @@ def remove(rule: str, force: bool, tenant: str | None, node: Node, as_json: bool
 
 @acl.command("list")
 @tenant_option
+@page_options
 @node_options
-def list_rules(tenant: str | None, node: Node, as_json: bool) -> None:
-    """List all rules."""
-    document = node.once().send(api.access("GET", "rules", tenant=tenant)).json()
-    if as_json:
-        print_json(document)
-    elif not document["rules"]:
-        print_note("There are no rules. Add one with: penstock acl add PRINCIPAL --allow OPERATION --topic NAME")
-    else:
-        columns = [Column(name, is_text=True) for name in ("id", "rule", "from", "author", "note")]
-        rows = [
-            (one["id"], describe(one), ", ".join(one["sources"]), one["author"], one["note"])
-            for one in document["rules"]
-        ]
-        print_table(columns, rows)
+def list_rules(tenant: str | None, page: Page, node: Node, as_json: bool) -> None:
+    """List rules."""
+
+    def row_of(rule: Json) -> tuple[str, ...]:
+        return rule["id"], describe(rule), ", ".join(rule["sources"]), rule["author"], rule["note"]
+
+    document = node.once().send(api.access("GET", "rules", tenant=tenant, page=page)).json()
+    columns = text_columns("id", "rule", "from", "author", "note")
+    empty = "There are no rules. Add one with: penstock acl add PRINCIPAL --allow OPERATION --topic NAME"
+    print_page(document, "rules", columns, row_of, empty, as_json=as_json)
 
 
 @acl.command()

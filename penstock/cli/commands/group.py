@@ -13,6 +13,7 @@ from penstock.cli.commands.dead_letters import GROUP, Maker, replay
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
     Column,
@@ -39,18 +40,18 @@ def group(**_: object) -> None:
 
 
 @group.command("list")
+@page_options
 @node_options
-def list_groups(node: Node, as_json: bool) -> None:
-    """List all groups."""
-    document = node.once().list_groups()
-    if as_json:
-        print_json(document)
-    elif not print_limits(document) and not document["groups"]:
-        print_note("There are no groups. The first member of a group creates it.")
-    else:
-        names = ("group", "state", "members", "lag_records", "lag_s")
-        rows = [tuple(group.get(name) for name in names) for group in document["groups"]]
-        print_table([Column(name, is_text=name in ("group", "state")) for name in names], rows)
+def list_groups(page: Page, node: Node, as_json: bool) -> None:
+    """List groups."""
+    names = ("group", "state", "members", "lag_records", "lag_s")
+    columns = [Column(name, is_text=name in ("group", "state")) for name in names]
+    empty = "There are no groups. The first member of a group creates it."
+
+    def row_of(group: Json) -> list[object]:
+        return [group.get(name) for name in names]  # an older node has no lag
+
+    print_page(node.once().list_groups(**page), "groups", columns, row_of, empty, as_json=as_json)
 
 
 @group.command()

@@ -8,8 +8,9 @@ import click
 
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_bytes, print_json, print_note, print_result, print_table
+from penstock.cli.output import format_bytes, print_result
 from penstock.transport.exchange import Json
 from penstock.units import parse_quantity
 
@@ -86,18 +87,18 @@ def remove(owner: str, name: str, node: Node, as_json: bool) -> None:
 
 
 @quota.command("list")
+@page_options
 @node_options
-def list_quotas(node: Node, as_json: bool) -> None:
-    """List all quotas."""
-    document = node.once().send(api.access("GET", "quotas")).json()
-    if as_json:
-        print_json(document)
-    elif not document["quotas"]:
-        print_note("There are no quotas. Set one with: penstock quota set OWNER NAME --requests N")
-    else:
-        columns = [Column(name, is_text=True) for name in ("id", "limits", "per", "author", "note")]
-        rows = [(one["id"], describe(one), one["per"], one["author"], one["note"]) for one in document["quotas"]]
-        print_table(columns, rows)
+def list_quotas(page: Page, node: Node, as_json: bool) -> None:
+    """List quotas."""
+
+    def row_of(listed: Json) -> tuple[str, ...]:
+        return listed["id"], describe(listed), listed["per"], listed["author"], listed["note"]
+
+    document = node.once().send(api.access("GET", "quotas", page=page)).json()
+    columns = text_columns("id", "limits", "per", "author", "note")
+    empty = "There are no quotas. Set one with: penstock quota set OWNER NAME --requests N"
+    print_page(document, "quotas", columns, row_of, empty, as_json=as_json)
 
 
 def describe(one: Json) -> str:

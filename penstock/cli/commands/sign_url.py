@@ -6,8 +6,10 @@ import click
 
 from penstock.admin import api
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_time, print_json, print_note, print_result, print_table
+from penstock.cli.output import format_time, print_json, print_result
+from penstock.transport.exchange import Json
 from penstock.units import parse_quantity
 
 
@@ -52,17 +54,17 @@ def add(node: Node, as_json: bool) -> None:
 
 
 @url_key.command("list")
+@page_options
 @node_options
-def list_keys(node: Node, as_json: bool) -> None:
+def list_keys(page: Page, node: Node, as_json: bool) -> None:
     """List the keys. The newest one signs."""
-    document = node.once().send(api.access("GET", "keys")).json()
-    if as_json:
-        print_json(document)
-    elif not document["keys"]:
-        print_note("There are no keys, so no URL can be signed. Add one with: penstock url-key add")
-    else:
-        columns = [Column(name, is_text=True) for name in ("id", "created", "author")]
-        print_table(columns, [(one["id"], format_time(one["created_ms"]), one["author"]) for one in document["keys"]])
+
+    def row_of(key: Json) -> tuple[str, ...]:
+        return key["id"], format_time(key["created_ms"]), key["author"]
+
+    document = node.once().send(api.access("GET", "keys", page=page)).json()
+    empty = "There are no keys, so no URL can be signed. Add one with: penstock url-key add"
+    print_page(document, "keys", text_columns("id", "created", "author"), row_of, empty, as_json=as_json)
 
 
 @url_key.command()

@@ -11,13 +11,13 @@ from penstock.cli.commands import dead_letters
 from penstock.cli.commands.dead_letters import SUBSCRIPTION, Maker
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
     Column,
     format_time,
     print_facts,
     print_json,
-    print_limits,
     print_note,
     print_result,
     print_table,
@@ -108,18 +108,17 @@ def update(
 
 
 @subscription.command("list")
+@page_options
 @node_options
-def list_subscriptions(node: Node, as_json: bool) -> None:
-    """List all subscriptions."""
-    document = node.once().list_subscriptions()
-    if as_json:
-        print_json(document)
-        return
-    print_limits(document)
-    columns = [Column(name, is_text=True) for name in ("subscription", "state", "topics", "target")]
-    rows = [(row["subscription"], row["state"], " ".join(row["topics"]), row["url"])
-            for row in document["subscriptions"]]  # fmt: skip
-    print_table(columns, rows)
+def list_subscriptions(page: Page, node: Node, as_json: bool) -> None:
+    """List subscriptions."""
+
+    def row_of(listed: Json) -> tuple[str, ...]:
+        return listed["subscription"], listed["state"], " ".join(listed["topics"]), listed["url"]
+
+    columns = text_columns("subscription", "state", "topics", "target")
+    empty = "There are no subscriptions. Create one with: penstock subscription create NAME"
+    print_page(node.once().list_subscriptions(**page), "subscriptions", columns, row_of, empty, as_json=as_json)
 
 
 @subscription.command()

@@ -9,8 +9,10 @@ import click
 from penstock.admin import api
 from penstock.cli.commands.acl import force_option
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, format_time, print_json, print_note, print_result, print_table
+from penstock.transport.exchange import Json
 from penstock.units import MEANING, parse_quantity
 
 
@@ -121,20 +123,18 @@ def _usage_row(name: str, used: Mapping[str, int]) -> list[object]:
 
 
 @tenant.command("list")
+@page_options
 @node_options
-def list_tenants(node: Node, as_json: bool) -> None:
+def list_tenants(page: Page, node: Node, as_json: bool) -> None:
     """List the tenants that you may see."""
-    document = node.once().send(api.tenants("GET")).json()
-    if as_json:
-        print_json(document)
-    elif not document["tenants"]:
-        print_note("There are no tenants that you may see. An operator creates one with: penstock tenant create ID")
-    else:
-        columns = [Column(name, is_text=True) for name in ("tenant", "created", "author", "note")]
-        rows = [
-            (one["tenant"], format_time(one["created_ms"]), one["author"], one["note"]) for one in document["tenants"]
-        ]
-        print_table(columns, rows)
+
+    def row_of(listed: Json) -> tuple[str, ...]:
+        return listed["tenant"], format_time(listed["created_ms"]), listed["author"], listed["note"]
+
+    document = node.once().send(api.tenants("GET", page=page)).json()
+    columns = text_columns("tenant", "created", "author", "note")
+    empty = "There are no tenants that you may see. An operator creates one with: penstock tenant create ID"
+    print_page(document, "tenants", columns, row_of, empty, as_json=as_json)
 
 
 @tenant.command()

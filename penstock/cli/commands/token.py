@@ -16,8 +16,9 @@ from click.core import ParameterSource
 from penstock.admin import api
 from penstock.cli.commands.acl import change, force_option, tenant_option
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page, text_columns
 from penstock.cli.node import Node, names_node, node_options, shared_options, shared_values
-from penstock.cli.output import Column, format_time, print_json, print_note, print_result, print_table
+from penstock.cli.output import format_time, print_json, print_result
 from penstock.cli.server_commands import load_server_command
 from penstock.transport.exchange import Json
 from penstock.units import parse_quantity
@@ -137,8 +138,9 @@ def revoke(name: str, force: bool, tenant: str | None, path: str | None, node: N
 
 @token.command("list")
 @tenant_option
+@page_options
 @_place_options
-def list_tokens(tenant: str | None, path: str | None, node: Node, as_json: bool) -> None:
+def list_tokens(tenant: str | None, page: Page, path: str | None, node: Node, as_json: bool) -> None:
     """List the tokens. A file shows their rights, and a node shows their ends.
 
     \f
@@ -146,9 +148,11 @@ def list_tokens(tenant: str | None, path: str | None, node: Node, as_json: bool)
     """
     if path is not None:
         _refuse_tenant(tenant)
+        if page:
+            raise click.UsageError(f"the list of a file has no pages: leave out --{next(iter(page))}, or name a node")
         _call_server("list", tokens_file=path, as_json=as_json)
     else:
-        _print_stored(node.once().send(api.access("GET", "tokens", tenant=tenant)).json(), as_json)
+        _print_stored(node.once().send(api.access("GET", "tokens", tenant=tenant, page=page)).json(), as_json)
 
 
 def _call_server(command: str, **options: Any) -> None:
@@ -194,15 +198,10 @@ def _print_new(made: Json, text: str, as_json: bool) -> None:
 
 
 def _print_stored(document: Json, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-    elif not document["tokens"]:
-        print_note("There are no tokens in the cluster's store. Make one with: penstock token create NAME")
-    else:
-        columns = [Column(name, is_text=True) for name in ("id", "name", "ends", "author", "note")]
-        rows = [
-            (one["id"], one["name"], format_time(one["expires_ms"]) if one["expires_ms"] else "never",
-             one["author"], one["note"])
-            for one in document["tokens"]
-        ]  # fmt: skip
-        print_table(columns, rows)
+    def row_of(stored: Json) -> tuple[str, ...]:
+        ends = format_time(stored["expires_ms"]) if stored["expires_ms"] else "never"
+        return stored["id"], stored["name"], ends, stored["author"], stored["note"]
+
+    empty = "There are no tokens in the cluster's store. Make one with: penstock token create NAME"
+    columns = text_columns("id", "name", "ends", "author", "note")
+    print_page(document, "tokens", columns, row_of, empty, as_json=as_json)

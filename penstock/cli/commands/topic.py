@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.explaining import explain_findings
 from penstock.cli.groups import AliasGroup
+from penstock.cli.listing import Page, page_options, print_page
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
     Column,
@@ -23,7 +25,6 @@ from penstock.cli.output import (
     format_value,
     print_facts,
     print_json,
-    print_limits,
     print_note,
     print_result,
     print_table,
@@ -97,21 +98,15 @@ def create(
 
 
 @topic.command("list")
-@click.option("--prefix", help="Only topics whose names begin with it.")
-@click.option("--limit", type=click.IntRange(1, 1000), help="How many topics.  [default: all]")
+@page_options
 @node_options
-def list_topics(prefix: str | None, limit: int | None, node: Node, as_json: bool) -> None:
+def list_topics(page: Page, node: Node, as_json: bool) -> None:
     """List topics."""
-    document = node.once().send(api.list_topics(prefix=prefix, limit=limit)).json()
-    if as_json:
-        print_json(document)
-    elif not print_limits(document) and not document["topics"]:
-        print_note("There are no topics. Create one with: penstock topic create NAME")
-    else:
-        rows = [(topic["topic"], topic["partitions"], topic["replication_factor"]) for topic in document["topics"]]
-        print_table([Column("topic", is_text=True), Column("partitions"), Column("replication factor")], rows)
-        if document.get("next") is not None:
-            print_note(f"There are {document['total']} topics; these are the first {len(rows)}.")
+    document = node.once().list_topics(**page)
+    columns = [Column("topic", is_text=True), Column("partitions"), Column("replication factor")]
+    empty = "There are no topics. Create one with: penstock topic create NAME"
+    names = ("topic", "partitions", "replication_factor")
+    print_page(document, "topics", columns, itemgetter(*names), empty, as_json=as_json)
 
 
 @topic.command()

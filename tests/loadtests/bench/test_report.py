@@ -1,86 +1,161 @@
-import io
 import json
 
 import pytest
-from rich.console import Console
 
-from loadtests.bench.figures import Round, open_row, row_of
-from loadtests.bench.report import Report, print_report, to_json, to_markdown
-from loadtests.generators.load import Outcome
+from loadtests.bench.figures import Round, Row, ratio_of, rows_of
+from loadtests.bench.report import (
+    PAGE_BEGIN,
+    PAGE_END,
+    Report,
+    columns,
+    details,
+    into_page,
+    number,
+    ratios,
+    summary,
+    to_json,
+    to_markdown,
+    verdict_line,
+)
+from loadtests.bench.targets import TARGETS, verdicts_of
+from loadtests.bench.works import PLANS, TITLES, WORKS, cells_of, filled_records, key_of
 from loadtests.host.machine import Machine
+from tests.architecture.sources import ROOT
 
-MACHINE = Machine(2, "a processor", 8 << 30, "6.1", "3.11", "2.8.7", "ext4", 0.05, 0.07, 1.5)
-
-
-def measured(good=1000, seconds=0.1, server_cpu_s=0.2, generator_cpu_s=0.01):
-    outcome = Outcome(good, 0, seconds, list(range(1000, 1000 + good)), 0, generator_cpu_s)
-    return Round(outcome, 1000, 100_000, server_cpu_s, 50_000_000, 0.25)
+MACHINE = Machine(2, "a processor", 8 << 30, "6.1", "3.11", "ext4", 0.05, 0.07, 1.5)
+ALL = [cell for work in WORKS for cell in cells_of(work, list(TITLES))]
 
 
-def report(*rows, mismatches=()):
-    return Report(
-        "quick", "2026-01-01", "abc", MACHINE, "h2load", rows, ("proved.",), ("recovered.",), 7, mismatches, 12.0
-    )
+def cell(key):
+    (found,) = [one for one in ALL if one.key == key]
+    return found
 
 
-def drawn(one):
-    console = Console(file=io.StringIO(), width=60)
-    print_report(one, console)
-    return console.file.getvalue()
+def round_(cpu_us=100.0, p99_ms=2.0, generator_share=0.2, compiler_share=0.0):
+    return Round(1000, 0.5, cpu_us * 1000 / 1e6, 1.0, p99_ms, generator_share, 0.25, compiler_share)
 
 
-def test_a_row_is_the_median_of_rounds_and_the_latency_of_all():
-    rounds = [measured(), measured(good=2000), measured(good=4000)]
-    row = row_of("json", "JSON", "penstock", "1", rounds, [])
-    assert row.requests_per_s == 20_000
-    assert row.records_per_s == 20_000_000
-    assert row.megabytes_per_s == pytest.approx(2000)
-    assert row.cpu_us_per_request == pytest.approx(100)
-    assert row.latency.count == 7000
-    assert row.ratio_to_bare is None
+def row(key, *cpus, **options):
+    return Row(cell(key), tuple(round_(cpu, **options) for cpu in cpus))
+
+
+def report(*rows, problems=()):
+    return Report("quick", "2026-01-01", MACHINE, ("a fact",), rows, 7, problems, 12.0)
+
+
+def test_figures_are_medians_of_rounds_with_their_spread():
+    one = row("single/kafka", 50, 70, 60)
+    assert one.cpu_us == pytest.approx(60)
+    assert one.cpu_us_spread == pytest.approx((50, 70))
+    assert one.records_per_s == 2000
 
 
 def test_a_ratio_is_taken_within_each_round():
     """The machine was ten times slower in the second round, for both."""
-    rounds, bare = [measured(), measured(seconds=1.0)], [measured(good=2000), measured(good=2000, seconds=1.0)]
-    row = row_of("json", "JSON", "penstock", "1", rounds, bare)
-    assert row.ratio_to_bare == pytest.approx(0.5)
+    ratio = ratio_of(row("single/penstock/HTTP/2", 100, 1000).rounds, row("single/kafka", 50, 500).rounds, "cpu")
+    assert (ratio.median, ratio.least, ratio.most) == pytest.approx((2, 2, 2))
+
+
+def test_no_ratio_without_a_figure():
+    assert ratio_of(row("single/kafka", 1, p99_ms=None).rounds, row("single/nats", 1).rounds, "p99") is None
+
+
+def test_every_target_names_two_cells_that_are_measured():
+    keys = {one.key for one in ALL}
+    assert [target for target in TARGETS if not {target.cell, target.against} <= keys] == []
+    assert len(keys) == len(ALL)
+
+
+def test_a_target_is_met_up_to_its_bound():
+    def verdict(cpu):
+        (found,) = verdicts_of([row("single/penstock/HTTP/2", cpu), row("single/kafka", 100)])
+        return found.is_met
+
+    assert verdict(150)
+    assert not verdict(151)
+
+
+def test_a_target_is_not_judged_by_a_server_that_still_warms_up():
+    cold = row("single/kafka", 1000, compiler_share=0.5)
+    (found,) = verdicts_of([row("single/penstock/HTTP/2", 1), cold])
+    assert (found.is_met, found.word) == (False, "not judged ‡")
+    assert "‡ the JVM was not warm: its compiler took up to 50%" in to_markdown(report(cold))
+
+
+def test_targets_without_their_cells_are_left_out():
+    assert verdicts_of([row("single/penstock/HTTP/2", 1)]) == []
+
+
+def test_the_table_has_a_line_for_each_work_and_a_column_for_each_server():
+    one = report(
+        row("single/penstock/HTTP/2", 250),
+        row("single/penstock/HTTP/1.1", 260),
+        row("single/kafka", 63),
+        row("delivery/nats", 249),
+    )
+    assert summary(one) == [
+        ["1 record of 100 B a request, 64 in flight", "HTTP/2 250, HTTP/1.1 260", "–", "63.0", "–", "–"],
+        ["1,000 records/s one by one, produce to consumer", "–", "–", "–", "249; 1.00 / 2.00 ms", "–"],
+    ]
+
+
+def test_servers_other_than_the_page_s_have_columns_and_the_bare_function_is_what_they_are_compared_with():
+    one = report(row("single/penstock/HTTP/2", 50), row("single/bare/HTTP/2", 25))
+    assert columns(one) == ["penstock", "bare"]
+    assert summary(one) == [["1 record of 100 B a request, 64 in flight", "HTTP/2 50.0", "HTTP/2 25.0"]]
+    assert [line[4] for line in details(one)] == ["2.00", "–"]
+    assert "A REST proxy" not in to_markdown(one)
+
+
+def test_a_ratio_stands_beside_its_target():
+    one = report(row("single/penstock/HTTP/2", 250), row("single/kafka", 100))
+    (line,) = ratios(one)
+    assert line[0].endswith("Penstock HTTP/2")
+    assert line[3:] == ["2.50 (2.50 to 2.50)", "1.50", "not met, by 67%"]
+    assert [line[4] for line in details(one)] == ["2.50", "–"]
 
 
 def test_a_generator_at_its_limit_is_marked():
-    row = row_of("json", "JSON", "penstock", "1", [measured(generator_cpu_s=0.095)], [])
-    assert row.is_generator_bound
-    assert "10,000†" in drawn(report(row))
+    one = report(row("single/redis", 9, generator_share=0.95))
+    assert details(one)[0][5] == "2,000†"
+    assert "† the generator used its whole core" in to_markdown(one)
 
 
-def test_the_table_shows_every_figure_whole_however_narrow_the_terminal():
-    bare = row_of("json-bare", "1000 x 100 B as JSON", "bare", "", [measured(good=2000)], [measured(good=2000)])
-    node = row_of("json-acks-1", "1000 x 100 B as JSON", "penstock", "1", [measured()], [measured(good=2000)])
-    way = open_row(row_of("delivery-1", "produce to delivery", "penstock", "all", [measured()], []), 1000, [5, 6])
-    text = drawn(report(bare, node, way))
-    for expected in ("bare function", "acks=1", "acks=all, 1,000/s asked", "10.00 M", "1,000", "50%", "p99.9"):
-        assert expected in text
-    assert "…" not in text
-    assert "fdatasync can take 0.05 ms" in text
-    assert "stored is exactly what was acknowledged" in text
+def test_markdown_and_json_have_everything():
+    one = report(row("single/penstock/HTTP/2", 250), row("single/kafka", 100), problems=("kafka: wrong",))
+    text = to_markdown(one)
+    assert all(part in text for part in ("a fact", "kafka: wrong", "1 of 7 checks FAILED", "A REST proxy before Kafka"))
+    assert verdict_line(report()) == "Checked after 7 sessions: each log has exactly the acknowledged records."
+    assert json.loads(to_json(one))["rows"][0]["cell"]["work"]["key"] == "single"
+    for block in text.split("\n\n"):
+        counts = {line.count("|") for line in block.splitlines() if line.startswith("|")}
+        assert len(counts) <= 1
 
 
-def test_a_mismatch_is_shouted():
-    text = drawn(report(mismatches=("json: log end is 4, acknowledged were 5",)))
-    assert "1 of 7 checks FAILED" in text
-    assert "log end is 4" in text
+def test_a_page_gets_the_comparison_between_its_marks():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    before, after = page.split(PAGE_BEGIN)[0], page.split(PAGE_END, 1)[1]
+    one = report(row("single/penstock/HTTP/2", 250))
+    written = into_page(page, one)
+    assert written.startswith(f"{before}{PAGE_BEGIN}\n\n- 2 cores, ")
+    assert written.endswith(f"the acknowledged records.\n\n{PAGE_END}{after}")
+    assert [title in written for title in ("### Server CPU", "### Ratios", "### Every cell")] == [True, False, False]
+    assert into_page(written, one) == written
+    with pytest.raises(ValueError, match="the page needs the lines"):
+        into_page(PAGE_END + PAGE_BEGIN, one)
 
 
-def test_markdown_has_a_column_for_every_cell():
-    row = row_of("json", "JSON", "penstock", "1", [measured()], [measured()])
-    lines = to_markdown(report(row)).splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
-    assert any(line.startswith("| acks=1 | 10,000 | 10.00 M |") for line in table)
+def test_only_cells_that_were_measured_have_rows():
+    assert [one.cell.key for one in rows_of(ALL, {"single/kafka": [round_()]})] == ["single/kafka"]
 
 
-def test_json_holds_everything_but_single_durations():
-    row = row_of("json", "JSON", "penstock", "1", [measured()], [])
-    document = json.loads(to_json(report(row)))
-    assert document["rows"][0]["latency"]["p99_ms"] == row.latency.p99_ms
-    assert document["machine"]["cores"] == 2
+def test_keys_and_sizes_of_logs():
+    assert key_of("single", "kafka") == "single/kafka"
+    by_key = {work.key: work for work in WORKS}
+    assert filled_records(PLANS["full"], by_key["read"]) == 300_000
+    assert filled_records(PLANS["full"], by_key["read-single"]) < 100_000
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.091, "0.09"), (12.34, "12.3"), (1234.5, "1,234")])
+def test_numbers_have_three_digits(value, text):
+    assert number(value) == text

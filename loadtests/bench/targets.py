@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtests.peer_bench.figures import Figure, Ratio, Row, ratio_of
-from loadtests.peer_bench.works import (
+from loadtests.bench.figures import Figure, Ratio, Row, ratio_of
+from loadtests.bench.works import (
     BATCH,
     HTTP1,
     HTTP2,

@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
+from loadtests.bench.entrants.session import RUN_S, UNBOUNDED, Counted
 from loadtests.generators.load import GeneratorFailed, Outcome, ended_children_cpu_s
 from loadtests.generators.percentiles import Latency
-from loadtests.peer_bench.entrants.session import RUN_S, UNBOUNDED, Counted
 
 CLOCK_S = 0.001  # of the tools: they count milliseconds
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from functools import cache
 
+from loadtests.bench.works import Work
 from loadtests.generators.bodies import batch_body, json_values
-from loadtests.peer_bench.works import Work
 
 
 @cache

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from loadtests.bench.entrants.session import RUN_S, Counted
+from loadtests.bench.works import Plan
 from loadtests.generators.delivery import DeliveryOutcome
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Outcome
 from loadtests.generators.open_loop import Schedule
-from loadtests.peer_bench.entrants.session import RUN_S, Counted
-from loadtests.peer_bench.works import Plan
 
 Deliver = Callable[[Schedule], Coroutine[Any, Any, DeliveryOutcome]]
 

@@ -7,20 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from loadtests.bench.cases import TOPIC_CONFIG
-from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body, json_body, ndjson_body, raw_body
-from loadtests.generators.closed_loop import run_closed_loop
-from loadtests.generators.delivery import deliver
-from loadtests.generators.generators import Generators
-from loadtests.generators.load import Load, Outcome
-from loadtests.host.admin_client import AdminClient
-from loadtests.host.servers import Server
-from loadtests.peer_bench.entrants.delivery_session import DeliverySession
-from loadtests.peer_bench.entrants.keyed_requests import header_of
-from loadtests.peer_bench.entrants.penstock_log import PenstockLog
-from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
-from loadtests.peer_bench.entrants.values import batch_of, values_of
-from loadtests.peer_bench.works import (
+from loadtests.bench.entrants.delivery_session import DeliverySession
+from loadtests.bench.entrants.keyed_requests import header_of
+from loadtests.bench.entrants.penstock_log import PenstockLog
+from loadtests.bench.entrants.session import IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
+from loadtests.bench.entrants.values import batch_of, values_of
+from loadtests.bench.works import (
     BATCH,
     HTTP1,
     JSON,
@@ -28,11 +20,19 @@ from loadtests.peer_bench.works import (
     NDJSON,
     PLAIN,
     SEQUENCED,
+    TOPIC_CONFIG,
     Cell,
     Plan,
     Work,
     filled_records,
 )
+from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body, json_body, ndjson_body, raw_body
+from loadtests.generators.closed_loop import run_closed_loop
+from loadtests.generators.delivery import deliver
+from loadtests.generators.generators import Generators
+from loadtests.generators.load import Load, Outcome
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import Server
 
 CONNECTIONS = 4  # of HTTP/2
 READER_CONNECTIONS = 2
@@ -75,9 +75,9 @@ class PenstockEntrant:
                 return self._delivery(cell)
 
     def _produce(self, cell: Cell) -> ProduceSession:
-        topic, body = self._create(cell.server), _body_of(cell.work, cell.form)
+        topic, body = self._create(cell.server), body_of(cell.work, cell.form)
         path = f"/v1/topics/{topic}/records?acks={'all' if cell.work.is_fsync else '1'}"
-        load = self._load(cell, path, body, is_http1=cell.form == HTTP1)
+        load = load_of(self._nodes[cell.server].url, cell, path, body, self._directory, is_http1=cell.form == HTTP1)
         return ProduceSession(
             self._admins[cell.server], topic, load, body.records, lambda load: self._generators.run_closed(load, RUN_S)
         )
@@ -85,29 +85,15 @@ class PenstockEntrant:
     def _keyed_session(self, cell: Cell) -> ProduceSession:
         """Returns closed loops over HTTP/1.1 by the generator whose requests differ."""
         admin, topic = self._admins[cell.server], self._create(cell.server)
-        body = _body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
-        load = self._load(cell, f"/v1/topics/{topic}/partitions/0/records?acks=1", body, is_http1=True)
+        body = body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
+        path = f"/v1/topics/{topic}/partitions/0/records?acks=1"
+        load = load_of(self._nodes[cell.server].url, cell, path, body, self._directory, is_http1=True)
 
         def run_load(load: Load) -> Outcome:
             header = header_of(admin, cell.form, body.records)
             return self._generators.in_child(RUN_S, partial(run_closed_loop, load, header))
 
         return ProduceSession(admin, topic, load, body.records, run_load)
-
-    def _load(self, cell: Cell, path: str, body: Body, *, is_http1: bool) -> Load:
-        """Returns a closed loop without its number of requests."""
-        body_file = self._directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
-        body_file.write_bytes(body.data)
-        return Load(
-            url=self._nodes[cell.server].url,
-            targets=(path,),
-            requests=0,
-            connections=IN_FLIGHT if is_http1 else CONNECTIONS,
-            streams=1 if is_http1 else IN_FLIGHT // CONNECTIONS,
-            body_file=body_file,
-            headers=(("content-type", body.media_type),),
-            is_http1=is_http1,
-        )
 
     def _log(self, cell: Cell) -> PenstockLog:
         """Returns the log that all rounds of a work read; writes it the first time."""
@@ -216,7 +202,23 @@ class ReadSession:
         """Leaves the log to the next rounds."""
 
 
-def _body_of(work: Work, form: str) -> Body:
+def load_of(url: str, cell: Cell, path: str, body: Body, directory: Path, *, is_http1: bool) -> Load:
+    """Returns a closed loop without its number of requests."""
+    body_file = directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
+    body_file.write_bytes(body.data)
+    return Load(
+        url=url,
+        targets=(path,),
+        requests=0,
+        connections=IN_FLIGHT if is_http1 else CONNECTIONS,
+        streams=1 if is_http1 else IN_FLIGHT // CONNECTIONS,
+        body_file=body_file,
+        headers=(("content-type", body.media_type),),
+        is_http1=is_http1,
+    )
+
+
+def body_of(work: Work, form: str) -> Body:
     values = values_of(work)
     match form:
         case "NDJSON":

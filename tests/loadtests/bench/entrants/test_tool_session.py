@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
+from loadtests.bench.entrants import kafka, nats, redis
+from loadtests.bench.entrants.keyed_requests import key_header, sequence_headers
+from loadtests.bench.entrants.tool_session import Printed, ToolSession
 from loadtests.generators.load import GeneratorFailed
-from loadtests.peer_bench.entrants import kafka, nats, redis
-from loadtests.peer_bench.entrants.keyed_requests import key_header, sequence_headers
-from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
 
 KAFKA = """\
 1878411 records sent, 375682.2 records/sec (35.83 MB/sec), 62.7 ms avg latency, 373.0 ms max latency.

@@ -6,14 +6,14 @@ import re
 from functools import partial
 from pathlib import Path
 
+from loadtests.bench.entrants.delivery_session import DeliverySession
+from loadtests.bench.entrants.kafka_client import deliver_by_client, read_log
+from loadtests.bench.entrants.session import FETCH_BYTES, IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
+from loadtests.bench.entrants.tool_session import Printed, ToolSession
+from loadtests.bench.entrants.values import batch_of, values_of
+from loadtests.bench.works import Cell, Plan, Work, filled_records
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
-from loadtests.peer_bench.entrants.delivery_session import DeliverySession
-from loadtests.peer_bench.entrants.kafka_client import deliver_by_client, read_log
-from loadtests.peer_bench.entrants.session import FETCH_BYTES, IN_FLIGHT, READERS, RUN_S, UNBOUNDED, Counted, Session
-from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
-from loadtests.peer_bench.entrants.values import batch_of, values_of
-from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
 from loadtests.peers.kafka_server import FSYNC, KafkaServer
 
 PROPERTIES = ("acks=1", "enable.idempotence=false", f"max.in.flight.requests.per.connection={IN_FLIGHT}")

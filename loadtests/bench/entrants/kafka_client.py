@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from loadtests.bench.entrants.session import FETCH_BYTES, Counted
 from loadtests.generators.delivery import Arrivals, DeliveryOutcome, deliver_all
 from loadtests.generators.load import Outcome
 from loadtests.generators.open_loop import OpenLoop, Schedule
 from loadtests.generators.records import numbered_value, numbers_in
-from loadtests.peer_bench.entrants.session import FETCH_BYTES, Counted
 
 TAIL_WAIT_MS = 2000
 READ_WAIT_MS = 1  # at the end of a log, before it is read again

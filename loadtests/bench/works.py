@@ -11,15 +11,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["produce", "read", "delivery"]
-PENSTOCK, SHARDS, KAFKA, NATS, REDIS = "penstock", "penstock-shards-2", "kafka", "nats", "redis"
+PENSTOCK, SHARDS, KAFKA, NATS, REDIS, BARE = "penstock", "penstock-shards-2", "kafka", "nats", "redis", "bare"
+SLOW = {"penstock-2ms": 2, "penstock-10ms": 10}  # added to each fdatasync: no power-loss protection, a slow drive
 TITLES = {
     PENSTOCK: "Penstock",
     SHARDS: "Penstock, `--shards 2`",
+    **{server: f"Penstock, fdatasync + {ms} ms" for server, ms in SLOW.items()},
+    BARE: "bare function",
     KAFKA: "Kafka",
     NATS: "NATS JetStream",
     REDIS: "Redis streams",
 }
 PEERS = (KAFKA, NATS, REDIS)
+BESIDE_PEERS = (PENSTOCK, SHARDS, *PEERS)
+# No segment is closed within a round: its upload would run in the next cell's round. Tiering has its own figures.
+TOPIC_CONFIG: dict[str, object] = {"segment_bytes": 1 << 30, "segment_ms": 3_600_000}
 SINGLE_RECORDS_MAX = 60_000
 PLAIN, KEYED, SEQUENCED = "without", "Idempotency-Key", "sequences"
 MESSAGES, ATOMIC = "messages", "atomic batches"  # of NATS
@@ -111,9 +117,9 @@ def filled_records(plan: Plan, work: Work) -> int:
 
 def cells_of(work: Work, servers: Sequence[str]) -> list[Cell]:
     """Returns the cells of a work, of these servers."""
-    penstock_cells = [Cell(work, server, form) for server in (PENSTOCK, *_shards(work)) for form in work.forms]
+    penstock_cells = [Cell(work, server, form) for server in _nodes(work) for form in work.forms]
     others = [Cell(work, peer, form) for peer in work.peers for form in _forms(work, peer)]
-    return [cell for cell in (*penstock_cells, *others) if cell.server in servers]
+    return [cell for cell in (*penstock_cells, *_bare(work), *others) if cell.server in servers]
 
 
 def _forms(work: Work, peer: str) -> tuple[str, ...]:
@@ -123,5 +129,13 @@ def _forms(work: Work, peer: str) -> tuple[str, ...]:
     return ("",)
 
 
-def _shards(work: Work) -> tuple[str, ...]:
-    return (SHARDS,) if work.has_shards else ()
+def _nodes(work: Work) -> list[str]:
+    """Returns Penstock's servers at a work. A slow disk shows where answers wait for it."""
+    return [PENSTOCK, *([SHARDS] if work.has_shards else ()), *(SLOW if work.is_fsync else ())]
+
+
+def _bare(work: Work) -> list[Cell]:
+    """Returns the cells of the bare function, which syncs nothing and knows no keys."""
+    if work.is_fsync or work.kind == "delivery" or not work.peers or work.key == "read-single":
+        return []
+    return [Cell(work, BARE, form) for form in (work.forms if work.kind == "produce" else ("",))]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from aiokafka.record import MemoryRecords
 
+from loadtests.bench.entrants.session import FETCH_BYTES
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE
 from loadtests.host.admin_client import AdminClient
-from loadtests.peer_bench.entrants.session import FETCH_BYTES
 
 TARGETS = 8
 

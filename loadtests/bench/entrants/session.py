@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from loadtests.bench.works import Cell
 from loadtests.generators.load import Outcome
 from loadtests.generators.percentiles import Latency
-from loadtests.peer_bench.works import Cell
 
 IN_FLIGHT = 64
 READERS = 8

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from loadtests.bench.entrants.penstock_log import PenstockLog
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, batch_body, json_values
-from loadtests.peer_bench.entrants.penstock_log import PenstockLog
 
 VALUES = json_values(4)
 RECORDS = 64

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
+from loadtests.bench.entrants.session import Counted
+from loadtests.bench.rounds import Rounds
+from loadtests.bench.works import KAFKA, PENSTOCK, PLANS, WORKS, Cell
 from loadtests.generators.load import GeneratorFailed, Outcome
-from loadtests.peer_bench.entrants.session import Counted
-from loadtests.peer_bench.rounds import Rounds
-from loadtests.peer_bench.works import KAFKA, PENSTOCK, PLANS, WORKS, Cell
 
 PLAN = dataclasses.replace(PLANS["quick"], rounds=2, warm_up_s=0.0, jvm_warm_up_s=0.0, round_s=0.01)
 PRODUCE = next(work for work in WORKS if work.key == "single")
@@ -59,7 +59,7 @@ class FakeSession:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("loadtests.peer_bench.rounds.SETTLE_S", 0)
+    monkeypatch.setattr("loadtests.bench.rounds.SETTLE_S", 0)
 
 
 def test_rounds_alternate_and_the_first_ones_warm_up():

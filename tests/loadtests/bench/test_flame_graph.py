@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
+from loadtests.bench.flame_graph import at_work, svg
 from loadtests.host.folded import parse
-from loadtests.peer_bench.flame_graph import at_work, svg
 
 RUN = "main (cli/main.py:1);Runner.run (asyncio/runners.py:9)"
 FOLDED = f"""\

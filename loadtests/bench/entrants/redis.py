@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from loadtests.bench.entrants.delivery_session import DeliverySession
+from loadtests.bench.entrants.session import IN_FLIGHT, READERS, Session
+from loadtests.bench.entrants.tool_session import Printed, ToolSession
+from loadtests.bench.entrants.values import values_of
+from loadtests.bench.works import Cell, Plan, Work, filled_records
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.wire import Wire, WireDelivery
 from loadtests.generators.wire_delivery import deliver_over
-from loadtests.peer_bench.entrants.delivery_session import DeliverySession
-from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
-from loadtests.peer_bench.entrants.values import values_of
-from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
 from loadtests.peers import redis_wires
 from loadtests.peers.processes import HOST
 from loadtests.peers.redis_server import RedisServer

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from loadtests.bench.entrants.session import IN_FLIGHT
+from loadtests.bench.works import KEYED, SEQUENCED
 from loadtests.host.admin_client import AdminClient
-from loadtests.peer_bench.entrants.session import IN_FLIGHT
-from loadtests.peer_bench.works import KEYED, SEQUENCED
 
 _runs = itertools.count()
 

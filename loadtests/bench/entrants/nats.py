@@ -6,15 +6,15 @@ import re
 from functools import partial
 from pathlib import Path
 
+from loadtests.bench.entrants.delivery_session import DeliverySession
+from loadtests.bench.entrants.session import IN_FLIGHT, READERS, Session
+from loadtests.bench.entrants.tool_session import Printed, ToolSession
+from loadtests.bench.entrants.values import values_of
+from loadtests.bench.works import ATOMIC, Cell, Plan, Work, filled_records
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.wire import Wire, WireDelivery
 from loadtests.generators.wire_delivery import deliver_over
-from loadtests.peer_bench.entrants.delivery_session import DeliverySession
-from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.entrants.tool_session import Printed, ToolSession
-from loadtests.peer_bench.entrants.values import values_of
-from loadtests.peer_bench.works import ATOMIC, Cell, Plan, Work, filled_records
 from loadtests.peers import nats_wires
 from loadtests.peers.nats_server import NatsServer
 from loadtests.peers.processes import HOST
