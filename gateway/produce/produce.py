@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
+from typing import TypeVar
 
 from engine.format.keyed_batch import KeyEntry, SourceEntry
 from engine.shard.served_topics import Topic
@@ -53,6 +55,8 @@ from gateway.produce.trace_headers import takes_context, with_context
 from gateway.produce.value_checks import NeedsSchemas, TakesLong, with_schemas
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
+
+T = TypeVar("T")
 
 _new = tuple.__new__  # of a value without a frame for it
 _ROW_WORDS = 10  # of 4 bytes, in a row of the compiled codec (rows.h)
@@ -316,19 +320,26 @@ def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
     return to_batches(incoming, to, records_max, share_max, is_quick=is_quick)
 
 
-def record_partitions(pending: TopicProduce) -> list[int]:
-    """Returns the partition of each record of a placed produce, in their order."""
+def in_record_order(pending: TopicProduce, of_parts: Sequence[Sequence[T]]) -> list[T]:
+    """Returns what each record of a placed produce has, in their order: a part has that of its records in theirs."""
+    if len(of_parts) == 1:
+        return list(of_parts[0])
     incoming, to = pending.placed
+    by_partition = {part.partition: each for part, each in zip(pending.parts, of_parts, strict=True)}
     if isinstance(incoming, IncomingObjects):
         grouped = grouped_objects(incoming, to)
         if grouped is not None:
-            places = {number: memoryview(rows).cast("I")[_VALUE_WORD::_ROW_WORDS] for number, rows in grouped.items()}
-            return [number for _, number in sorted((at, number) for number, found in places.items() for at in found)]
+            places = [
+                place
+                for number, rows in grouped.items()
+                for place in zip(memoryview(rows).cast("I")[_VALUE_WORD::_ROW_WORDS], by_partition[number], strict=True)
+            ]
+            places.sort(key=itemgetter(0))
+            return [each for _, each in places]
         incoming = incoming.plainly()
-    if not isinstance(incoming, list):  # values alone, which all go to one partition
-        part = pending.parts[0]
-        return [] if part.partition is None else [part.partition] * part.record_count
-    return [partition_of(row, to) for row in incoming]
+    assert isinstance(incoming, list), "values alone all go to one partition"
+    following = {number: iter(each) for number, each in by_partition.items()}
+    return [next(following[partition_of(row, to)]) for row in incoming]
 
 
 def _destination(pending: TopicProduce) -> Destination:
