@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Spark ships this package to executors as a zip, which can hold no compiled module: the one installed there is found.
 __path__ = extend_path(__path__, __name__)
 
-VERSION = 14  # of the module's functions; an older build left in place is not taken
+VERSION = 15  # of the module's functions; an older build left in place is not taken
 MODULE = "penstock_codec._native"
 VARIABLE = "PENSTOCK_CODEC"
 CHOICES = ("auto", "compiled", "python")

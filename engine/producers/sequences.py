@@ -145,11 +145,12 @@ class Producers:
         """
         staged: dict[int, Producer] = {}
         notes: list[StagedRequest] = []
+        before, by_id = self._staged, self._by_id
         for entry, first, count in requests:
             if type(entry) is not SequenceEntry:
                 continue
             producer_id, epoch, sequence, latest_ms = entry
-            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._by_id.get(producer_id)
+            producer = staged.get(producer_id) or before.get(producer_id) or by_id.get(producer_id)
             offset = base_offset + first
             fields = (sequence, (sequence + count - 1) % _SEQUENCES, offset, latest_ms)
             if producer is None:

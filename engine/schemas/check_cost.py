@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import penstock_codec
 from engine.schemas.schema_text import Schema, resolve
 
 UNITS_MAX = 50_000_000  # of one value: about 1 s at worst, and most take a tenth
@@ -20,9 +21,8 @@ _CLASS_STATES = 50  # of a class of Unicode, such as \p{L}
 STATES_MAX = 20_000  # of a schema; compiled they take about 25 MB
 _STATES_OF_UNIT, _QUICK_STATES = 10, 16  # of a regular expression, for each byte
 EXACT_FACTOR = 8
-_SHAPES = bytes(ord("0") if 48 <= n <= 57 else ord("e") if n in b"eE" else n if n == 43 else 32 for n in range(256))
-_EXPONENT, _DIGITS = b"0e", b"0" * 17
-_LARGE, _LARGE_SIGNED = b"0e00", b"0e+00"
+_LARGE = re.compile(rb"[0-9][Ee](?=\+?[0-9][0-9])")
+_EXACT = re.compile(rb"[0-9][Ee]|[0-9]{17}")
 _LARGE_UNITS = 1500  # msgspec reads a double of more than about 1e22 in 30 us
 _REPEATS = re.compile(r"\{(\d+)?,?(\d+)?\}")
 _IN_PLACE = ("not", "if", "then", "else")
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
         """
         elements = 1 + text.count(b",") + text.count(b"[") + text.count(b"{") + text.count(b"\n")
         units = self.once * (elements if values is None else values) + self.each * elements + self.byte * len(text)
-        return units * EXACT_FACTOR if units * EXACT_FACTOR >= enough and _may_be_exact(text) else units
+        return units * numbers_of(bytes(text)).factor if units * EXACT_FACTOR >= enough else units
 
     def of_size(self, size_bytes: int) -> float:
         """Returns the units of this number of bytes of unknown values, at most but for exact numbers."""
@@ -113,16 +113,23 @@ def _own_cost(schema: dict[str, Any]) -> Cost:
     return Cost(once, each, byte, compiled)
 
 
-def units_of_doubles(text: bytes) -> int:
-    """Returns the units that msgspec takes to read the large doubles of a text, at most."""
-    shapes = text.translate(_SHAPES)
-    return _LARGE_UNITS * (shapes.count(_LARGE) + shapes.count(_LARGE_SIGNED))
+class Numbers(NamedTuple):
+    """Units that it takes to decode the numbers of a text, and how many times as long as others they take to check."""
+
+    units: int = 0
+    factor: int = 1
 
 
-def _may_be_exact(text: bytes | bytearray) -> bool:
-    """Returns whether a number may have an exponent or more digits than a double."""
-    shapes = text.translate(_SHAPES)
-    return _EXPONENT in shapes or _DIGITS in shapes
+def numbers_of(text: bytes) -> Numbers:
+    """Returns what the numbers of a text may take: large doubles are slow to read, exact ones to compare."""
+    native = penstock_codec.native
+    large, has_exact = number_shapes_plainly(text) if native is None else native.number_shapes(text)
+    return Numbers(_LARGE_UNITS * large, EXACT_FACTOR if has_exact else 1)
+
+
+def number_shapes_plainly(text: bytes) -> tuple[int, bool]:
+    """Returns how many numbers have a large exponent, and whether one is compared exactly. The twin of the codec's."""
+    return len(_LARGE.findall(text)), _EXACT.search(text) is not None
 
 
 def _bound_cost(bound: Any) -> int:

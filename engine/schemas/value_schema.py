@@ -9,14 +9,14 @@ refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import orjson
 
-from engine.schemas.check_cost import EXACT_FACTOR, STATES_MAX, UNITS_MAX, cost_of, units_of_doubles
+from engine.schemas.check_cost import STATES_MAX, UNITS_MAX, Numbers, cost_of, numbers_of
 from engine.schemas.schema_text import DIALECTS, Schema, escape, read_schema, resolve, unusable
 from engine.schemas.value_type import Typed, any_value, parts_of, type_of
 
@@ -28,11 +28,10 @@ TOGETHER_UNITS_MAX = 500_000  # of values that are checked at once, about 10 ms
 REQUEST_UNITS_MAX = 4 * UNITS_MAX  # of all values of a request that are not lines
 CHUNK_BYTES = 32 * 1024  # of lines whose values are decoded and dropped at once
 CHUNK_VALUES = 256
-SHORT_BYTES = 1024  # less is decoded in a few ms, whatever it has
 REGEX_BYTES_MAX = 1024 * 1024  # of a compiled expression: `(a{1000}){1000}` would take 40 MB
 TEXT_MAX = 500  # of what is wrong: a schema may list thousands of names
 _ROOT = "urn:penstock:schema"
-_FLAT = ("string", "integer", "number")  # a value of these is one element, however long the text around it is
+_FLAT = frozenset((str, int, float, bool, type(None)))  # a value of these is one element, whatever is around it
 _REFUSED = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
@@ -61,11 +60,8 @@ class ValueSchema:
         self._rests = typed.rests
         self._names = [str(number) for number in range(len(typed.rests))]
         self._rest_validator = _validator_of(_rests_of(schema, typed)) if typed.rests else None
-        flat = [resolve(schema, rest.pointer)[1] for rest in typed.rests]
-        are_flat = all(isinstance(rest, dict) and rest.get("type") in _FLAT for rest in flat)
-        costs = [cost_of(rest, schema) for rest in flat] if are_flat else []
-        self._flat_units = [EXACT_FACTOR * (cost.once + cost.each) for cost in costs]
-        self._flat_byte_units = EXACT_FACTOR * self.cost.byte
+        costs = [cost_of(resolve(schema, rest.pointer)[1], schema) for rest in typed.rests]
+        self._flat_units = [cost.once + cost.each for cost in costs]
 
     def __repr__(self) -> str:
         return f"ValueSchema(rests={len(self._rests)})"
@@ -82,13 +78,14 @@ class ValueSchema:
             while begin < len(body):
                 end = body.find(b"\n", begin + CHUNK_BYTES) + 1 or len(body)
                 lines = body[begin:end]
-                units += self._units_of_decoding(lines)
-                if units > units_max:
+                numbers = self._numbers_of(lines)
+                units += numbers.units
+                if numbers.units > TOGETHER_UNITS_MAX or units > units_max:
                     return False
                 _check_utf8(lines)
                 decoded = self._decoder.decode_lines(lines)
                 if self._rests:
-                    units += self._check_rests(decoded, (lines,))
+                    units += self._check_rests(decoded, lines, numbers.factor)
                     if units > units_max:
                         return False
                 total += len(decoded)
@@ -133,37 +130,39 @@ class ValueSchema:
 
     def _find_doubtful(self, values: dict[int, bytes]) -> tuple[float, list[int]]:
         """Returns the units of the rests, and which values may not follow: these do not decode, or a rest is wrong."""
-        decode, decoded = self._decoder.decode, {}
-        units = self._units_of_decoding(b"\n".join(values.values())) if self._has_doubles else 0
-        if units == math.inf:
+        text = b"\n".join(values.values())
+        units: float
+        units, factor = self._numbers_of(text)
+        if units > TOGETHER_UNITS_MAX:
             return 0, list(values)
+        decode, is_ascii, decoded = self._decoder.decode, text.isascii(), {}
         for index, value in values.items():
             try:
-                _check_utf8(value)
+                if not is_ascii:
+                    _check_utf8(value)
                 decoded[index] = decode(value)
             except _REFUSED:
                 continue
-        units += self._check_rests(list(decoded.values()), values.values()) if self._rests else 0
+        units += self._check_rests(list(decoded.values()), text, factor) if self._rests else 0
         if units == math.inf:
             return 0, list(values)
         return units, [index for index in values if index not in decoded]
 
-    def _units_of_decoding(self, text: bytes) -> float:
-        """Returns how many units the doubles of a text take beside the rest of it; infinity if these are too many."""
-        if not self._has_doubles or len(text) < SHORT_BYTES:
-            return 0
-        units = units_of_doubles(text)
-        return units if units <= TOGETHER_UNITS_MAX else math.inf
+    def _numbers_of(self, text: bytes) -> Numbers:
+        """Returns what the numbers of a text take, as far as they are looked at."""
+        if not (self._has_doubles or self._rests):
+            return Numbers()
+        numbers = numbers_of(text)
+        return numbers if self._has_doubles else Numbers(0, numbers.factor)
 
-    def _check_rests(self, decoded: list[Any], texts: Collection[bytes]) -> float:
+    def _check_rests(self, decoded: list[Any], text: bytes, factor: int) -> float:
         """Returns how many units it took to check the rests; infinity if one may be wrong, or needs too many."""
         assert self._rest_validator is not None
         parts = [parts_of(decoded, rest.steps) for rest in self._rests]
-        units = sum(map(len, texts)) * self._flat_byte_units
-        for weight, values in zip(self._flat_units, parts, strict=False):
-            units += len(values) * weight
-        if units > TOGETHER_UNITS_MAX or not self._flat_units:
-            units = self.cost.of(b"\n".join(texts), len(decoded), TOGETHER_UNITS_MAX)
+        units = len(text) * self.cost.byte
+        for weight, values in zip(self._flat_units, parts, strict=True):
+            units += len(values) * weight if _FLAT.issuperset(map(type, values)) else math.inf
+        units = self.cost.of(text, len(decoded)) if units == math.inf else units * factor
         try:
             do_follow = units <= TOGETHER_UNITS_MAX and self._rest_validator.is_valid(
                 dict(zip(self._names, parts, strict=True))

@@ -108,8 +108,20 @@ def _type_or_rest(place: _Place) -> Typed:
     try:
         return _type_of(place)
     except NoType:
-        kind = place.schema.get("type") if isinstance(place.schema, dict) else None
-        return Typed(str if kind == "string" else Any, (Rest((), place.pointer),))
+        kind = _kind_of(place.schema)
+        decoded = {"string": str, "number": int | float}.get(kind, Any)
+        return Typed(decoded, (Rest((), place.pointer),), kind == "number")
+
+
+def _kind_of(schema: Schema) -> str:
+    """Returns the type that each value of a schema has; empty if it is not one that is known."""
+    if not isinstance(schema, dict):
+        return ""
+    kinds = {str(schema.get("type", ""))}
+    for word in ("anyOf", "oneOf"):
+        if kinds == {""} and word in schema:
+            kinds = {_kind_of(branch) for branch in schema[word]}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _type_of(place: _Place) -> Typed:

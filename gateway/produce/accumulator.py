@@ -232,11 +232,10 @@ class Accumulator:
         entry: KeyEntry | SequenceEntry | None = shared.key
         if shared.sequenced is not None:
             rows = shared.rows
-            is_stamped = turn.settings.timestamp_type == "append"
-            latest_ms = now_ms if is_stamped else rows[0][0] if len(rows) == 1 else max([row[0] for row in rows])
-            sequenced = shared.sequenced
-            fields = (sequenced.producer_id, sequenced.producer_epoch, sequenced.base_sequence, latest_ms)
-            entry = _new(SequenceEntry, fields)
+            latest_ms = rows[0][0] if len(rows) == 1 else max([row[0] for row in rows])
+            if turn.settings.timestamp_type == "append":
+                latest_ms = now_ms
+            entry = _new(SequenceEntry, (*shared.sequenced, latest_ms))
         batch.add(shared.rows, receive, entry)
         batch.size_bytes += shared.size_bytes
         turn.size_bytes += shared.size_bytes

@@ -21,6 +21,7 @@ from gateway.http.request import Request
 from gateway.produce.batching import ProducerSequence
 from gateway.produce.cloud_events import binary_attributes
 from gateway.routing.leader_headers import FORWARD
+from gateway.wire.messages import VariedHead
 
 EXPECTED_END = "Penstock-Expected-End"
 FENCING_TOKEN = "Penstock-Fencing-Token"  # noqa: S105 - a header's name
@@ -37,6 +38,7 @@ UNSTORED = ("acks", "timeout_ms")  # names of the query that do not change what 
 
 KEY_BYTES_MAX = 255
 _DIGITS_MAX = 19  # of 2^63 - 1
+_SURE_DIGITS = 10  # fewer are always a sequence
 _KEY = re.compile(rf"[!-~]{{1,{KEY_BYTES_MAX}}}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
 _RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
@@ -110,7 +112,7 @@ def _idempotency_key(request: Request) -> IdempotencyKey | None:
     headers = request.headers
     if IDEMPOTENCY_KEY not in headers:
         return None
-    key = parse_key(headers.getall(IDEMPOTENCY_KEY))
+    key = _parse_key(headers.getall(IDEMPOTENCY_KEY))
     if any(header in headers for header in SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"a request has an {IDEMPOTENCY_KEY} or a Producer-Id, not both")
     query = [one for one in query_to_pairs(request.query) if one[0] not in UNSTORED]
@@ -125,23 +127,31 @@ def _encoded(decides: tuple[object, ...]) -> bytes:
     return repr(decides).encode("utf-8", "backslashreplace")
 
 
-def parse_key(texts: Sequence[str]) -> bytes:
+def _parse_key(texts: Sequence[str]) -> bytes:
     """Parses the values of Idempotency-Key. Raises Problem invalid_header."""
     if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
         raise Problem("invalid_header", f"{IDEMPOTENCY_KEY} is 1 to 255 visible ASCII characters, given once")
     return texts[0].encode()
 
 
-def own_key(key: IdempotencyKey, text: str) -> IdempotencyKey | None:
-    """Returns the key of a request like one with another key. `text` is visible ASCII. None if it is too long."""
-    return _new(IdempotencyKey, (text.encode(), key.decides)) if len(text) <= KEY_BYTES_MAX else None
+def own_key(request: Request, key: IdempotencyKey) -> IdempotencyKey:
+    """Returns the key of a request whose head is like one with another key. Raises Problem invalid_header."""
+    head = request.head
+    if type(head) is VariedHead and (at := head.varying.key) >= 0:
+        text = head.values[at]
+        return _new(IdempotencyKey, (text.encode() if len(text) <= KEY_BYTES_MAX else _parse_key((text,)), key.decides))
+    return _new(IdempotencyKey, (_parse_key(request.headers.getall(IDEMPOTENCY_KEY)), key.decides))
 
 
-def own_sequence(sequenced: ProducerSequence, text: str) -> ProducerSequence | None:
-    """Returns the sequence of a request like one with another sequence; None if `text`, visible ASCII, is not one."""
-    if len(text) > _DIGITS_MAX or not text.isdigit() or (number := int(text)) > SEQUENCE_MAX:
-        return None
-    return _new(ProducerSequence, (sequenced.producer_id, sequenced.producer_epoch, number))
+def own_sequence(request: Request, sequenced: ProducerSequence) -> ProducerSequence:
+    """Returns the sequence of a request whose head is like one with another sequence. Raises Problem invalid_header."""
+    head = request.head
+    if type(head) is VariedHead and (at := head.varying.sequence) >= 0:
+        text = head.values[at]
+        number = int(text) if len(text) < _SURE_DIGITS and text.isdigit() else _parse_sequence((text,))
+    else:
+        number = _parse_sequence(request.headers.getall(PRODUCER_SEQ))
+    return _new(ProducerSequence, (*sequenced[:2], number))
 
 
 def _check_one_partition(header: str, partition: int | None) -> None:
@@ -151,7 +161,7 @@ def _check_one_partition(header: str, partition: int | None) -> None:
         raise Problem("invalid_header", text)
 
 
-def parse_sequence(texts: Sequence[str]) -> int:
+def _parse_sequence(texts: Sequence[str]) -> int:
     """Parses the values of Producer-Seq. Raises Problem invalid_header."""
     return _number(PRODUCER_SEQ, texts, SEQUENCE_MAX)
 
@@ -206,7 +216,7 @@ def _sequence(request: Request, partition: int | None) -> ProducerSequence | Non
     return ProducerSequence(
         _number(PRODUCER_ID, headers.getall(PRODUCER_ID), OFFSET_MAX),
         _number(PRODUCER_EPOCH, headers.getall(PRODUCER_EPOCH), PRODUCER_EPOCH_MAX),
-        parse_sequence(headers.getall(PRODUCER_SEQ)),
+        _parse_sequence(headers.getall(PRODUCER_SEQ)),
     )
 
 

@@ -37,8 +37,11 @@ class KeysInFlight:
 
         Raises KeyReused, and holds nothing then.
         """
-        which = (topic_id, key_hash)
-        of_key, at_first, holders = self._held.get(which) or (request_hash, partitions, 0)
+        which, fresh = (topic_id, key_hash), (request_hash, partitions, 1)
+        held = self._held.setdefault(which, fresh)
+        if held is fresh:
+            return partitions
+        of_key, at_first, holders = held
         if of_key != request_hash:
             raise KeyReused("the Idempotency-Key belongs to another request, which is under way")
         self._held[which] = (of_key, at_first, holders + 1)

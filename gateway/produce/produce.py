@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
+from typing import TypeVar
 
 from engine.format.keyed_batch import KeyEntry, SourceEntry
 from engine.shard.served_topics import Topic
@@ -27,6 +29,7 @@ from gateway.produce.batching import (
     Incoming,
     IncomingObjects,
     Part,
+    ProducerSequence,
     check_count,
     count_of,
     grouped_objects,
@@ -34,7 +37,7 @@ from gateway.produce.batching import (
     to_batches,
 )
 from gateway.produce.context import ProduceContext
-from gateway.produce.headers import IdempotencyKey
+from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
 from gateway.produce.idempotency import HeldKey, KeyedRequest, keyed_request, window_header
 from gateway.produce.partitioner import unknown_partition
 from gateway.produce.queue import (
@@ -53,6 +56,8 @@ from gateway.produce.value_checks import NeedsSchemas, TakesLong, with_schemas
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from gateway.wire.messages import Header
 
+T = TypeVar("T")
+
 _new = tuple.__new__  # of a value without a frame for it
 _ROW_WORDS = 10  # of 4 bytes, in a row of the compiled codec (rows.h)
 _VALUE_WORD = 2  # of them: where the value begins
@@ -65,7 +70,7 @@ class TopicProduce(PendingProduce[Response]):
     destination, for an answer that names the partition of each record.
     """
 
-    __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "placed", "request", "topic")
+    __slots__ = ("began", "body", "keyed", "now_ms", "parsed", "parts", "placed", "request", "sequenced", "topic")
 
     parts: Sequence[Part]
     placed: tuple[Incoming, Destination]
@@ -79,6 +84,7 @@ class TopicProduce(PendingProduce[Response]):
         topic: Topic,
         body: bytes,
         keyed: KeyedRequest | None,
+        sequenced: ProducerSequence | None,
     ) -> None:
         self.is_over = False  # without the constructors above: each has a frame
         self._receive = None
@@ -89,6 +95,7 @@ class TopicProduce(PendingProduce[Response]):
         self.topic = topic
         self.body = body
         self.keyed = keyed
+        self.sequenced = sequenced
         self.now_ms = context.clock.now_ms()
         self.began = time.perf_counter()
 
@@ -119,11 +126,16 @@ class TopicProduce(PendingProduce[Response]):
 def produce(request: Request, context: ProduceContext) -> Handled:
     """POST /v1/topics/{topic}/records. Raises Problem, EngineError."""
     parsed: ProduceRequest = request.parsed or parse(request, context)
+    key, sequenced = parsed.idempotency_key, parsed.sequenced
+    if key is not None:
+        key = own_key(request, key)
+    if sequenced is not None:
+        sequenced = own_sequence(request, sequenced)
     if context.lifecycle.is_refusing:
         context.lifecycle.check_accepting()
     if request.space is not None:
         context.holdings.check_stored(request.space.tenant)
-    body, sequenced, connection = request.body, parsed.sequenced, request.connection
+    body, connection = request.body, request.connection
     topic = context.topics.get(request.names["topic"])
     if (
         topic is None
@@ -133,14 +145,14 @@ def produce(request: Request, context: ProduceContext) -> Handled:
         or (sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id))
         or (connection.is_http2 and context.order.has_slots(connection.client))
     ):
-        return _wait_and_store(request, context, parsed)
+        return _wait_and_store(request, context, parsed._replace(idempotency_key=key, sequenced=sequenced))
     if parsed.partition is not None:
         _check_partition(parsed.partition, topic)
     body = context.bodies.read_now(request, request.http.request_body_bytes_max)
     context.stages.body.observe(0.0)
     context.metrics.produce_bytes.value += len(body)
-    keyed = None if parsed.idempotency_key is None else keyed_request(parsed.idempotency_key, body)
-    return _store(TopicProduce(request, context, parsed, topic, body, keyed))
+    keyed = None if key is None else keyed_request(key, body)
+    return _store(TopicProduce(request, context, parsed, topic, body, keyed, sequenced))
 
 
 def produce_to_partition(request: Request, context: ProduceContext) -> Handled:
@@ -157,8 +169,10 @@ def _store(pending: TopicProduce) -> Handled:
     """Decodes, places and queues the records of a request that need not wait."""
     parsed = pending.parsed
     try:
-        if pending.keyed is not None and _hold_key(pending, pending.keyed).may_be_known:
-            return _store_later(pending)
+        if (keyed := pending.keyed) is not None:
+            pending.held = HeldKey(pending.context, pending.topic, keyed, pending.now_ms)
+            if pending.held.may_be_known:
+                return _store_later(pending)
         pending.parts = parts = _place(pending, is_quick=True)
         if pending.topic.settings.cleanup_policy != "delete":
             for part in parts:
@@ -180,11 +194,6 @@ def _store_later(pending: TopicProduce) -> Handled:
         pending.held.release()
         pending.held = None
     return _wait_and_store(pending.request, pending.context, pending.parsed, pending)
-
-
-def _hold_key(pending: TopicProduce, keyed: KeyedRequest) -> HeldKey:
-    pending.held = held = HeldKey(pending.context, pending.topic, keyed, pending.now_ms)
-    return held
 
 
 def _release_key(pending: TopicProduce, error: Exception) -> Exception:
@@ -231,7 +240,7 @@ async def _wait_received(
     if parsed.partition is not None:
         _check_partition(parsed.partition, topic)
     body, keyed = await wait_body(request, context, parsed.idempotency_key, slot)
-    return TopicProduce(request, context, parsed, topic, body, keyed)
+    return TopicProduce(request, context, parsed, topic, body, keyed, parsed.sequenced)
 
 
 async def wait_body(
@@ -255,9 +264,9 @@ async def _wait_queued(pending: TopicProduce, slot: OrderSlot | None) -> None:
     request, context, parsed = pending.request, pending.context, pending.parsed
     try:
         if pending.keyed is not None:
-            held = _hold_key(pending, pending.keyed)
-            if held.may_be_known:
-                await held.look_up()
+            pending.held = HeldKey(context, pending.topic, pending.keyed, pending.now_ms)
+            if pending.held.may_be_known:
+                await pending.held.look_up()
         if parsed.decode is None:
             parts = [await stored_batch(pending.body, _destination(pending), context)]
         else:
@@ -311,19 +320,26 @@ def _place(pending: TopicProduce, *, is_quick: bool) -> list[Part]:
     return to_batches(incoming, to, records_max, share_max, is_quick=is_quick)
 
 
-def record_partitions(pending: TopicProduce) -> list[int]:
-    """Returns the partition of each record of a placed produce, in their order."""
+def in_record_order(pending: TopicProduce, of_parts: Sequence[Sequence[T]]) -> list[T]:
+    """Returns what each record of a placed produce has, in their order: a part has that of its records in theirs."""
+    if len(of_parts) == 1:
+        return list(of_parts[0])
     incoming, to = pending.placed
+    by_partition = {part.partition: each for part, each in zip(pending.parts, of_parts, strict=True)}
     if isinstance(incoming, IncomingObjects):
         grouped = grouped_objects(incoming, to)
         if grouped is not None:
-            places = {number: memoryview(rows).cast("I")[_VALUE_WORD::_ROW_WORDS] for number, rows in grouped.items()}
-            return [number for _, number in sorted((at, number) for number, found in places.items() for at in found)]
+            places = [
+                place
+                for number, rows in grouped.items()
+                for place in zip(memoryview(rows).cast("I")[_VALUE_WORD::_ROW_WORDS], by_partition[number], strict=True)
+            ]
+            places.sort(key=itemgetter(0))
+            return [each for _, each in places]
         incoming = incoming.plainly()
-    if not isinstance(incoming, list):  # values alone, which all go to one partition
-        part = pending.parts[0]
-        return [] if part.partition is None else [part.partition] * part.record_count
-    return [partition_of(row, to) for row in incoming]
+    assert isinstance(incoming, list), "values alone all go to one partition"
+    following = {number: iter(each) for number, each in by_partition.items()}
+    return [next(following[partition_of(row, to)]) for row in incoming]
 
 
 def _destination(pending: TopicProduce) -> Destination:
@@ -343,7 +359,7 @@ def _destination(pending: TopicProduce) -> Destination:
     if parsed.source is not None:
         entry = parsed.source.entry(pending.now_ms)
     fields = (
-        topic, partitioner, pending.now_ms, sticky, parsed.partition, parsed.key, parsed.sequenced, entry,
+        topic, partitioner, pending.now_ms, sticky, parsed.partition, parsed.key, pending.sequenced, entry,
         parsed.conditions, context.schemas,
     )  # fmt: skip
     return _new(Destination, fields)

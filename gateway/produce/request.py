@@ -25,8 +25,6 @@ from gateway.produce.headers import (
     IdempotencyKey,
     ProduceHeaders,
     SourcePositions,
-    parse_key,
-    parse_sequence,
     read_headers,
 )
 from gateway.produce.json_records import decode_envelope, decode_record_lines
@@ -59,7 +57,9 @@ class TopicQuery(PartitionQuery, frozen=True):
 
 
 class ProduceRequest(NamedTuple):
-    """A produce to one topic, but for its name: equal heads share this. `decode` is None for a stored batch.
+    """A produce to one topic, but for its name, its key and its sequence: equal heads share this.
+
+    `decode` is None for a stored batch. `idempotency_key` and `sequenced` are those of any of these heads.
 
     Records that name no partition go to `partition`. With `is_only` no record may name another one.
     `is_forwarding_forbidden`: the request must not be passed on to another process. `must_wait`: for that, for a body
@@ -123,21 +123,6 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
         headers.source,
         decode is None or headers.is_forwarding_forbidden or "Content-Encoding" in request.headers,
     )
-
-
-def with_own(parsed: ProduceRequest, key: str | None, sequence: str | None) -> ProduceRequest:
-    """Returns a parsed request with the Idempotency-Key and the Producer-Seq of another one like it.
-
-    Raises Problem invalid_header.
-    """
-    keyed, sequenced = parsed.idempotency_key, parsed.sequenced
-    if key is not None:
-        assert keyed is not None
-        keyed = IdempotencyKey(parse_key((key,)), keyed.decides)
-    if sequence is not None:
-        assert sequenced is not None
-        sequenced = sequenced._replace(base_sequence=parse_sequence((sequence,)))
-    return parsed._replace(idempotency_key=keyed, sequenced=sequenced)
 
 
 def _decoder(request: Request, content_type: str, query: PartitionQuery, headers: ProduceHeaders) -> Decode | None:

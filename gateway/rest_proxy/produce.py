@@ -12,9 +12,10 @@ from gateway.http.query import path_partition
 from gateway.http.request import Handled, Request
 from gateway.http.response import Response, form_of
 from gateway.produce.answer import check_one_success
+from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import BEGINNINGS, NO_HEADERS, read_headers
-from gateway.produce.produce import TopicProduce, produce, record_partitions
+from gateway.produce.produce import TopicProduce, in_record_order, produce
 from gateway.produce.queue import Outcome
 from gateway.produce.request import ProduceRequest
 from gateway.rest_proxy.context import RestProxyContext
@@ -69,29 +70,19 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
 def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str) -> Response:
     """Returns a row for each record, in their order. Raises a problem if nothing is stored."""
     check_one_success(outcomes)
-    form = form_of(200, (("Content-Type", media_type),))
-    if len(outcomes) == 1:
-        outcome, partition = outcomes[0], pending.parts[0].partition
-        assert isinstance(outcome, Appended), outcome
-        first = outcome.base_offset
-        between = f'{_SUCCESS},{{"partition":{partition},"offset":'
-        offsets = between.join(map(str, range(first, first + pending.parts[0].record_count)))
-        text = f'{{"offsets":[{{"partition":{partition},"offset":{offsets}{_SUCCESS}{_END}'
-        return Response(text.encode(), _NO_HEADERS, 200, form)
-    by_partition = {part.partition: outcome for part, outcome in zip(pending.parts, outcomes, strict=True)}
-    following = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
-    rows = []
-    for number in record_partitions(pending):
-        if (offset := following.get(number)) is not None:
-            rows.append(f'{{"partition":{number},"offset":{offset}{_SUCCESS}')
-            following[number] = offset + 1
-        else:
-            outcome = by_partition[number]
-            assert isinstance(outcome, Problem), outcome
-            text = message_of(pending.request, outcome)
-            failed = {"partition": None, "offset": None, "error_code": code_of(outcome), "error": text}
-            rows.append(orjson.dumps(failed).decode())
-    body = f'{{"offsets":[{",".join(rows)}{_END}'.encode()
-    if len(following) == len(outcomes):
-        return Response(body, _NO_HEADERS, 200, form)
-    return Response(body, {"Content-Type": media_type}, 207)
+    rows = [_rows_of(pending, part, outcome) for part, outcome in zip(pending.parts, outcomes, strict=True)]
+    body = f'{{"offsets":[{",".join(in_record_order(pending, rows))}{_END}'.encode()
+    if any(isinstance(outcome, Problem) for outcome in outcomes):
+        return Response(body, {"Content-Type": media_type}, 207)
+    return Response(body, _NO_HEADERS, 200, form_of(200, (("Content-Type", media_type),)))
+
+
+def _rows_of(pending: TopicProduce, part: Part, outcome: Outcome) -> list[str]:
+    """Returns the rows of the records of a part."""
+    if isinstance(outcome, Appended):
+        start, first = f'{{"partition":{part.partition},"offset":', outcome.base_offset
+        return [f"{start}{offset}{_SUCCESS}" for offset in range(first, first + part.record_count)]
+    assert isinstance(outcome, Problem), outcome
+    text = message_of(pending.request, outcome)
+    failed = {"partition": None, "offset": None, "error_code": code_of(outcome), "error": text}
+    return [orjson.dumps(failed).decode()] * part.record_count

@@ -26,7 +26,7 @@ from gateway.http.rights import Names
 from gateway.produce.answer import check_one_success
 from gateway.produce.batching import Destination, IncomingRow, Part, partition_of, to_batches
 from gateway.produce.context import ProduceContext
-from gateway.produce.produce import TopicProduce, produce, record_partitions
+from gateway.produce.produce import TopicProduce, in_record_order, produce
 from gateway.produce.queue import Outcome, PendingOutcomes, check_keys, needs_keys
 from gateway.produce.request import ProduceRequest
 from gateway.produce.value_checks import NeedsSchemas, TakesLong, with_schemas
@@ -103,7 +103,8 @@ def _answer(pending: TopicProduce, outcomes: Sequence[Outcome]) -> Response:
     check_one_success(outcomes)
     rows = pending.placed[0]
     assert isinstance(rows, list), rows
-    results = _results(pending.parts, outcomes, record_partitions(pending))
+    numbers = [[part.partition or 0] * part.record_count for part in pending.parts]
+    results = _results(pending.parts, outcomes, in_record_order(pending, numbers))
     has_failed = any(isinstance(outcome, Problem) for outcome in outcomes)
     texts = [
         orjson.dumps(_receipt(pending.request, row, result, pending.now_ms))

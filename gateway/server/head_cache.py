@@ -27,8 +27,6 @@ from gateway.http.problems import Problem
 from gateway.http.request import HttpContext, Request, Route
 from gateway.http.routes import RouteTable
 from gateway.produce.context import ProduceContext
-from gateway.produce.headers import own_key, own_sequence
-from gateway.produce.request import ProduceRequest, with_own
 from gateway.server.dialect import Dialect
 from gateway.server.requests import Requests
 from gateway.tracing.trace_context import TRACEPARENT
@@ -44,12 +42,9 @@ _READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept
                    "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
 _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
 _VARYING = {"x-request-id": "", TRACEPARENT: "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
-_SHOWN = ("x-request-id", TRACEPARENT)  # that are looked for in the headers of every request
 _TENANT = TENANT.lower()
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
-_SEQUENCED = ProduceRequest._fields.index("sequenced")  # the Idempotency-Key follows
-_new = tuple.__new__  # of a value without a frame for it
 
 
 class KnownHead(NamedTuple):
@@ -112,6 +107,8 @@ class HeadCache:
             known = head.like.memo
         if known is None:
             known = head.memo = self._hot(head) or self.read(head)
+            if known.is_checked:  # its handler reads a key, a sequence or an offset of each head
+                head.shared_memo = known
         return known
 
     def request(self, known: KnownHead, head: RequestHead, connection: Carrier) -> Request:
@@ -160,31 +157,13 @@ class HeadCache:
             if len(self._produces) >= KEPT_MAX:
                 self._produces.clear()
             self._produces[key] = known
-        return known if own is None else self._with_own(known, headers, own)
+        return known if own is None else known._replace(headers=headers)
 
-    def _like(self, known: KnownHead, head: VariedHead) -> KnownHead | None:
+    def _like(self, known: KnownHead, head: VariedHead) -> KnownHead:
         """Returns what follows from a head that differs from a known one by its own values."""
-        if type(known.parsed) is ProduceRequest and (varied := _vary(known, known.parsed, head)) is not None:
-            return varied
-        texts: dict[str, str] = {}
-        for name, value in head.own:
-            if (lower := name.lower()) in _VARYING:
-                texts[lower] = value
-        if not texts:
-            return known
         copy = CIMultiDict(known.headers)
-        copy.update(texts)
-        headers = CIMultiDictProxy(copy)
-        is_produce = type(known.parsed) is ProduceRequest
-        return self._with_own(known, headers, texts) if is_produce else known._replace(headers=headers)
-
-    def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
-        """Returns a known head with the values of this request in place of placeholders."""
-        try:
-            parsed = with_own(known.parsed, own.get(_KEY), own.get(_SEQUENCE))
-        except Exception:  # the handler meets it too, behind the check of the token
-            return None
-        return KnownHead(known.route, known.names, headers, parsed, True)
+        copy.update([(name, value) for name, value in head.own if name.lower() in _VARYING])
+        return known._replace(headers=CIMultiDictProxy(copy))
 
     def _known_fetch(self, head: RequestHead, found: _Headers) -> KnownHead | None:
         """Fetches that differ by their offset alone share what follows from the rest."""
@@ -282,21 +261,6 @@ class HeadCache:
         self, head: RequestHead, route: Route, names: dict[str, str], headers: CIMultiDictProxy[str]
     ) -> Request:
         return self.request(KnownHead(route, names, headers), head, _NO_CONNECTION)
-
-
-def _vary(known: KnownHead, wanted: ProduceRequest, head: VariedHead) -> KnownHead | None:
-    """Returns a known produce with the key and the sequence of another head; None if its headers are to be made."""
-    varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
-    if (varying.request_id >= 0 or varying.traceparent >= 0) and any(name.lower() in _SHOWN for name, _ in head.own):
-        return None
-    if (at := varying.key) >= 0 and (key is None or (key := own_key(key, values[at])) is None):
-        return None
-    if (at := varying.sequence) >= 0 and (
-        sequenced is None or (sequenced := own_sequence(sequenced, values[at])) is None
-    ):
-        return None
-    parsed = _new(ProduceRequest, (*wanted[:_SEQUENCED], sequenced, key, *wanted[_SEQUENCED + 2 :]))
-    return _new(KnownHead, (known.route, known.names, known.headers, parsed, True))
 
 
 def _name_host(headers: CIMultiDict[str], authority: str, *, is_http1: bool) -> None:

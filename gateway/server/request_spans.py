@@ -41,12 +41,12 @@ class RequestSpans:
         self._metrics = metrics
 
     def begin(self, request: Request) -> None:
-        """Notes the context of a request, and begins its span if it is sampled."""
+        """Notes the context of a request, and begins its span. Without a header it is sampled by chance already."""
         parent = None
-        if _TRACEPARENT in request.headers:
+        if has_context := _TRACEPARENT in request.headers:
             request.trace = parent = read_context(request.head.headers)
         if self.tracer is not None:
-            request.span = span = self.tracer.begin("", SERVER, parent, request.began)
+            request.span = span = self.tracer.begin("", SERVER, parent, request.began, is_drawn=not has_context)
             if span is not None:  # most requests have none
                 span.name = f"{request.method} {request.route.path}".rstrip()
 

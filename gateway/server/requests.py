@@ -79,7 +79,9 @@ class Requests:
         self.origins = Origins(context.settings)
         self.log = RequestLog(context.settings, context.clock, context.topics)
         self.spans = RequestSpans(context.tracer, context.topics, context.metrics)
-        self._is_tracing = context.tracer is not None
+        self._trace_ratio, self._chance = (0.0, context.random.random)
+        if context.tracer is not None:
+            self._trace_ratio, self._chance = context.tracer.ratio, context.tracer.chance
         self._hosts = Hosts(context.settings)
         self._quotas = context.access.quotas
         self.throttle = Throttle(
@@ -108,7 +110,7 @@ class Requests:
         if given is None or not REQUEST_ID.fullmatch(given):
             given = f"{self._id_prefix}-{next(self._ids):x}"
         request.id = given
-        if self._is_tracing or _TRACEPARENT in request.headers:
+        if _TRACEPARENT in request.headers or (self._trace_ratio and self._chance() < self._trace_ratio):
             self.spans.begin(request)
         self._metrics.requests_in_flight.value += 1
         listener = request.connection.listener

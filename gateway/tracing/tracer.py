@@ -75,18 +75,24 @@ class Tracer:
         """
         self.ring = ring
         self._random = random
-        self._ratio = ratio
+        self.chance = random.random
+        self.ratio = ratio
         self._bucket = Bucket(spans_per_second, _BURST_S)
         self._process: dict[str, Attribute] = {NODE: process[0], SHARD: process[1]}
         self.now_ns = now_ns
 
     def __repr__(self) -> str:
-        return f"Tracer(ratio={self._ratio}, {self.ring})"
+        return f"Tracer(ratio={self.ratio}, {self.ring})"
 
-    def begin(self, name: str, kind: int, parent: TraceContext | None, now: float) -> Span | None:
-        """Returns a span if it is sampled: as its parent is; without a parent by chance, if there is room."""
+    def begin(
+        self, name: str, kind: int, parent: TraceContext | None, now: float, *, is_drawn: bool = False
+    ) -> Span | None:
+        """Returns a span if it is sampled: as its parent is; without a parent by chance, if there is room.
+
+        `is_drawn`: the caller has compared `chance` with the `ratio`, without a call for each request.
+        """
         if parent is None:
-            if not self._ratio or self._random.random() >= self._ratio:
+            if not is_drawn and (not self.ratio or self.chance() >= self.ratio):
                 return None
         elif not parent.is_sampled:
             return None

@@ -58,6 +58,7 @@ class _Similar(NamedTuple):
     head: RequestHead
     varying: Varying
     fixed_bytes: int  # of the head, without the values
+    shares_memo: bool
 
 
 class HeadReader:
@@ -125,7 +126,7 @@ class HeadReader:
         pseudo = len(fields) - len(head.headers)
         varying = _varying({name: place - pseudo for name, place in places.items()})
         value_bytes = sum(len(fields[place][1]) for place in places.values())
-        self._similar.append(_Similar(pattern, head, varying, head.size_bytes - value_bytes))
+        self._similar.append(_Similar(pattern, head, varying, head.size_bytes - value_bytes, varying.shares_memo))
 
     def are_trailers(self, block: bytes) -> bool:
         """Returns whether a block, which is always decoded, has fields of trailers. Raises ConnectionFault."""
@@ -199,9 +200,9 @@ def vary_plainly(fields: Sequence[Header], pattern: Pattern) -> tuple[str, ...] 
 
 def _varied(similar: _Similar, values: tuple[str, ...]) -> VariedHead:
     """Returns a head like another one with these values."""
-    _, head, varying, size_bytes = similar
+    _, head, varying, size_bytes, shares_memo = similar
     length = head.content_length if varying.length < 0 else int(values[varying.length])
-    varied = VariedHead(head, head.query, varying, values, length)
+    varied = VariedHead(head, head.query, varying, values, length, head.shared_memo if shares_memo else None)
     varied.size_bytes = size_bytes + sum(map(len, values))
     return varied
 
@@ -224,6 +225,7 @@ class _Shape(NamedTuple):
     pieces: tuple[bytes, ...]
     head: RequestHead
     varying: Varying
+    shares_memo: bool
     query: tuple[str, str] | None = None
 
 
@@ -233,7 +235,9 @@ class KnownHeads:
     def __init__(self, header_bytes_max: int) -> None:
         self._bytes_max = min(HTTP1_KNOWN_BYTES_MAX, header_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
-        self._shapes: list[tuple[tuple[bytes, ...], RequestHead, Varying, tuple[str, str] | None]] = []
+        self._shapes: list[tuple[tuple[bytes, ...], RequestHead, Varying, bool, tuple[str, str] | None]] = []
+        native = penstock_codec.native
+        self._match = match_plainly if native is None else native.match_head
         self._has_varied = False  # the last head was found by its shape: the next one will probably be
 
     def __repr__(self) -> str:
@@ -247,9 +251,8 @@ class KnownHeads:
         if not self._has_varied and (head := self._heads.get(data[:head_bytes])) is not None:
             return head
         if head_bytes <= self._bytes_max:
-            native = penstock_codec.native
-            match = match_plainly if native is None else native.match_head
-            for pieces, like, varying, query in self._shapes:
+            match = self._match
+            for pieces, like, varying, shares_memo, query in self._shapes:
                 values = match(data, head_bytes, pieces)
                 if values is None:
                     continue
@@ -259,7 +262,7 @@ class KnownHeads:
                 if (at := varying.length) >= 0:
                     length = int(values[at])
                 self._has_varied = True
-                return VariedHead(like, text, varying, values, length)
+                return VariedHead(like, text, varying, values, length, like.shared_memo if shares_memo else None)
         if self._has_varied:
             self._has_varied = False
             return self._heads.get(data[:head_bytes])
@@ -304,10 +307,11 @@ def _shape(data: bytes, head: RequestHead) -> _Shape | None:
     kinds = bytes([_kind(name) for name in places])
     varying = _varying(places)
     if offset is None:
-        return _Shape((kinds, *pieces), head, varying) if places else None
+        return _Shape((kinds, *pieces), head, varying, varying.shares_memo) if places else None
     query, (begin, end) = offset
     start, *rest = pieces
-    return _Shape((bytes([_OFFSET]) + kinds, start[:begin], start[end:], *rest), head, varying, query)
+    pieces = [start[:begin], start[end:], *rest]
+    return _Shape((bytes([_OFFSET]) + kinds, *pieces), head, varying, varying.shares_memo, query)
 
 
 def _kind(name: str) -> int:

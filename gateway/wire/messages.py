@@ -1,7 +1,8 @@
 """The values that the protocol cores and their shells exchange: heads of requests, and events of a connection.
 
 Values only. A `RequestHead` may be shared by many requests (clients repeat theirs byte by byte), so no reader changes
-one; `memo` is for what its reader derives from it. Heads that differ by request in few values are a `VariedHead` each.
+one; `memo` is for what its reader derives from it, and `shared_memo` for what it derives from all that differ from it
+by a key, a sequence or a length. Heads that differ by request in few values are a `VariedHead` each.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RequestHead:
     """
 
     __slots__ = ("_headers", "authority", "content_length", "expects_continue", "memo", "method", "path", "query",
-                 "size_bytes", "version")  # fmt: skip
+                 "shared_memo", "size_bytes", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class RequestHead:
         self.content_length: int | None = None
         self.expects_continue = False
         self.memo: Any = None
+        self.shared_memo: Any = None
         for name, value in headers:
             lower = name.lower()
             if lower == "content-length":
@@ -90,6 +92,11 @@ class Varying(NamedTuple):
     length: int = -1  # Content-Length
     traceparent: int = -1
 
+    @property
+    def shares_memo(self) -> bool:
+        """Whether none of the values is one that `shared_memo` depends on."""
+        return self.request_id < 0 and self.traceparent < 0
+
 
 class VariedHead(RequestHead):
     """A head that differs from `like` in nothing but its length, the `offset` of its query, and these `values`.
@@ -101,13 +108,19 @@ class VariedHead(RequestHead):
     __slots__ = ("_own", "like", "values", "varying")
 
     def __init__(
-        self, like: RequestHead, query: str, varying: Varying, values: tuple[str, ...], content_length: int | None
+        self,
+        like: RequestHead,
+        query: str,
+        varying: Varying,
+        values: tuple[str, ...],
+        content_length: int | None,
+        memo: Any = None,
     ) -> None:
         self.like = like
         self.method, self.version, self.path, self.query = like.method, like.version, like.path, query
         self.authority, self.size_bytes, self.expects_continue = like.authority, like.size_bytes, like.expects_continue
         self.content_length = content_length
-        self.memo = None
+        self.memo = memo
         self.varying = varying
         self.values = values
         self._headers: tuple[Header, ...] | None = None

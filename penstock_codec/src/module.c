@@ -21,6 +21,7 @@ static PyMethodDef methods[] = {
     {"columns", codec_columns, METH_VARARGS, codec_columns_doc},
     {"members", codec_members, METH_VARARGS, codec_members_doc},
     {"hold_numbers", codec_hold_numbers, METH_O, codec_hold_numbers_doc},
+    {"number_shapes", codec_number_shapes, METH_O, codec_number_shapes_doc},
     {"filter_records", codec_filter_records, METH_VARARGS, codec_filter_records_doc},
     {"latest_add", codec_latest_add, METH_VARARGS, codec_latest_add_doc},
     {"latest_find", codec_latest_find, METH_VARARGS, codec_latest_find_doc},
@@ -43,7 +44,7 @@ static int prepare(PyObject *module)
     if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 14); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 15); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

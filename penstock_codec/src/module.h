@@ -75,6 +75,8 @@ extern const char codec_members_doc[];
 PyObject *codec_members(PyObject *module, PyObject *arguments);
 extern const char codec_hold_numbers_doc[];
 PyObject *codec_hold_numbers(PyObject *module, PyObject *texts);
+extern const char codec_number_shapes_doc[];
+PyObject *codec_number_shapes(PyObject *module, PyObject *text);
 extern const char codec_filter_records_doc[];
 PyObject *codec_filter_records(PyObject *module, PyObject *arguments);
 extern const char codec_latest_add_doc[];

@@ -162,3 +162,19 @@ PyObject *codec_hold_numbers(PyObject *Py_UNUSED(module), PyObject *texts)
     }
     return PyBool_FromLong(are_held);
 }
+
+const char codec_number_shapes_doc[] = PyDoc_STR(
+    "number_shapes(text) -> (large, has_exact)\n\n"
+    "Returns how many numbers in a text may have an exponent of two digits or more that is not negative, and whether\n"
+    "one may have an exponent, or as many digits as a double may not hold.");
+
+PyObject *codec_number_shapes(PyObject *Py_UNUSED(module), PyObject *text)
+{
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(text, &bytes, &size) < 0) {
+        return NULL;
+    }
+    struct number_shapes shapes = numbers_shapes((const uint8_t *)bytes, (const uint8_t *)bytes + size);
+    return Py_BuildValue("(nN)", (Py_ssize_t)shapes.large, PyBool_FromLong(shapes.has_exact));
+}

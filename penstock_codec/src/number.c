@@ -8,6 +8,7 @@
 
 #include "json.h"
 
+enum { DIGITS_OF_DOUBLE = 17 }; /* as many digits or more may be a number between two doubles */
 enum { EXPONENT_NEAR = 250 }; /* with 15 digits and an exponent below, a number is held */
 enum { DIGITS_EXACT = 19, EXPONENT_MAX = 10000, TEXT_MAX = 64, POWERS = 23, MANTISSA_BITS = 53, EXPONENT_BIAS = 1075 };
 
@@ -255,4 +256,53 @@ bool numbers_are_held(const uint8_t *at, const uint8_t *end)
         }
     }
     return true;
+}
+
+static void find_exponents(const uint8_t *begin, const uint8_t *end, int letter, struct number_shapes *shapes)
+{
+    for (const uint8_t *at = begin; at < end && (at = memchr(at, letter, (size_t)(end - at))); at++) {
+        if (at > begin && is_digit(at - 1, end)) {
+            const uint8_t *exponent = at + 1 < end && at[1] == '+' ? at + 2 : at + 1;
+            shapes->large += is_digit(exponent, end) && is_digit(exponent + 1, end);
+            shapes->has_exact = true;
+        }
+    }
+}
+
+/* Returns whether so many digits stand side by side: then one of them is at a multiple of their number less one. */
+static bool has_digit_run(const uint8_t *begin, const uint8_t *end, size_t count)
+{
+    for (const uint8_t *at = begin; at < end; at += (size_t)(end - at) < count ? end - at : (ptrdiff_t)count - 1) {
+        const uint8_t *first = at, *behind = at;
+        while (is_digit(behind, end)) {
+            behind++;
+        }
+        while (behind > at && first > begin && is_digit(first - 1, end)) {
+            first--;
+        }
+        if ((size_t)(behind - first) >= count) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether an e stands behind a digit. Without a branch, so that it looks at many bytes at once. */
+static bool has_exponent(const uint8_t *text, size_t size)
+{
+    uint8_t found = 0;
+    for (size_t at = 1; at < size; at++) {
+        found |= (uint8_t)((text[at] | 32) == 'e') & (uint8_t)((uint8_t)(text[at - 1] - '0') < 10);
+    }
+    return found;
+}
+
+struct number_shapes numbers_shapes(const uint8_t *begin, const uint8_t *end)
+{
+    struct number_shapes shapes = {0, has_digit_run(begin, end, DIGITS_OF_DOUBLE)};
+    if (has_exponent(begin, (size_t)(end - begin))) {
+        find_exponents(begin, end, 'e', &shapes);
+        find_exponents(begin, end, 'E', &shapes);
+    }
+    return shapes;
 }

@@ -3,6 +3,7 @@
 #define PENSTOCK_NUMBER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* `digits` is exact if `digit_count` is at most 19; the value is digits * 10^exponent. */
@@ -28,5 +29,12 @@ bool number_is_held(const struct number *number, double value);
 
 /* Returns whether doubles hold all numbers with a point or an exponent in JSON texts; false also for unusual ones. */
 bool numbers_are_held(const uint8_t *at, const uint8_t *end);
+
+/* What the numbers of a text may be: `large` ones have an exponent of two digits or more that is not negative. */
+struct number_shapes {
+    size_t large;
+    bool has_exact; /* one has an exponent, or as many digits as a double may not hold */
+};
+struct number_shapes numbers_shapes(const uint8_t *begin, const uint8_t *end);
 
 #endif

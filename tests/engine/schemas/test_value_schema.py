@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import InvalidConfig
+from engine.schemas.check_cost import number_shapes_plainly
 from engine.schemas.schema_text import SUBSCHEMAS_MAX
 from engine.schemas.value_schema import ValueSchema
+from penstock_codec import native
 from tests.engine.schemas.schemas import schemas, values
 
 RIDE = {
@@ -282,3 +284,20 @@ def by_references(levels: int) -> Any:
 def test_a_schema_that_takes_long_for_any_value_is_refused(schema: Any, text: str) -> None:
     with pytest.raises(InvalidConfig, match=text):
         compiled(schema)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("0019eE+-. ,", max_size=60).map(str.encode), st.integers(14, 19))
+def test_the_codec_sees_the_same_numbers_as_its_twin(text: bytes, digits: int) -> None:
+    assert native is not None
+    for data in (text, text + b"7" * digits, b"7" * digits + text):
+        assert native.number_shapes(data) == number_shapes_plainly(data)
+
+
+def test_values_beside_exact_numbers_take_longer() -> None:
+    schema = compiled({"type": "object", "properties": {"n": {"oneOf": [{"type": "number", "multipleOf": 0.5}]}}})
+    taken = [b'{"n":%d}' % number for number in range(2_000)]
+    units = 300_000
+    assert schema.do_lines_follow(b"\n".join(taken), len(taken), units)
+    assert not schema.do_lines_follow(b"\n".join([*taken, b'{"n":1e3}'] * 2), 2 * len(taken) + 2, units)
+    assert schema.find_violation([*taken, b'{"n":1e3}'], is_null_allowed=False) is None
