@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import orjson
 
@@ -19,13 +20,15 @@ from gateway.produce.queue import Outcome
 from gateway.produce.request import ProduceRequest
 from gateway.rest_proxy.context import RestProxyContext
 from gateway.rest_proxy.errors import code_of, message_of
-from gateway.rest_proxy.media_types import answer_type, body_format
-from gateway.rest_proxy.records import DECODERS
+from gateway.rest_proxy.media_types import SCHEMA_FORMATS, answer_type, body_format
+from gateway.rest_proxy.records import DECODERS, decode_json
+from gateway.rest_proxy.schema_records import ENCODING_COST, Encoding, decode_by_schema, named_ids
 from gateway.routing.partitions import check_not_internal
 from replication.replica.acks import Acks
 
 _SUCCESS = ',"error_code":null,"error":null}'
 _END = '],"key_schema_id":null,"value_schema_id":null}'
+_END_BY_SCHEMA = '],"key_schema_id":%s,"value_schema_id":%s}'
 _NO_HEADERS: dict[str, str] = {}  # of an answer with a form
 
 
@@ -33,6 +36,9 @@ def rest_produce(request: Request, context: RestProxyContext) -> Handled:
     """POST /topics/{topic} and /topics/{topic}/partitions/{partition}. Raises Problem, EngineError."""
     if request.parsed is None:
         request.parsed = parse(request, context.produce)
+    if request.parsed.body_cost > 1:  # equal heads share what is parsed, and not the tenant's topic
+        encoding = Encoding(body_format(request), request.names["topic"], context.produce.schemas)
+        request.parsed = request.parsed._replace(decode=partial(decode_by_schema, encoding))
     return produce(request, context.produce)
 
 
@@ -40,7 +46,10 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
     """Parses the head of a produce. An Idempotency-Key counts as in the contract's routes. Raises Problem."""
     partition = path_partition(request) if "partition" in request.names else None
     media_type = answer_type(request.headers.get("Accept", ""))
-    decode = DECODERS[body_format(request)]
+    name = body_format(request)
+    if name in SCHEMA_FORMATS and context.schemas is None:
+        raise Problem("unsupported_media_type", f"{name} needs a schema registry, and this node has none configured")
+    decode = DECODERS.get(name, decode_json)  # by schemas: that of the request
     check_not_internal(request.names["topic"])
     headers = NO_HEADERS
     if not BEGINNINGS.isdisjoint([name[:3].lower() for name in request.headers]):
@@ -61,14 +70,16 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
         headers.idempotency_key,
         headers.is_forwarding_forbidden,
         headers.source,
-        headers.is_forwarding_forbidden or "Content-Encoding" in request.headers,
+        headers.is_forwarding_forbidden or "Content-Encoding" in request.headers or name in SCHEMA_FORMATS,
         render,
+        ENCODING_COST if name in SCHEMA_FORMATS else 1,
     )
 
 
 def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str) -> Response:
     """Returns a row for each record, in their order. Raises a problem if nothing is stored."""
     check_one_success(outcomes)
+    end = _end(pending)
     form = form_of(200, (("Content-Type", media_type),))
     if len(outcomes) == 1:
         outcome, partition = outcomes[0], pending.parts[0].partition
@@ -76,7 +87,7 @@ def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str)
         first = outcome.base_offset
         between = f'{_SUCCESS},{{"partition":{partition},"offset":'
         offsets = between.join(map(str, range(first, first + pending.parts[0].record_count)))
-        text = f'{{"offsets":[{{"partition":{partition},"offset":{offsets}{_SUCCESS}{_END}'
+        text = f'{{"offsets":[{{"partition":{partition},"offset":{offsets}{_SUCCESS}{end}'
         return Response(text.encode(), _NO_HEADERS, 200, form)
     by_partition = {part.partition: outcome for part, outcome in zip(pending.parts, outcomes, strict=True)}
     following = {number: one.base_offset for number, one in by_partition.items() if isinstance(one, Appended)}
@@ -91,7 +102,14 @@ def _answer(pending: TopicProduce, outcomes: Sequence[Outcome], media_type: str)
             text = message_of(pending.request, outcome)
             failed = {"partition": None, "offset": None, "error_code": code_of(outcome), "error": text}
             rows.append(orjson.dumps(failed).decode())
-    body = f'{{"offsets":[{",".join(rows)}{_END}'.encode()
+    body = f'{{"offsets":[{",".join(rows)}{end}'.encode()
     if len(following) == len(outcomes):
         return Response(body, _NO_HEADERS, 200, form)
     return Response(body, {"Content-Type": media_type}, 207)
+
+
+def _end(pending: TopicProduce) -> str:
+    """Returns the end of an answer, with the schemas of the keys and the values."""
+    if pending.parsed.body_cost == 1:
+        return _END
+    return _END_BY_SCHEMA % tuple("null" if one is None else one for one in named_ids(pending.placed[0]))
