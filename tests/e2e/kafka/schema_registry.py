@@ -2,7 +2,8 @@
 
 The registry keeps its schemas in a topic of the node, and the node reads schemas of the registry. Confluent's
 serializers register schemas and send values over Kafka, which are read over HTTP as JSON. A value that is cut in half
-is refused. The registry is killed, and another one has the same schemas.
+is refused. REST Proxy's dialect registers schemas, and reads and writes by them. The registry is killed, and another
+one has the same schemas.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from loadtests.peers.downloads import default_cache
 from penstock.sync import Client
@@ -28,6 +31,13 @@ APICURIO, CONFLUENT = "3.0.9", "2.16.1"
 KINDS = ("avro", "json", "protobuf")
 RIDES = [{"id": number, "city": "Lima"} for number in range(3)]
 REFUSED = "INVALID_RECORD"
+USERS = {  # as in the documentation of REST Proxy
+    "avro": '{"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}',
+    "jsonschema": '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", '
+    '"properties": {"name": {"type": "string"}}}',
+}
+USER = {"name": "testUser"}
+V2, FORMAT = "application/vnd.kafka.v2+json", "application/vnd.kafka.{}.v2+json"
 
 
 def installed() -> Path:
@@ -60,9 +70,31 @@ def registry(servers: str, address: str, log: Path) -> Iterator[subprocess.Popen
         yield process
 
 
-def schemas_of(url: str) -> dict[str, object]:
+def schemas_of(url: str) -> dict[str, Any]:
     """Returns the newest version of each subject."""
     return {name: ask(f"{url}/subjects/{name}/versions/latest") for name in ask(f"{url}/subjects")}
+
+
+def send(url: str, body: object, media_type: str) -> Any:
+    headers = {"Content-Type": media_type}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read() or "null")
+
+
+def pass_through(proxy: str, kind: str, schema: dict[str, object], value: object) -> None:
+    """Sends a value by a schema and reads it by an instance of its format."""
+    topic, media_type = f"users-{kind}", FORMAT.format(kind)
+    answer = send(f"{proxy}/topics/{topic}", {**schema, "records": [{"value": value}]}, media_type)
+    assert answer["value_schema_id"] > 0, answer
+    settings = {"name": "a", "format": kind, "auto.offset.reset": "earliest"}
+    send(f"{proxy}/consumers/{kind}", settings, V2)
+    instance = f"{proxy}/consumers/{kind}/instances/a"
+    send(f"{instance}/subscription", {"topics": [topic]}, V2)
+    request = urllib.request.Request(f"{instance}/records?timeout=30000", headers={"Accept": media_type})
+    with urllib.request.urlopen(request, timeout=60) as found:
+        assert [one["value"] for one in json.loads(found.read())] == [value]
+    print(f"{kind} by REST Proxy's dialect: ok", flush=True)
 
 
 def main() -> int:
@@ -70,10 +102,11 @@ def main() -> int:
         "confluent-kafka[avro,json,protobuf]", CONFLUENT, "tests.e2e.kafka.clients.with_serializers"
     )
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
-        directory, servers, address = Path(made), free_address(), free_address()
+        directory, servers, address, rest = Path(made), free_address(), free_address(), free_address()
         url, log = f"http://{address}/apis/ccompat/v7", Path(made) / "registry.log"
-        started = running_process(directory / "node", shards=2, kafka_listen=servers, schema_registry_url=url)
-        node = stack.enter_context(started)
+        listeners = {"kafka_listen": servers, "rest_proxy_listen": rest}
+        settings: dict[str, Any] = {"shards": 2, "schema_registry_url": url, "auto_create_topics": True, **listeners}
+        node = stack.enter_context(running_process(directory / "node", **settings))
         client = stack.enter_context(Client(node.url))
         for kind in KINDS:
             client.create_topic(kind, partitions=1, config={"value_schema_type": kind})
@@ -89,6 +122,12 @@ def main() -> int:
                     print(f"{line['topic']}: registered, sent, read over HTTP, a bad value refused: ok", flush=True)
                 before = schemas_of(url)
                 assert before.keys() == {f"{kind}-value" for kind in KINDS}, before
+                for kind, schema in USERS.items():
+                    pass_through(f"http://{rest}", kind, {"value_schema": schema}, USER)
+                pass_through(
+                    f"http://{rest}", "protobuf", {"value_schema_id": before["protobuf-value"]["id"]}, RIDES[1]
+                )
+                before = schemas_of(url)
             with registry(servers, address, log):
                 until(lambda: schemas_of(url) == before, "another registry does not have the schemas")
                 print("another registry has the same schemas: ok", flush=True)
