@@ -182,8 +182,10 @@ kafka-clients: $(VENV)/.all ## Clients of six languages and Kafka's tools agains
 	@$(BIN)/python -m tests.e2e.kafka.client_stories $(ARGS)
 	@$(BIN)/python -m tests.e2e.kafka.console_tools
 
-kafka-systems: $(VENV)/.all ## Kafka Connect, Kafka Streams, Flink, Spark's Kafka source and MirrorMaker 2 against nodes (half an hour; Java, Maven)
+kafka-systems: $(VENV)/.all ## Kafka Connect with PostgreSQL, a schema registry, Kafka Streams, Flink, Spark's Kafka source and MirrorMaker 2 against nodes (half an hour; Java, Maven)
 	@$(BIN)/python -m tests.e2e.kafka.connect
+	@$(BIN)/python -m tests.e2e.kafka.jdbc_sink
+	@$(BIN)/python -m tests.e2e.kafka.schema_registry
 	@$(BIN)/python -m tests.e2e.kafka.flink
 	@$(BIN)/python -m tests.e2e.kafka.streams
 	@$(BIN)/python -m tests.e2e.kafka.spark_kafka

@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
-from fastavro import parse_schema, schemaless_reader
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
@@ -96,6 +96,13 @@ def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
     if isinstance(tree, str) and tree in named:
         return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
     return tree
+
+
+def write_avro(value: Any, tree: Any) -> bytes:
+    """Returns the bytes of a value. Raises what fastavro raises for one that does not follow."""
+    stream = BytesIO()
+    schemaless_writer(stream, tree, value, strict=True)
+    return stream.getvalue()
 
 
 def read_avro(data: bytes, schema: AvroSchema) -> Any:

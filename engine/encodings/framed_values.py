@@ -20,6 +20,7 @@ from engine.errors import EngineError
 from engine.schemas.value_schema import ValueSchema
 
 if TYPE_CHECKING:
+    from engine.encodings.avro_json import AvroWriter
     from engine.encodings.avro_schema import AvroSchema
     from engine.encodings.protobuf_file import ProtobufFile
 
@@ -42,6 +43,9 @@ class FramedValues(Protocol):
 
     def text(self, value: bytes) -> bytes:
         """Returns the JSON of a value. Raises Undecodable."""
+
+    def encode(self, text: bytes) -> bytes:
+        """Returns the value of JSON, without the id in front. Raises Undecodable."""
 
 
 class RegisteredValues(NamedTuple):
@@ -109,6 +113,7 @@ class _AvroValues(_Binary):
 
         self._schema = schema
         self._read = read_avro
+        self._writer: AvroWriter | None = None  # since the first value that is encoded
 
     def parse(self, value: bytes) -> object:
         return self._read(value[HEADER_BYTES:], self._schema)
@@ -139,6 +144,13 @@ class _AvroValues(_Binary):
     def text(self, value: bytes) -> bytes:
         return _text_of(self.parse(value))
 
+    def encode(self, text: bytes) -> bytes:
+        from engine.encodings.avro_json import AvroWriter
+
+        if self._writer is None:
+            self._writer = AvroWriter(self._schema.tree)
+        return self._writer.write(text)
+
 
 class _ProtobufValues(_Binary):
     def __init__(self, file: ProtobufFile) -> None:
@@ -146,6 +158,9 @@ class _ProtobufValues(_Binary):
 
     def parse(self, value: bytes) -> object:
         return self._file.parse(value)[1]
+
+    def encode(self, text: bytes) -> bytes:
+        return self._file.encode(text)
 
     def text(self, value: bytes) -> bytes:
         kind, message = self._file.parse(value)
@@ -167,6 +182,11 @@ class _JsonValues:
 
     def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
         return self._schema.do_values_follow(_bodies(values), QUICK_UNITS, is_null_allowed=False)
+
+    def encode(self, text: bytes) -> bytes:
+        for violation in self._schema.violations([text], is_null_allowed=False):
+            raise Undecodable("schema_mismatch", f"{violation.pointer or 'the whole value'}: {violation.text}")
+        return text
 
     def text(self, value: bytes) -> bytes:
         text = value[HEADER_BYTES:]

@@ -19,6 +19,8 @@ from engine.encodings.protobuf_message import MessageKind, indexes_of
 from engine.encodings.registry import REFERENCE_DEPTH_MAX, REFERENCES_MAX, Registry
 from engine.encodings.undecodable import Undecodable
 
+_FIRST, _FIRST_INDEX = (0,), b"\0"
+
 
 class ProtobufFile:
     """The messages of one file. Any thread may use it. Invariant: `_kinds` has only messages that the file has."""
@@ -37,6 +39,12 @@ class ProtobufFile:
         if not message.IsInitialized():
             raise Undecodable("not_protobuf", "a required field is missing")
         return kind, message
+
+    def encode(self, text: bytes) -> bytes:
+        """Returns the first message of the file, from its JSON, behind its index. Raises Undecodable."""
+        kind = self._kinds.get(_FIRST) or MessageKind(self._descriptor(_FIRST))
+        self._kinds[_FIRST] = kind
+        return _FIRST_INDEX + kind.encode(text)
 
     def _split(self, value: bytes) -> tuple[MessageKind, bytes]:
         indexes, end = indexes_of(value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from engine.encodings.protobuf_bounds import MessageBounds
 from engine.encodings.registry import HEADER_BYTES, schema_id_of
@@ -42,6 +42,14 @@ class MessageKind:
             return self._class.FromString(data)
         except DecodeError as error:
             raise Undecodable("not_protobuf", str(error)) from error
+
+    def encode(self, text: bytes) -> bytes:
+        """Returns the bytes of a message from its JSON. Raises Undecodable."""
+        try:
+            message: Message = json_format.Parse(text, self._class())
+            return bytes(message.SerializeToString())
+        except (json_format.ParseError, EncodeError, ValueError, RecursionError) as error:
+            raise Undecodable("not_protobuf", type(error).__name__) from error
 
     def members(self, message: Message) -> dict[str, object]:
         """Returns what JSON is made of."""

@@ -1,4 +1,4 @@
-"""Schemas by their id in a registry with Confluent's API: `GET /schemas/ids/{id}`.
+"""Schemas by their id in a registry with Confluent's API: `GET /schemas/ids/{id}`. A schema may be registered too.
 
 A schema of an id never changes, so a worker asks for each id once. The environment variable AUTH (`user:password`)
 authenticates; plans do not have it. A registry that does not answer is a retryable error.
@@ -36,6 +36,10 @@ class RegistryUnavailable(EngineError):
     retryable = True
 
 
+class RefusedSchema(ValueError):
+    """The registry does not take a schema."""
+
+
 class Reference(msgspec.Struct, frozen=True):
     name: str
     subject: str
@@ -51,6 +55,10 @@ class RegisteredSchema(msgspec.Struct, frozen=True):
     id: int | None = None
 
 
+class _Id(msgspec.Struct, frozen=True):
+    id: int
+
+
 class _Version(msgspec.Struct, frozen=True):
     subject: str
     version: int
@@ -64,11 +72,11 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 _OPENER = build_opener(_NoRedirects)
-_NOT_THERE = (400, 404, 422)  # the registry has no such id, or none can have it
+_NOT_THERE = (400, 404, 409, 422)  # the registry has no such id, or none can have it, or takes no such schema
 
 
 class Registry:
-    """Reads schemas. Keeps no answers; decoders keep what they made of them.
+    """Reads and registers schemas. Keeps no answers; decoders keep what they made of them.
 
     An answer that is not whole after `timeout_s` is none.
     """
@@ -96,6 +104,14 @@ class Registry:
         versions = self._get(f"/schemas/ids/{schema_id}/versions", list[_Version])
         return frozenset(version.subject for version in versions or ())
 
+    def register(self, subject: str, kind: str, schema: str) -> int:
+        """Returns the id of a schema, which the subject has then. Raises RegistryUnavailable, RefusedSchema."""
+        body = msgspec.json.encode({"schemaType": kind, "schema": schema})
+        registered = self._get(f"/subjects/{quote(subject, safe='')}/versions", _Id, body)
+        if registered is None:
+            raise RefusedSchema(f"the registry does not take the schema for the subject {subject}")
+        return registered.id
+
     def _read(self, answer: HTTPResponse, end: float) -> bytes:
         """Returns the body. Raises TimeoutError if it comes in drops."""
         data = bytearray()
@@ -105,13 +121,16 @@ class Registry:
                 raise TimeoutError("the answer did not end in time")
         return bytes(data)
 
-    def _get(self, path: str, kind: type[T]) -> T | None:
+    def _get(self, path: str, kind: type[T], body: bytes | None = None) -> T | None:
+        """Returns the answer to a GET, or to a POST of a body; None if there is no such thing."""
         headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if body is not None:
+            headers["content-type"] = "application/vnd.schemaregistry.v1+json"
         if auth := os.environ.get(AUTH):
             headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
         end = self._monotonic() + self._timeout_s
         try:
-            with _OPENER.open(Request(self._url + path, headers=headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
+            with _OPENER.open(Request(self._url + path, body, headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
                 return msgspec.json.decode(self._read(answer, end), type=kind)
         except HTTPError as error:
             with error:

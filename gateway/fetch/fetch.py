@@ -235,7 +235,7 @@ async def _decode(request: Request, context: FetchContext, parsed: FetchRequest,
     headers = {name: value for name, value in found.headers.items() if name != "ETag"} | NO_STORE
     body = bytes(found.body)
     if body:
-        body = await decode_values(body, parsed.media_type, context.schemas, context.offload)
+        [body] = await decode_values([body], parsed.media_type, context.schemas, context.offload)
     parsed = structs.replace(parsed, by_schema=UNSET)
     return await response_of(_respond(request, context, parsed, RenderedFetch(headers, body)))
 

@@ -61,7 +61,7 @@ class MultiFetchRequest(Struct, forbid_unknown_fields=True):
     min_bytes: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
     max_bytes: _Size | UnsetType = UNSET
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
-    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    value: Literal["json", "text", "base64", "schema"] | UnsetType = UNSET
     filter: tuple[str, ...] = ()
 
 

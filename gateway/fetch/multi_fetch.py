@@ -27,6 +27,8 @@ from gateway.fetch.reader import (
     wait_readable,
 )
 from gateway.fetch.rendered_cache import Part
+from gateway.fetch.request import JSON, NDJSON, SCHEMA
+from gateway.fetch.schema_values import decode_values
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
 from gateway.links.link import Answer, Busy, Handler, LinkDown, LinkLost, handler
@@ -182,6 +184,15 @@ class MultiFetch:
 
     async def read(self, limits: Limits) -> list[Part]:
         """Return what is readable of each entry, in their order."""
+        if limits.value != SCHEMA:
+            return await self._read(limits)
+        parts = await self._read(limits._replace(value="base64"))
+        bodies = [part.body if part.record_count else b"" for part in parts]
+        media_type, context = NDJSON if limits.as_lines else JSON, self._context
+        decoded = iter(await decode_values(list(filter(None, bodies)), media_type, context.schemas, context.offload))
+        return [part._replace(body=next(decoded)) if body else part for part, body in zip(parts, bodies, strict=True)]
+
+    async def _read(self, limits: Limits) -> list[Part]:
         self._regroup()
         owners = list(self._by_owner)
         if limits.max_records is None:
@@ -202,8 +213,8 @@ class MultiFetch:
         return self._in_order(parts)
 
     def read_now(self, limits: Limits) -> list[Part] | None:
-        """Returns what `read` returns; None if that has to wait or to filter, or if an entry has a problem."""
-        if self._filters or not self._is_here():
+        """Returns what `read` returns; None if that has to wait, filter or decode, or if an entry has a problem."""
+        if self._filters or limits.value == SCHEMA or not self._is_here():
             return None
         return partition_reads.read_many_now(self._context.reads, self.entries, limits, self._partition_bytes_max)
 

@@ -30,6 +30,7 @@ OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")  # in a query
 Timestamp = Annotated[str | None, Text(64)]
 From = Annotated[str | None, Word(("earliest", "latest"))]
 ValueForm = Annotated[str | None, Word(("json", "text", "base64"))]
+SchemaForm = Annotated[str | None, Word(("json", "text", "base64", SCHEMA))]
 Filter = Annotated[tuple[str, ...], Texts()]
 Offset = Annotated[int | None, Number(0, 2**63 - 1)]
 TopicId = Annotated[str | None, Text(64)]  # of the topic that the offset is of; None: whatever topic has the name
@@ -45,7 +46,7 @@ class FetchQuery(Struct, frozen=True):
     max_records: Annotated[int | None, Number(1, 10_000_000)] = None
     min_bytes: Annotated[int, Number(0, 2**31 - 1)] = 1
     wait_ms: Annotated[int, Number(0, 60_000)] = 0
-    value: Annotated[str | None, Word(("json", "text", "base64", SCHEMA))] = None
+    value: SchemaForm = None
     ndjson: Annotated[str, Word(("values", "records"))] = "records"
     cloudevents: Annotated[str | None, Word(("binary",))] = None
     filter: Filter = ()

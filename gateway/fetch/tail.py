@@ -29,7 +29,7 @@ from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.positions import FIND_OFFSETS, Positions, check_topic, is_of_topic
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
-from gateway.fetch.request import Filter, From, Offset, Timestamp, TopicId, ValueForm, check_filter
+from gateway.fetch.request import Filter, From, Offset, SchemaForm, Timestamp, TopicId, check_filter
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
@@ -55,7 +55,7 @@ class StartQuery(Struct, frozen=True):
 
     from_: From = None
     timestamp: Timestamp = None
-    value: ValueForm = None
+    value: SchemaForm = None
     filter: Filter = ()
 
 

@@ -20,6 +20,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.errors import EngineError, UnknownTopic
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.connections.single_waiter import SingleWaiter
+from gateway.fetch.request import JSON, SCHEMA
+from gateway.fetch.schema_values import decode_values
 from gateway.groups.acquiring import Acquiring
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import DESCRIBE, SHARE_TOPICS
@@ -57,6 +59,8 @@ from gateway.routing.leader_failover import is_transient
 _Milliseconds = Annotated[int, Meta(ge=100, le=43_200_000)]
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
+_BEFORE, _BEHIND = b'{"records":[', b"]}"  # the records of one partition
+
 
 class AcquireRequest(Struct, forbid_unknown_fields=True):
     """The body of an acquire."""
@@ -67,7 +71,7 @@ class AcquireRequest(Struct, forbid_unknown_fields=True):
     max_bytes: _Size | UnsetType = UNSET
     lock_ms: _Milliseconds | None = None
     member_id: str | UnsetType = UNSET
-    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    value: Literal["json", "text", "base64", "schema"] | UnsetType = UNSET
 
 
 async def acquire_records(request: Request, context: GroupContext) -> Response:
@@ -219,11 +223,15 @@ class _Acquire:
         self, slot: tuple[str, int], ranges: Sequence[Granted], max_bytes: int, value: str | None
     ) -> tuple[RangesFound, bytes] | EngineError:
         spans = sorted((granted.first, granted.last, granted.deliveries) for granted in ranges)
-        call = RangesRead(spans, max_bytes, value)
+        call = RangesRead(spans, max_bytes, "base64" if value == SCHEMA else value)
         try:
             fields, text = await self._context.router.call(SHARE_READ, *slot, call)
         except EngineError as error:
             return error
+        if value == SCHEMA:
+            fetch, body = self._context.fetch, b"".join((_BEFORE, text, _BEHIND))
+            [body] = await decode_values([body], JSON, fetch.schemas, fetch.offload)
+            text = body[len(_BEFORE) : -len(_BEHIND)]
         return RangesFound(*fields), bytes(text)
 
     def _response(self, lock: str | None, acquired: Acquired, texts: Sequence[bytes]) -> Response:

@@ -24,7 +24,7 @@ from gateway.fetch import event_stream
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
-from gateway.fetch.request import Filter, ValueForm, check_filter
+from gateway.fetch.request import Filter, SchemaForm, check_filter
 from gateway.fetch.tail import (
     HEADERS,
     NO_ROOM_PAUSE_S,
@@ -72,7 +72,7 @@ class EventsQuery(Struct, frozen=True):
     topics: Annotated[str | None, Text(TOPICS_CHARACTERS_MAX)] = None
     topics_pattern: Annotated[str | None, Text(1000)] = None
     topics_exclude: Annotated[str | None, Text(1000)] = None
-    value: ValueForm = None
+    value: SchemaForm = None
     filter: Filter = ()
     unconfirmed_max: Annotated[int, Number(1, 100_000)] = 1000
     session_timeout_ms: Annotated[int | None, Number(1000, 3_600_000)] = None

@@ -87,7 +87,7 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     max_bytes: _Size | UnsetType = UNSET
     min_bytes: _Size = 1
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
-    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    value: Literal["json", "text", "base64", "schema"] | UnsetType = UNSET
     filter: tuple[str, ...] = ()
     paused: Annotated[tuple[Owned, ...], Meta(max_length=20_000)] = ()
     failed: Annotated[tuple[FailedRecord, ...], Meta(max_length=20_000)] = ()

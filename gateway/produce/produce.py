@@ -294,7 +294,8 @@ async def _wait_placed(pending: TopicProduce) -> list[Part]:
     """Returns what `_place` does, with a thread where it takes long. Raises NeedsSchemas."""
     offload = pending.context.offload
     try:
-        return await offload.by_size(len(pending.body), partial(_place, pending, is_quick=True))
+        cost = pending.parsed.body_cost * len(pending.body)
+        return await offload.by_size(cost, partial(_place, pending, is_quick=True))
     except NeedsSchemas:
         raise
     except TakesLong:

@@ -80,6 +80,7 @@ class ProduceRequest(NamedTuple):
     source: SourcePositions | None
     must_wait: bool
     render: Callable[[Any, Sequence[Any]], Response] | None = None
+    body_cost: int = 1  # decoding a byte takes as long as so many of JSON
 
 
 def parse(request: Request, context: ProduceContext) -> ProduceRequest:

@@ -14,7 +14,7 @@ from engine.schemas.value_schema import REQUEST_UNITS_MAX, Violation, value_sche
 from engine.settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
-from gateway.registry.registered_schemas import RegisteredSchemas
+from gateway.registry.registered_schemas import RegisteredSchemas, SchemaText
 
 T = TypeVar("T")
 
@@ -29,11 +29,12 @@ class TakesLong(Exception):
 
 
 class NeedsSchemas(TakesLong):
-    """Values name schemas that this process does not know yet."""
+    """Values name schemas that this process does not know yet, or come with some that are not registered."""
 
-    def __init__(self, schema_ids: Sequence[int]) -> None:
-        super().__init__(schema_ids)
+    def __init__(self, schema_ids: Sequence[int], texts: Sequence[SchemaText] = ()) -> None:
+        super().__init__(schema_ids, texts)
         self.schema_ids = schema_ids
+        self.texts = texts
 
 
 class ValueRules(NamedTuple):
@@ -127,9 +128,12 @@ async def with_schemas(schemas: RegisteredSchemas | None, work: Callable[[], Awa
         try:
             return await work()
         except NeedsSchemas as needs:
-            schema_ids = needs.schema_ids
+            schema_ids, texts = needs.schema_ids, needs.texts
         assert schemas is not None, schema_ids
-        await schemas.fetch(schema_ids)
+        for text in texts:
+            await schemas.register(text)
+        if schema_ids:
+            await schemas.fetch(schema_ids)
     raise Problem("registry_unavailable", "the values name too many schemas that are not known here yet")
 
 

@@ -1,5 +1,7 @@
 """The schemas that values of this process have named, and the requests for those that it does not know.
 
+Texts of schemas that requests have are registered, each once.
+
 A known schema is used at once, also while the registry is silent; after REFRESH_S it is asked for again beside that.
 An unknown one is asked for in a thread of its own pool. A registry that did not answer is left alone for SILENT_S.
 Invariants: an id has one request at a time, no more than ASKED_MAX ids have one, and no caller waits longer than
@@ -9,6 +11,7 @@ WAIT_S.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Collection
@@ -16,12 +19,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from engine.encodings.framed_values import RegisteredValues, find_registered
-from engine.encodings.registry import Registry, RegistryUnavailable
+from engine.encodings.registry import RefusedSchema, Registry, RegistryUnavailable
 from gateway.http.problems import Problem
 
 log = logging.getLogger("penstock.registry")
 
 KEPT_MAX = 1000  # schemas
+TEXT_BYTES_MAX = 256 * 1024  # of a schema that is registered
 ASKED_MAX = 64  # ids at once
 THREADS = 4
 ANSWER_S = 2.0  # of an answer of the registry
@@ -39,8 +43,16 @@ class Asked(NamedTuple):
     at: float
 
 
+class SchemaText(NamedTuple):
+    """A schema that a request has in itself, and the subject that it is registered for."""
+
+    subject: str
+    kind: str
+    schema: str
+
+
 class RegisteredSchemas:
-    """Any thread may look schemas up; `fetch` is for the loop."""
+    """Any thread may look schemas up; `fetch` and `register` are for the loop."""
 
     def __init__(self, registry: Registry, monotonic: Callable[[], float]) -> None:
         self._registry = registry
@@ -50,6 +62,8 @@ class RegisteredSchemas:
         self._known: dict[int, Asked] = {}
         self._unknown: dict[int, Asked] = {}  # apart: ids that a producer makes up displace no schema
         self._requests: dict[int, Future[bool]] = {}
+        self._registered: dict[SchemaText, int] = {}  # by the digest of the schema
+        self._registering = 0
         self._silent_until = 0.0
         self._silence = ""
 
@@ -84,9 +98,37 @@ class RegisteredSchemas:
             done, _ = await asyncio.wait(waits, timeout=WAIT_S)
             if len(done) == len(waits) and all(wait.result() for wait in done):
                 return
-        numbers = ", ".join(map(str, sorted(schema_ids)[:5]))
+        raise self._unavailable(f"schema {', '.join(map(str, sorted(schema_ids)[:5]))}")
+
+    def _unavailable(self, what: str) -> Problem:
         text = self._silence or "it has not answered in time"
-        raise Problem("registry_unavailable", f"schema {numbers} is not known here yet, and the registry: {text}")
+        return Problem("registry_unavailable", f"{what} is not known here yet, and the registry: {text}")
+
+    def find_id(self, text: SchemaText) -> int | None:
+        """Returns the id of a schema that was registered; None if it must be."""
+        return self._registered.get(_digested(text))
+
+    async def register(self, text: SchemaText) -> None:
+        """Registers a schema. Raises Problem registry_unavailable, invalid_body."""
+        if len(text.schema) > TEXT_BYTES_MAX:
+            raise Problem("invalid_body", f"the schema has more than {TEXT_BYTES_MAX} characters")
+        what = f"the schema of {text.subject}"
+        if self._registering >= ASKED_MAX or self._monotonic() < self._silent_until:
+            raise self._unavailable(what)
+        self._registering += 1
+        try:
+            call = asyncio.wrap_future(self._pool.submit(self._registry.register, *text))
+            schema_id = await asyncio.wait_for(call, WAIT_S)
+        except RefusedSchema as error:
+            raise Problem("invalid_body", str(error)) from None
+        except (RegistryUnavailable, TimeoutError) as error:
+            log.warning("the schema registry does not answer: %s", str(error)[:300])
+            raise self._unavailable(what) from None
+        finally:
+            self._registering -= 1
+        if len(self._registered) >= KEPT_MAX:
+            del self._registered[next(iter(self._registered))]
+        self._registered[_digested(text)] = schema_id
 
     def _begin(self, schema_id: int) -> Future[bool] | None:
         """Returns the request for an id; None if there can be none now."""
@@ -129,3 +171,7 @@ class RegisteredSchemas:
             if len(kept) >= KEPT_MAX:
                 del kept[next(iter(kept))]  # the one that was asked for first
             kept[schema_id] = asked
+
+
+def _digested(text: SchemaText) -> SchemaText:
+    return text._replace(schema=hashlib.sha256(text.schema.encode("utf-8", "surrogatepass")).hexdigest())

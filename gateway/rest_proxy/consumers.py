@@ -128,7 +128,7 @@ async def rest_create_instance(request: Request, context: RestProxyContext) -> R
     context.lifecycle.check_accepting()
     group = group_name(request)
     body = await _read(request, _CREATE, CreateBody())
-    settings, commits = body.settings(), body.is_committing()
+    settings, commits = body.settings(has_registry=context.fetch.schemas is not None), body.is_committing()
     name = member_name(body.name or f"rest-consumer-{context.groups.new_id()}")
     idle_ms = context.settings.rest_proxy_instance_timeout_ms
     call = CreateInstance(group, name, encode_settings(settings), idle_ms, context.groups.new_id(), commits)

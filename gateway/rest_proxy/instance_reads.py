@@ -16,12 +16,15 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct, structs
 
+from engine.encodings.framed_values import FramedValues
+from engine.encodings.registry import schema_id_of
 from engine.errors import EngineError
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.reader import Limits, PartitionRead
 from gateway.fetch.rendered_cache import Part
+from gateway.fetch.request import SCHEMA
 from gateway.groups.group_lag import find_bounds
 from gateway.groups.hosting.instances import BEGIN_READ, END_READ
 from gateway.groups.model.instances import BeginRead, EndRead, InstanceView
@@ -43,6 +46,7 @@ from gateway.rest_proxy.instances import (
     query_number,
 )
 from gateway.rest_proxy.media_types import records_format
+from gateway.rest_proxy.schema_records import KINDS
 
 LEASE_MORE_MS = 5000  # beyond the wait: to read, to answer, and to store what was read
 UNASSIGNED_PAUSE_S = 0.25  # before another look for partitions
@@ -58,6 +62,7 @@ class _Record(Struct):
     key_base64: bytes | None = None
     value_base64: str | None = None
     error: str | None = None
+    schema_id: int | None = None
 
 
 class _Document(Struct):
@@ -195,7 +200,7 @@ class _Reading:
             with context.fetch.long_polls.waiting(len(positions)):
                 await many.wait(least_bytes, wait_s)
         most = settings.fetch_bytes_default if max_bytes is None else max(1, max_bytes)
-        form = "json" if self._settings.format == "json" else "base64"
+        form = _FORMS.get(self._settings.format, SCHEMA)
         size = sendable_bytes(self._request, min(most, settings.fetch_bytes_max))
         parts = await many.read(Limits(size, None, form, self._view.version, as_lines=False))
         rows: list[bytes] = []
@@ -233,11 +238,35 @@ class _Reading:
     def _row(self, one: Position, record: _Record) -> bytes:
         if record.error is not None:
             raise _Unreadable("is in a batch that cannot be decoded")
-        key, value = (_json_parts if self._settings.format == "json" else _binary_parts)(record)
+        if self._settings.format in KINDS:
+            key, value = self._parts_by_schema(record)
+        else:
+            key, value = (_json_parts if self._settings.format == "json" else _binary_parts)(record)
         topic = orjson.dumps(self._visible(one.topic))
         return _ROW % (topic, key, value, one.partition, record.offset)
 
+    def _parts_by_schema(self, record: _Record) -> Iterable[bytes]:
+        """Returns key and value as the JSON of their schemas. Raises _Unreadable."""
+        key = record.key_base64 if record.key_base64 is not None else (record.key or "").encode()
+        is_null = record.key is None and record.key_base64 is None
+        text = b"null" if is_null else self._by_schema(schema_id_of(key), "key").text(key)
+        if record.value_base64 is None and bytes(record.value) == b"null":
+            return text, b"null"
+        self._by_schema(record.schema_id, "value")
+        if record.value_base64 is not None:
+            raise _Unreadable(f"has a value that does not follow schema {record.schema_id}")
+        return text, bytes(record.value)
 
+    def _by_schema(self, schema_id: int | None, part: str) -> FramedValues:
+        """Returns the values of a schema that the node knows, of the format of the instance. Raises _Unreadable."""
+        schemas = self._context.fetch.schemas
+        asked = None if schemas is None or schema_id is None else schemas.find(schema_id)
+        if asked is None or asked.found is None or asked.found.kind != KINDS[self._settings.format]:
+            raise _Unreadable(f"has a {part} that names no schema of the format {self._settings.format}")
+        return asked.found.values
+
+
+_FORMS = {"json": "json", "binary": "base64"}  # of the values of reads; others by their schemas
 _ROW = b'{"topic":%b,"key":%b,"value":%b,"partition":%d,"offset":%d}'
 
 

@@ -63,12 +63,12 @@ class CreateBody(Struct, forbid_unknown_fields=True):
     min_bytes: int | str | None = field(default=None, name="fetch.min.bytes")
     timeout_ms: int | str | None = field(default=None, name="consumer.request.timeout.ms")
 
-    def settings(self) -> InstanceSettings:
+    def settings(self, *, has_registry: bool) -> InstanceSettings:
         """Returns the settings. Raises Refusal."""
-        if self.format in SCHEMA_FORMATS:
+        if self.format in SCHEMA_FORMATS and not has_registry:
             text = f"format {self.format} needs a schema registry, and this node has none configured"
             raise Refusal(INVALID_CONSUMER, f"Invalid consumer configuration: {text}")
-        if self.format not in FORMATS:
+        if self.format not in (*FORMATS, *SCHEMA_FORMATS):
             raise _invalid("format", self.format, " or ".join(FORMATS))
         if self.reset.lower() not in RESETS:
             raise _invalid("auto.offset.reset", self.reset, ", ".join(RESETS))

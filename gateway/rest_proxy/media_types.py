@@ -32,8 +32,6 @@ def body_format(request: Request) -> str:
         given = "there is no Content-Type" if "Content-Type" not in request.headers else f"it is {request.content_type}"
         text = f"records come as {', '.join(_EMBEDDED)}; {given}"
         raise Problem("unsupported_media_type", text)
-    if name in SCHEMA_FORMATS:
-        raise Problem("unsupported_media_type", f"{name} needs a schema registry, and this node has none configured")
     return name
 
 

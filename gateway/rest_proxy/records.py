@@ -32,14 +32,14 @@ class _Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     value_schema_id: Any = None
 
 
-class _JsonRecord(Struct, forbid_unknown_fields=True, gc=False):
+class JsonRecord(Struct, forbid_unknown_fields=True, gc=False):
     key: Raw | UnsetType = UNSET
     value: Raw | UnsetType = UNSET
     partition: _Number | None = None
 
 
 class _JsonRecords(_Envelope, forbid_unknown_fields=True, kw_only=True):
-    records: list[_JsonRecord]
+    records: list[JsonRecord]
 
 
 class _BinaryRecord(Struct, forbid_unknown_fields=True, gc=False):

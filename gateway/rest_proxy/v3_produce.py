@@ -35,6 +35,7 @@ from gateway.rest_proxy.errors import BATCH, Refusal
 from gateway.rest_proxy.errors import row_of as error_row
 from gateway.rest_proxy.media_types import JSON
 from gateway.rest_proxy.records import decode_body
+from gateway.rest_proxy.schema_records import ENCODING_COST, Encoding
 from gateway.rest_proxy.v3 import check_cluster
 from gateway.rest_proxy.v3_records import (
     EntryBody,
@@ -69,7 +70,16 @@ def rest_produce_record(request: Request, context: RestProxyContext) -> Handled:
         return _stream(request, context)
     if request.parsed is None:
         request.parsed = parse(request, context.produce)
+    if context.produce.schemas is not None:
+        records_max = context.settings.records_per_request_max
+        decode = partial(decode_records, _encoding(request, context), records_max)
+        request.parsed = request.parsed._replace(decode=decode, body_cost=ENCODING_COST)
     return produce(request, context.produce)
+
+
+def _encoding(request: Request, context: RestProxyContext) -> Encoding:
+    """Returns what encodes keys and values with a schema, whose types they name each."""
+    return Encoding("", request.names["topic"], context.produce.schemas)
 
 
 def parse(request: Request, context: ProduceContext) -> ProduceRequest:
@@ -81,7 +91,7 @@ def parse(request: Request, context: ProduceContext) -> ProduceRequest:
         False,
         Acks.ALL,
         context.settings.produce_timeout_ms,
-        partial(decode_records, context.settings.records_per_request_max),
+        partial(decode_records, Encoding("", "", None), context.settings.records_per_request_max),
         None,
         None,
         None,
@@ -235,12 +245,14 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     entries = decode_body(body, _BATCH, 1).entries
     if not 0 < len(entries) <= ENTRIES_MAX:
         raise Refusal(BATCH, f"Batch error: it has {len(entries)} entries; give 1 to {ENTRIES_MAX}")
+    limits, where = context.produce.json_limits, _encoding(request, context)
     ids: list[str] = []
     rows: list[TypedRow | Problem] = []
     for position, raw in enumerate(entries):
         ids.append(_id_of(bytes(raw)))
         try:
-            rows.append(row_of(decode_body(bytes(raw), _ENTRY, 1), context.produce.json_limits, position))
+            entry = decode_body(bytes(raw), _ENTRY, 1)
+            rows.append(await _wait_row(context, partial(row_of, entry, limits, position, where)))
         except Problem as problem:
             rows.append(problem)
     if len(set(ids)) < len(ids):
@@ -263,6 +275,15 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
             del receipt["error_code"]
             successes.append({"id": entry_id, **receipt})
     return Response(orjson.dumps({"successes": successes, "failures": failures}), dict((JSON_TYPE,)), 207)
+
+
+async def _wait_row(context: RestProxyContext, decode: Callable[[], TypedRow]) -> TypedRow:
+    """Returns a record, once the schemas that it names are known. Raises Problem."""
+
+    async def decode_now() -> TypedRow:
+        return decode()
+
+    return await with_schemas(context.produce.schemas, decode_now)
 
 
 def _id_of(raw: bytes) -> str:
@@ -302,7 +323,7 @@ async def _read_records(
     request: Request, context: RestProxyContext, topic: Topic, queue: asyncio.Queue[_Queued | None]
 ) -> Problem | None:
     """Queues the records of a body until its end. Returns the problem that ends it before."""
-    splitter, limits = Splitter(), context.produce.json_limits
+    splitter, limits, where = Splitter(), context.produce.json_limits, _encoding(request, context)
     most, content = request.http.request_body_bytes_max, request.content
     assert content is not None
     try:
@@ -317,7 +338,8 @@ async def _read_records(
             topic = context.topics.get(topic.record.name) or topic  # it may have been deleted and made again
             for one in splitter.feed(data):
                 try:
-                    queued = await _wait_queued(context.produce, topic, [decode_record(one, limits)], request.space)
+                    row = await _wait_row(context, partial(decode_record, one, limits, where))
+                    queued = await _wait_queued(context.produce, topic, [row], request.space)
                 except Problem as problem:
                     queued = _Queued([TypedRow(None, None, [])], (), (), None, 0, problem)
                 await queue.put(queued)

@@ -19,6 +19,7 @@ from gateway.http.times import time_of_body
 from gateway.produce.batching import Headers, Incoming, IncomingRow, check_count
 from gateway.rest_proxy.errors import BAD_REQUEST, INVALID_PAYLOAD, PARTITION, Refusal
 from gateway.rest_proxy.records import decode_body
+from gateway.rest_proxy.schema_records import Encoding, find_encoder
 
 SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")
 _NULL = b"null"
@@ -39,9 +40,9 @@ class _Data(Struct, forbid_unknown_fields=True):
     type: str | None = None
     subject: Any = None
     subject_name_strategy: Any = None
-    schema_id: Any = None
+    schema_id: int | None = None
     schema_version: Any = None
-    schema: Any = None
+    schema: str | None = None
 
 
 class RecordBody(Struct, forbid_unknown_fields=True):
@@ -145,26 +146,34 @@ def split(body: bytes, records_max: int) -> list[bytes]:
     return objects
 
 
-def decode_records(records_max: int, body: bytes, limits: JsonLimits) -> Incoming:
-    """Returns the records of a whole body, in which they may be of two bytes each. Raises Problem, Refusal."""
+def decode_records(where: Encoding, records_max: int, body: bytes, limits: JsonLimits) -> Incoming:
+    """Returns the records of a whole body, in which they may be of two bytes each.
+
+    Raises Problem, Refusal, NeedsSchemas.
+    """
     check_utf8(body)
     try:
         record = _RECORD.decode(body)
     except (msgspec.DecodeError, RecursionError):  # several, or a bad one
         objects = split(body, records_max)
-        return [row_of(decode_body(one, _RECORD, 0), limits, position) for position, one in enumerate(objects)]
-    return [row_of(record, limits, 0)]
+        return [row_of(decode_body(one, _RECORD, 0), limits, position, where) for position, one in enumerate(objects)]
+    return [row_of(record, limits, 0, where)]
 
 
-def decode_record(body: bytes, limits: JsonLimits) -> TypedRow:
-    """Returns a record. Raises Problem, Refusal."""
+def decode_record(body: bytes, limits: JsonLimits, where: Encoding) -> TypedRow:
+    """Returns a record. Raises Problem, Refusal, NeedsSchemas."""
     check_utf8(body)
-    return row_of(decode_body(body, _RECORD, 0), limits, 0)
+    return row_of(decode_body(body, _RECORD, 0), limits, 0, where)
 
 
-def row_of(record: RecordBody, limits: JsonLimits, position: int) -> TypedRow:
-    """Returns the fields of a record as bytes. Raises Problem, Refusal."""
-    key, value = _bytes_of(record.key, limits, position), _bytes_of(record.value, limits, position)
+def row_of(record: RecordBody, limits: JsonLimits, position: int, where: Encoding) -> TypedRow:
+    """Returns the fields of a record as bytes. Raises Problem, Refusal, NeedsSchemas.
+
+    `where` has the topic and the registry of those with a schema.
+    """
+    key, value = (
+        _bytes_of(data, limits, position, where, part) for part, data in (("key", record.key), ("value", record.value))
+    )
     if record.partition_id is not None and record.partition_id < 0:
         raise Refusal(PARTITION, f"Partition not found. partition_id is {record.partition_id}")
     timestamp = None
@@ -198,13 +207,21 @@ def _type(data: _Data | None) -> str | None:
     return None if data is None or data.type is None else data.type.upper()
 
 
-def _bytes_of(data: _Data | None, limits: JsonLimits, position: int) -> bytes | None:
+def _bytes_of(data: _Data | None, limits: JsonLimits, position: int, where: Encoding, part: str) -> bytes | None:
     if data is None:
         return None
     given, kind = data.data, _type(data)
     if kind is None or kind in SCHEMA_TYPES:
-        text = f"record {position}: the type {kind or 'of a schema'} needs a schema registry, and this node has none"
-        raise Refusal(BAD_REQUEST, text)
+        if where.schemas is None:
+            text = (
+                f"record {position}: the type {kind or 'of a schema'} needs a schema registry, and this node has none"
+            )
+            raise Refusal(BAD_REQUEST, text)
+        if kind is None or (data.schema_id is None and data.schema is None):
+            text = f"record {position}: give the {part} a type, and schema_id or schema"
+            raise Refusal(BAD_REQUEST, f"Bad Request: {text}")
+        encoding = where._replace(format=kind.lower())
+        return find_encoder(encoding, part, data.schema_id, data.schema).encode(given, limits, position, part)
     if given is UNSET or bytes(given) == _NULL:
         return None
     if kind == "JSON":

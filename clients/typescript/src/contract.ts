@@ -164,7 +164,7 @@ export type ProducedMany = { "acks": "0" | "1" | "all"; "durability": "none" | "
 
 export type CloudEvent = { "specversion": "1.0"; "id": string; "source": string; "type": string; "subject"?: (string) | (null); "time"?: (string) | (null); "datacontenttype"?: (string) | (null); "dataschema"?: (string) | (null); "partitionkey"?: (string) | (null); "data"?: unknown; "data_base64"?: (string) | (null); };
 
-export type FetchMany = { "partitions": ({ "topic": string; "partition": number; "offset": number; "topic_id"?: string; "leader_epoch"?: number; })[]; "wait_ms"?: number; "min_bytes"?: number; "max_bytes"?: number; "max_records"?: number; "value"?: "json" | "text" | "base64"; "filter"?: (string)[]; };
+export type FetchMany = { "partitions": ({ "topic": string; "partition": number; "offset": number; "topic_id"?: string; "leader_epoch"?: number; })[]; "wait_ms"?: number; "min_bytes"?: number; "max_bytes"?: number; "max_records"?: number; "value"?: "json" | "text" | "base64" | "schema"; "filter"?: (string)[]; };
 
 export type FetchedMany = { "partitions": ((Fetched) | ({ "problem": PartProblem; }))[]; };
 
@@ -200,7 +200,7 @@ export type ConfigureGroup = { "config"?: GroupConfig; };
 
 export type Group = { "limited_to"?: LimitedTo; "group": string; "kind": "consumer" | "share"; "state": "empty" | "reconciling" | "stable"; "epoch": number; "config": Record<string, unknown>; "members": ({ "member_id": string; "member_epoch": number; "client_id": (string) | (null); "client_address": string; "rack": (string) | (null); "topics": (string)[]; "topics_pattern"?: (string) | (null); "topics_exclude"?: (string) | (null); "assignment": (TopicPartition)[]; "revoking": (TopicPartition)[]; "session_left_ms": number; })[]; "partitions": ({ "topic": string; "partition": number; "member_id": (string) | (null); "offset": (number) | (null); "metadata": (string) | (null); "high_watermark": (number) | (null); "lag": (number) | (null); "lag_bytes": (number) | (null); "lag_ms": (number) | (null); "in_flight"?: number; "available"?: number; "delayed"?: number; "dead_letters_pending"?: number; "dead_letters"?: number; "dropped"?: number; })[]; "callers"?: ({ "member_id": (string) | (null); "in_flight": number; "lock_left_ms": number; })[]; };
 
-export type Acquire = { "topics"?: GroupTopics; "wait_ms"?: number; "max_records"?: number; "max_bytes"?: number; "lock_ms"?: (number) | (null); "member_id"?: MemberName; "value"?: "json" | "text" | "base64"; };
+export type Acquire = { "topics"?: GroupTopics; "wait_ms"?: number; "max_records"?: number; "max_bytes"?: number; "lock_ms"?: (number) | (null); "member_id"?: MemberName; "value"?: "json" | "text" | "base64" | "schema"; };
 
 export type Acquired = { "group": string; "lock": (string) | (null); "lock_ms": number; "lock_until": number; "missing_topics"?: (string)[]; "records": ({ "topic": string; "partition": number; "offset": number; "delivery_count": number; "last_offset"?: number; })[]; };
 
@@ -218,7 +218,7 @@ export type TopicsPattern = string;
 
 export type TopicsExclude = string;
 
-export type GroupPoll = { "topics"?: GroupTopics; "topics_pattern"?: TopicsPattern; "topics_exclude"?: TopicsExclude; "token"?: (string) | (null); "wait_ms"?: number; "max_bytes"?: number; "min_bytes"?: number; "max_records"?: number; "value"?: "json" | "text" | "base64"; "filter"?: (string)[]; "paused"?: ({ "topic": string; "partition": number; })[]; "failed"?: ({ "topic": string; "partition": number; "offset": number; "error"?: string; })[]; "session_timeout_ms"?: SessionTimeout; "rebalance_timeout_ms"?: SessionTimeout; };
+export type GroupPoll = { "topics"?: GroupTopics; "topics_pattern"?: TopicsPattern; "topics_exclude"?: TopicsExclude; "token"?: (string) | (null); "wait_ms"?: number; "max_bytes"?: number; "min_bytes"?: number; "max_records"?: number; "value"?: "json" | "text" | "base64" | "schema"; "filter"?: (string)[]; "paused"?: ({ "topic": string; "partition": number; })[]; "failed"?: ({ "topic": string; "partition": number; "offset": number; "error"?: string; })[]; "session_timeout_ms"?: SessionTimeout; "rebalance_timeout_ms"?: SessionTimeout; };
 
 export type GroupDelivery = { "group": string; "member_id": string; "member_epoch": number; "assigned": number; "token": string; "topic_ids"?: Record<string, string>; "partitions": ((Fetched) | ({ "problem": PartProblem; }))[]; };
 

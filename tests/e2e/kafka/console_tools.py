@@ -108,7 +108,7 @@ def steps(directory: Path) -> list[Step]:
         Step(share, "--group shared --delete-offsets --topic t", "Successful"),
         Step(share, "--delete --group shared", "successful"),
         Step(f"{TOOLS}.DeleteRecordsCommand", f"--offset-json-file {deleted}", "low_watermark: 1"),
-        Step(f"{TOOLS}.BrokerApiVersionsCommand", "", "Produce(0): 0 to 12"),
+        Step(f"{TOOLS}.BrokerApiVersionsCommand", "", "Produce(0): 0 to 13"),
         Step(f"{TOOLS}.TopicCommand", "--create --topic compatibility --partitions 1", "Created topic"),
         Step(f"{TOOLS}.ClientCompatibilityTest", compatibility, "SUCCESS."),
         Step(f"{TOOLS}.TopicCommand", "--delete --topic t", ""),

@@ -1,4 +1,4 @@
-"""A schema registry with Confluent's API, in a thread: schemas are put in by the test. It can fall silent."""
+"""A schema registry with Confluent's API, in a thread. Tests put schemas in, or register them. It can be silent."""
 
 from __future__ import annotations
 
@@ -61,6 +61,18 @@ def stub_registry() -> Iterator[StubRegistry]:
             self.send_response(503 if stub.is_silent else 404 if found is None else 200)
             self.end_headers()
             self.wfile.write(json.dumps(found).encode())
+
+        def do_POST(self) -> None:
+            """Registers a schema; one whose text has the word `bad` is refused."""
+            subject = unquote(urlsplit(self.path).path).split("/")[2]
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            stub.requests.append(self.path)
+            is_bad = "bad" in body["schema"]
+            self.send_response(503 if stub.is_silent else 422 if is_bad else 200)
+            self.end_headers()
+            if not stub.is_silent and not is_bad:
+                number = stub.add(subject, body["schema"], body["schemaType"])
+                self.wfile.write(json.dumps({"id": number}).encode())
 
         def log_message(self, *_: object) -> None:
             """No output."""

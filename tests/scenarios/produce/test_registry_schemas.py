@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from engine.format import batch as record_batch
 from gateway.registry import registered_schemas
 from tests.gateway.registry.registries import AVRO, StubRegistry, avro_ride, framed, protobuf_file, stub_registry
+from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, in_process_only
+from tests.scenarios.groups.group_client import GroupClient
 
 pytest.importorskip("fastavro")
 
@@ -178,3 +181,29 @@ async def test_values_are_shown_as_json_by_their_schemas(start_gateway, registry
     await bare.post(values[0], "application/octet-stream")
     [record] = await bare.records(value="schema")
     assert (record["schema_id"], record["value_base64"]) == (ride, base64.b64encode(values[0]).decode())
+
+
+@in_process_only
+async def test_each_read_shows_values_by_their_schemas(start_gateway, registry):
+    ride, late = registry.add("a", json.dumps(AVRO)), framed(77, b"x")
+    gateway = await start_gateway(schema_registry_url=registry.url)
+    rides = await gateway.create("rides", 1)
+    await rides.post(batch(avro_ride(ride, 5), late, b'{"a":1}'), RECORD_BATCH, partition=0)
+    expected = [(ride, {"id": 5, "city": "Z"}), (77, base64.b64encode(late).decode()), (None, {"a": 1})]
+
+    def shown(records: list[dict[str, Any]]) -> list[tuple[int | None, object]]:
+        return [(one.get("schema_id"), one.get("value", one.get("value_base64"))) for one in records]
+
+    entry = {"topic": "rides", "partition": 0, "offset": 0}
+    body = json.dumps({"partitions": [entry], "value": "schema"}).encode()
+    answer = await gateway.send("POST", "/v1/fetch", body, {"Content-Type": JSON})
+    assert shown(answer.json["partitions"][0]["records"]) == expected
+    polled = await GroupClient(gateway, "g").polled("a", topics=["rides"], value="schema")
+    assert shown(polled["partitions"][0]["records"]) == expected
+    queue = GroupClient(gateway, "q")
+    assert (await queue.send("PUT", body={"config": {"kind": "share", "start": "earliest"}})).status == 201
+    acquired = await queue.send("POST", "/acquire", {"topics": ["rides"], "value": "schema"})
+    assert shown(acquired.json["records"]) == expected
+    for path in ("/v1/topics/rides/records?from=earliest&", "/v1/groups/h/members/a/events?topics=rides&"):
+        async with event_source(gateway.port, f"{path}value=schema") as stream:
+            assert shown([one.json for one in await stream.take(3)]) == expected

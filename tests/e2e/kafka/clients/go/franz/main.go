@@ -62,6 +62,11 @@ func main() {
 	members.Wait()
 	var committed int64
 	offsets, err := admin.FetchOffsets(background, topic)
+	for range 2 { // it looks for the coordinator at one broker, which may be the dead one, and does not ask another
+		if err != nil {
+			offsets, err = admin.FetchOffsets(background, topic)
+		}
+	}
 	check(nil, err)
 	offsets.Each(func(one kadm.OffsetResponse) { committed += max(one.At, 0) })
 	fmt.Printf("{\"seen\": %d, \"members\": [%d, %d, %d], \"committed\": %d, \"after_half\": %d}\n",
