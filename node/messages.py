@@ -91,6 +91,7 @@ class ShardTask:
     identity: Identity
     run_dir: str
     store_url: str
+    store_identity: str
     url: str
     index: int
     count: int

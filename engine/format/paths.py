@@ -67,6 +67,7 @@ TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
 TIER_CACHE = "tier-cache"
 TIER_CACHE_BLOCKS = "blocks"
 EMBEDDED_STORE = "store"
+STORE_IDENTITIES = "store-identities"
 
 GROUPS_TOPIC = "__groups"  # the state of consumer groups
 INTERNAL_TOPICS = frozenset({GROUPS_TOPIC})  # made and written by nodes only

@@ -129,5 +129,6 @@ class MemoryStore:
     def abort(self, upload: UnfinishedUpload) -> None:
         """No-op: there is no unfinished upload."""
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         check_guarantees(self, "a nonce")
+        return ""

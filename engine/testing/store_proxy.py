@@ -72,5 +72,5 @@ class StoreProxy:
     def abort(self, upload: UnfinishedUpload) -> None:
         self.relay("abort", upload.key, lambda: self.inner.abort(upload))
 
-    def probe(self) -> None:
-        self.inner.probe()
+    def probe(self) -> str:
+        return self.inner.probe()

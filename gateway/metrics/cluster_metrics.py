@@ -57,6 +57,8 @@ def _view_families(view: ClusterView, node_id: int, *, is_silent: bool) -> Itera
     yield _number("penstock_leader_elections_total", text, view.elections)
     text = "Unclean leader elections that this node has observed; committed records may be lost"
     yield _number("penstock_unclean_leader_elections_total", text, view.unclean_elections)
+    text = "When this node saw the last unclean leader election, in seconds since 1970; 0: none since it started"
+    yield _number("penstock_last_unclean_leader_election_timestamp_seconds", text, view.last_unclean_ms / 1000)
     text = "Time from the sight of a partition that needs another leader until the store has it; of the controller"
     yield Histograms("penstock_leader_election_duration_seconds", text, None, {"": view.election_times})
 

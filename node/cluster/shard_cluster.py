@@ -19,6 +19,7 @@ from engine.directory.topics import REPLICATION_FACTOR_MAX
 from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.partition.spool import Spool
+from engine.runtime.clock import SystemClock
 from engine.shard.shard import Shard
 from gateway.admin.operation_calls import Operation
 from gateway.links.internal_link import Credentials
@@ -59,7 +60,7 @@ class ShardCluster:
     replication_factor_max = REPLICATION_FACTOR_MAX
 
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
-        self.view = ClusterView()
+        self.view = ClusterView(SystemClock().now_ms)
         self.topic_finder = TopicFinder(self._find_topic)
         tls = node_tls(task.settings, cluster.cluster_id)
         self.credentials = Credentials(cluster.cluster_id, cluster.secrets[0], tls, cluster.secrets[1:])

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
+from engine.directory.store_identities import identity_of_store
 from engine.errors import StartRefused
 from engine.format import paths
 from engine.tiering.store.store import open_store, url_of
@@ -83,7 +84,9 @@ class DirectoryImport:
         inside = Path(self._directory.file(paths.EMBEDDED_STORE))
         if not self._settings.store or not inside.exists():
             return
-        inside_store, new = open_store(inside.as_uri()), open_store(url_of(self._settings.store))
+        identity = identity_of_store(self._directory, inside.as_uri())
+        inside_store = open_store(inside.as_uri(), identity=identity)
+        new = open_store(url_of(self._settings.store))
         for topic in self._catalog.records.values():
             prefix = paths.store_topic_prefix(self._directory.identity.cluster_id, topic.name, topic.topic_id)
             keys = {info.key for info in inside_store.list(prefix)}

@@ -23,6 +23,8 @@ from engine.cleaning.segment_check import SealedFile
 from engine.compaction.compactor import CompactedPartition, Compactor
 from engine.directory.data_directory import FORMAT_SHARED_KEYS, DataDirectory, Identity, require_format
 from engine.directory.log_directories import LogDirectories, open_data_directories
+from engine.directory.store_identities import identity_of_store, save_identity_of_store
+from engine.errors import StartRefused
 from engine.format import paths
 from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
@@ -32,7 +34,7 @@ from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.reading.repair import restore_segment
 from engine.tiering.shipping.merge_plan import MergeRules
 from engine.tiering.shipping.merging import MergeLane
-from engine.tiering.store.store import ObjectStore, open_store, url_of
+from engine.tiering.store.store import NotMounted, ObjectStore, StoreUnusable, open_store, url_of
 from gateway.access.listeners.listeners_file import ListenerSpec
 from gateway.links.addresses import url_of_listener
 from gateway.settings import NodeSettings
@@ -108,11 +110,22 @@ def store_url(settings: NodeSettings, directory: DataDirectory) -> str:
     return url_of(settings.store) if settings.store else Path(directory.path, paths.EMBEDDED_STORE).as_uri()
 
 
-def open_probed_store(url: str) -> ObjectStore:
-    """Open a store and check that it supports conditional puts. Raises EngineError; blocks."""
-    store = open_store(url)
-    store.probe()
-    return store
+def open_probed_store(url: str, directory: DataDirectory) -> tuple[ObjectStore, str]:
+    """Open a store, and check that it supports conditional puts and is the one that the node has used before.
+
+    Returns it with its identity. Raises StartRefused, StoreUnusable; blocks.
+    """
+    try:
+        store = open_store(url, identity=identity_of_store(directory, url))
+        identity = store.probe()
+        save_identity_of_store(directory, url, identity)
+    except NotMounted as error:
+        file = directory.file(paths.STORE_IDENTITIES)
+        raise StoreUnusable(error.detail, hint=f"{error.hint}, or remove {file} to take it as it is") from error
+    except OSError as error:
+        text = f"the data directory {directory.path} cannot be used: {error.strerror}"
+        raise StartRefused(text, hint="check its owner and its free space") from error
+    return store, identity
 
 
 def make_scrubber(

@@ -143,8 +143,8 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         try:
             audit = await open_audit(settings, directory.identity.cluster_id, RealDisk(), executor, clock)
             coordination = await open_coordination(directories.first, executor)
-            store = await asyncio.get_running_loop().run_in_executor(
-                store_executor, open_probed_store, store_url(settings, directory)
+            store, _ = await asyncio.get_running_loop().run_in_executor(
+                store_executor, open_probed_store, store_url(settings, directory), directory
             )
         except BaseException:
             if audit is not None:

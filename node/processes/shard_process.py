@@ -104,7 +104,8 @@ async def run(task: ShardTask) -> None:
         handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
         supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         worker = LinkClient(worker_socket(task.run_dir))
-        store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
+        opening = partial(open_store, task.store_url, identity=task.store_identity)
+        store = await asyncio.get_running_loop().run_in_executor(store_executor, opening)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         spool = Spool(-(-settings.tier_spool_bytes_max // task.count))
         tier = ShardTier(logs, worker, store.url, spool)

@@ -197,6 +197,7 @@ class Supervisor:
         self.member = member
         self.url = settings.advertised_url or url_of(settings, ports.shared)
         self.store_url = store_url(settings, directories.first)
+        self._store_identity = ""  # until it is opened
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
         self._audit: AuditWriter | None = None
@@ -238,10 +239,14 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
+        first = self._directories.first
+        _, self._store_identity = await asyncio.get_running_loop().run_in_executor(
+            self._executor, open_probed_store, self.store_url, first
+        )
         await self._catalog.load()
-        identity = self._directories.first.identity
-        self._audit = await open_audit(self._settings, identity.cluster_id, RealDisk(), self._executor, SystemClock())
+        self._audit = await open_audit(
+            self._settings, first.identity.cluster_id, RealDisk(), self._executor, SystemClock()
+        )
         await self.member.prepare(self._directories, self._catalog, self._processes)
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
@@ -371,6 +376,7 @@ class Supervisor:
             identity=self._directories.first.identity,
             run_dir=self._run_dir,
             store_url=self.store_url,
+            store_identity=self._store_identity,
             url=self.url,
             index=index,
             count=self._settings.shards,

@@ -12,6 +12,7 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import partial
 
 from engine.cleaning.scrubber import ScrubbedPartition
 from engine.cleaning.segment_check import Finding, SealedFile
@@ -79,7 +80,8 @@ async def run(task: ShardTask) -> None:
     settings = within_file_limit(task.settings)
     stop = stop_event()
     with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
-        store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
+        opening = partial(open_store, task.store_url, identity=task.store_identity)
+        store = await asyncio.get_running_loop().run_in_executor(executor, opening)
         disk = PooledDisk(RealDisk(), settings.log_files_max)
         merging = make_merge_lane(settings)
         components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor, merging)

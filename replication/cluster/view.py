@@ -6,7 +6,7 @@ slightly behind the store. Invariant: a partition's state is only replaced by on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypedDict
 
@@ -90,7 +90,8 @@ class ClusterView:
     has_elections = True  # leaders move, and a partition may lack one; not on a standalone node
     has_others = True  # requests may be for partitions of other processes
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._now_ms = now_ms
         self.nodes: dict[int, NodeInfo] = {}
         self.topics: dict[str, TopicEntry] = {}
         self.states: dict[PartitionKey, VersionedState] = {}
@@ -101,6 +102,7 @@ class ClusterView:
         self.is_single_node = False  # no other node can join (embedded)
         self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
         self.elections = self.unclean_elections = 0  # since this process started: deleted topics count on
+        self.last_unclean_ms = 0  # when this process saw the last unclean election; 0: none since it started
         self.election_times = Histogram()  # of those of this process as the controller
         self.shrinks = self.expands = 0  # of replicas in sync, since this process started
         self.session_losses = 0
@@ -149,7 +151,9 @@ class ClusterView:
                 if old is not None:
                     self.elections += old.state.leader_epoch < versioned.state.leader_epoch
                     more = versioned.state.unclean_elections - old.state.unclean_elections
-                    self.unclean_elections += max(0, more)
+                    if more > 0:
+                        self.unclean_elections += more
+                        self.last_unclean_ms = self._now_ms()
                     before, now = node_ids(old.state.in_sync), node_ids(versioned.state.in_sync)
                     self.shrinks += len(before - now)
                     self.expands += len(now - before)

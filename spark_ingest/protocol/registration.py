@@ -24,6 +24,7 @@ from engine.tiering.manifest.job_registration import (
     encode_registration,
 )
 from engine.tiering.store.store import NoSuchObject, ObjectStore
+from spark_ingest.errors import IngestRefused
 from spark_ingest.plan import Positions
 from spark_ingest.protocol.commit import Commit
 
@@ -65,6 +66,19 @@ class Registrar:
         except (EngineError, OSError) as error:
             self._has_failed = True
             self._failed(f"{error.detail if isinstance(error, EngineError) else error}")
+
+    def check_output(self, cluster: str) -> None:
+        """Checks, before the first plan of an output, that no registration has commits there. Raises IngestRefused.
+
+        An output that has to be mounted is empty without its mount, and the job would begin again below it.
+        """
+        for listed in registrations(self._source, cluster):
+            stored = listed.registration
+            if stored and (stored.job, stored.output) == (self._job, self._output_url) and stored.figures.commits:
+                raise IngestRefused(
+                    f"{self._output_url} has no commit of job {self._job!r}, which has committed there",
+                    hint="mount the output; if its tables are given up, run `penstock ingest unregister` first",
+                )
 
     def _load_stored(self, key: str) -> Registration | None:
         try:

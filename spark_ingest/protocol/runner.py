@@ -99,6 +99,8 @@ def run(job: Job, parts: Components) -> None:
     budget = job.run_limits.begin(parts.now_ms())
     head = history.head()
     cluster = resolve_cluster(parts.source, job.selection.cluster, head.cluster if head else None)
+    if head is None and job.is_registered and history.pending(None) is None:
+        registrar.check_output(cluster)
     job = replace(job, selection=replace(job.selection, cluster=cluster))
     _remove_held_files(parts.output, head)
     while True:

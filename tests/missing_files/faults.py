@@ -35,7 +35,8 @@ def scope_of(path: str) -> str:
     parts = path.split("/")
     if parts[0] == "topics" and parts[-1] != "topic.json":
         return f"{parts[1]}/{parts[3]}"
-    return f"{parts[2]}/{parts[4]}" if parts[0] == "store" and parts[2] != "__accepted" else ""
+    is_of_partition = parts[0] == "store" and len(parts) > 4 and parts[2] != "__accepted"
+    return f"{parts[2]}/{parts[4]}" if is_of_partition else ""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ MAY_VANISH = re.compile(
 )
 _LOG = re.compile(r"(topics/([^/]+)/[^/]+/(\d+))/(\d{20})\.log")
 MAY_CHANGE = re.compile(
-    r"recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
+    r"store-identities|recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
     r"|store/[^/]+/[^/]+/[^/]+/topic\.json"  # made from that of the data directory
     r"|tier-cache/.*"  # blocks are replaced in place
     r"|spare/[0-7]"  # its bytes mean nothing

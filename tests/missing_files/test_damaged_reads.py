@@ -162,6 +162,12 @@ async def test_a_segment_that_is_missing_at_the_start_is_refused_and_then_taken_
     assert found.startswith(b"".join(good.values()))
 
 
+def give_up_store(directory: Path) -> None:
+    """Without the file of its identity, since a start refuses a store that is gone."""
+    shutil.rmtree(directory / "data/store", ignore_errors=True)
+    (directory / "data/store-identities").unlink(missing_ok=True)
+
+
 async def test_first_segments_that_are_missing_come_from_the_store_or_are_refused(directory):
     async with opened(directory) as log:
         await log.tiered()
@@ -169,7 +175,7 @@ async def test_first_segments_that_are_missing_come_from_the_store_or_are_refuse
         segment_file(directory, 0, suffix).unlink()
     async with opened(directory) as log:
         await assert_reported(log, set(), "json", "events")
-    shutil.rmtree(directory / "data/store")
+    give_up_store(directory)
     async with opened(directory) as log:
         await assert_reported(log, set(range(PER_SEGMENT)), "json", "batches", "fetch", "events")
 
@@ -218,7 +224,7 @@ async def test_a_search_by_time_reports_damage_that_may_hold_what_is_searched(di
 async def test_a_search_by_time_does_not_skip_the_first_segment_if_it_is_missing(directory):
     """No file notes it: after local retention the log begins there too, but the store has the records."""
     segment_file(directory, 0).unlink()
-    shutil.rmtree(directory / "data" / "store", ignore_errors=True)
+    give_up_store(directory)
     async with opened(directory) as log:
         for timestamp in (0, 5000, PER_SEGMENT * 1000):
             path = f"/v1/topics/t/partitions/0/offsets?timestamp={timestamp}"
@@ -231,7 +237,7 @@ async def test_a_search_by_time_does_not_skip_the_first_segment_if_it_is_missing
 
 async def test_a_first_segment_that_is_missing_here_and_in_the_store_is_logged_once_after_the_start(directory, caplog):
     segment_file(directory, 0).unlink()
-    shutil.rmtree(directory / "data" / "store", ignore_errors=True)
+    give_up_store(directory)
     async with opened(directory), asyncio.timeout(60):
         while not (logged := [record for record in caplog.records if hasattr(record, "prefix")]):
             await asyncio.sleep(0.01)

@@ -50,10 +50,30 @@ def paused_follower(directory: Path) -> AbstractContextManager[Staged]:
     return _broken_cluster(directory, _pause_follower, min_insync_replicas=2)
 
 
+def _elect_unclean(cluster: Cluster, zookeeper: int) -> None:
+    """The last replica in sync dies, and one that lacks its records comes back alone."""
+    first, second, last = cluster.nodes.values()
+    first.kill()
+    second.kill()
+    until(lambda: described(last.url, "t")[0]["in_sync"] == [3])
+    produce(last.url, "t", 1)
+    last.kill()
+    first.begin_start()
+    first.wait_until_ready()
+
+
+def unclean_election(directory: Path) -> AbstractContextManager[Staged]:
+    return _broken_cluster(directory, _elect_unclean, min_insync_replicas=1, unclean_election=True)
+
+
 SILENT = {"also": frozenset({"no_controller"}), "pages": frozenset({"CoordinationSilent", "NoController"})}
 CLUSTER_FAULTS = {
     "zookeeper paused": Fault(stopped_zookeeper, "coordination_silent", "has not answered", **SILENT),
     "zookeeper killed": Fault(dead_zookeeper, "coordination_silent", "has not answered", **SILENT),
+    "unclean election": Fault(
+        *(unclean_election, "unclean_election", "in epoch", frozenset({"NodeDown", "UncleanElection"}), "t"),
+        also=frozenset({"under_replicated", "nodes_missing"}),
+    ),
     "follower paused": Fault(
         *(paused_follower, "nodes_missing", "node 3 is not there", frozenset({"NodeDown"})),
         also=frozenset({"under_replicated"}),

@@ -65,7 +65,7 @@ def requests(operation: str, failing: str, minute: int) -> Case:
 
 LAG, MEMBERS = f'penstock_group_lag_records{{{NODE},group="g"}}', f'penstock_group_members{{{NODE},group="g"}}'
 PUSHED, FAILED = f"penstock_push_records_total{{{NODE}}}", f"penstock_push_failures_total{{{NODE}}}"
-UNCLEAN = f"penstock_unclean_leader_elections_total{{{NODE}}}"
+UNCLEAN = f"penstock_last_unclean_leader_election_timestamp_seconds{{{NODE}}}"
 ELECTIONS, PARTITIONS = f"penstock_leader_elections_total{{{NODE}}}", f"penstock_partitions{{{NODE}}}"
 FREE = f'penstock_data_directory_free_bytes{{{NODE},directory="/d"}}'
 FDS, FDS_MAX = f"process_open_fds{{{NODE}}}", f"process_max_fds{{{NODE}}}"
@@ -95,7 +95,7 @@ CASES = {
     "LeaderlessPartitions": gauge("penstock_leaderless_partitions", "1x10", "0x10", 2),
     "UnderMinIsr": gauge("penstock_under_min_isr_partitions", "1x10", "0x10", 2),
     "UnderReplicated": gauge("penstock_under_replicated_partitions", "1x20", "1x9 0x9", 11),
-    "UncleanElection": Case({UNCLEAN: "0x20 1x9"}, {UNCLEAN: "1x20 0x9"}, 25),
+    "UncleanElection": Case({UNCLEAN: "1200x140"}, {UNCLEAN: "0x140"}, 79),
     "ElectionStorm": Case({ELECTIONS: "0+3x20", PARTITIONS: "10x20"}, {ELECTIONS: "0+1x20", PARTITIONS: "10x20"}, 16),
     "DivergedReplicas": gauge("penstock_diverged_replicas", "1x10", "0x10", 6),
     "ReplicaOffline": gauge("penstock_offline_data_directories", "1x10", "0x10", 2),

@@ -4,8 +4,11 @@ Keys are paths below the root, and never lead out of it (engine/tiering/store/fi
 
 A create is atomic and durable: the bytes go to a temporary file in `<root>/.penstock-tmp/`, which no listing shows; it
 is fsynced, hard-linked to its final name (which fails if that exists, for any concurrent writer), and the directory is
-fsynced. So an object is whole or absent at every instant, after a power loss too. That directory is never removed:
-where it is missing later, the file system is not mounted, and nothing is written below its mount point.
+fsynced. So an object is whole or absent at every instant, after a power loss too.
+
+That directory has the identity of the store, made by its first write. A process remembers it, and a node over its
+starts: where it is missing or another one, the file system is not mounted. Then nothing is written or removed, and no
+object counts as absent.
 
 Differs from S3 in one thing that our names never need: a key cannot be both an object and the beginning of another's.
 This file and file_tree.py are a door of their own to the operating system; engine/runtime/disk.py is the log's.
@@ -30,6 +33,7 @@ from engine.errors import NO_SPACE, Invalid
 from engine.tiering.store.file_tree import ABSENT, FileTree, Path, is_name
 from engine.tiering.store.store import (
     NoSuchObject,
+    NotMounted,
     ObjectExists,
     ObjectInfo,
     StoreUnavailable,
@@ -41,6 +45,8 @@ from engine.tiering.store.store import (
 log = logging.getLogger("penstock.tiering")
 
 TEMPORARY = ".penstock-tmp"
+IDENTITY = "identity"  # within TEMPORARY
+_IDENTITY_BYTES_MAX = 256
 _ABANDONED_AFTER_NS = 24 * 3600 * 10**9  # far longer than any upload takes
 _ID_DIGITS_MIN = 32
 _COPY_BYTES = 1 << 20
@@ -54,9 +60,10 @@ Fill = Callable[[int], int | None]  # writes an object's bytes to an open file
 class FileStore:
     """Objects as files. Safe for threads, and for processes that share the directory."""
 
-    def __init__(self, root: str, *, new_id: Callable[[], str]) -> None:
+    def __init__(self, root: str, *, new_id: Callable[[], str], identity: str = "") -> None:
         self._tree = FileTree(root)
         self._new_id = new_id
+        self._identity = identity  # empty until it is read
 
     def __repr__(self) -> str:
         return f"<FileStore {self._tree.root}>"
@@ -93,22 +100,30 @@ class FileStore:
 
     def head(self, key: str) -> ObjectInfo | None:
         with _map_errors("head", key), self._open_object(_parts_of(key)) as handle:
-            return None if handle is None else _info(key, os.fstat(handle))
+            if handle is not None:
+                return _info(key, os.fstat(handle))
+            self._check_mounted()
+            return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        self._check_mounted()
         with _map_errors("list", prefix):
+            self._check_mounted()
             yield from self._walk(prefix[: prefix.rfind("/") + 1], prefix, start_after)
+            self._check_mounted()  # an early end is not the end
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
         with _map_errors("list", prefix):
+            self._check_mounted()
             entries = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
-            return [key for key, _ in entries if next(self._walk(key, key, ""), None)]
+            prefixes = [key for key, _ in entries if next(self._walk(key, key, ""), None)]
+            self._check_mounted()
+            return prefixes
 
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
         with _map_errors("delete", key):
+            self._check_mounted()
             with self._tree.open_directory(parts[:-1]) as parent:
                 if parent is None:
                     return
@@ -123,24 +138,27 @@ class FileStore:
     def abort(self, upload: UnfinishedUpload) -> None:
         """No-op: there is no unfinished upload."""
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """Remove abandoned temporary files and check atomic creates (`check_guarantees`). Raises StoreUnusable."""
         try:
             with _map_errors("open", self._tree.root):
+                self._check_mounted()
                 self._drop_abandoned()
             check_guarantees(self, self._new_id())
+        except NotMounted:
+            raise
         except StoreUnavailable as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
                 log.warning("the store is full: uploads continue once it has space", extra={"store": self.url})
-                return  # every put fails until then, and each put calls link(), which the promises rest on
+                return self._identity  # every put fails until then, and each calls link(), which the promises rest on
             raise StoreUnusable(error.detail, hint="the directory must be writable and allow hard links") from error
+        return self._identity
 
     # Writing
 
     def _store(self, key: str, fill: Fill, if_absent: bool) -> int | None:
         parts = _parts_of(key)
-        self._check_mounted()
-        with _map_errors("write", key), self._tree.create_and_open((TEMPORARY,)) as temporary:
+        with _map_errors("write", key), self._temporary() as temporary:
             name = self._new_id()
             try:
                 filled = _create(temporary, name, fill)
@@ -152,11 +170,41 @@ class FileStore:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=temporary)
 
+    @contextmanager
+    def _temporary(self) -> Iterator[int]:
+        """Opens the directory of temporary files; the first write of a store makes it, with an identity."""
+        self._check_mounted()
+        with self._tree.create_and_open((TEMPORARY,)) as temporary:
+            if not self._identity:
+                name = self._new_id()
+                _create(temporary, name, lambda handle: _write_all(handle, f"{name}\n".encode()))
+                with suppress(FileExistsError):  # another process was quicker
+                    os.link(name, IDENTITY, src_dir_fd=temporary, dst_dir_fd=temporary, follow_symlinks=False)
+                os.unlink(name, dir_fd=temporary)
+                os.fsync(temporary)
+                self._check_mounted()
+            yield temporary
+
     def _check_mounted(self) -> None:
-        """Raises StoreUnavailable if the directory of temporary files, which this process has used, is gone."""
-        if self._tree.has_lost((TEMPORARY,)):
-            hint = "mount its file system; if it is mounted, make that directory"
-            raise StoreUnavailable(f"{self._tree.root} has no {TEMPORARY} any more: {hint}")
+        """Raises StoreUnavailable if the directory is not the store that this process or its node has used."""
+        identity = self._read_identity()
+        if self._identity and identity != self._identity:
+            fault = "has another identity than" if identity else "is not"
+            text = f"{self._tree.root} {fault} the store that was used before"
+            raise NotMounted(text, hint="mount its file system")
+        self._identity = identity
+
+    def _read_identity(self) -> str:
+        try:
+            handle = os.open(f"{self._tree.root}/{TEMPORARY}/{IDENTITY}", _READ)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return ""
+            raise
+        try:
+            return os.read(handle, _IDENTITY_BYTES_MAX).decode("ascii", "replace").strip()
+        finally:
+            os.close(handle)
 
     def _place(self, temporary: int, name: str, parts: Path, if_absent: bool) -> None:
         for attempt in range(_PLACE_ATTEMPTS):
@@ -175,7 +223,7 @@ class FileStore:
 
     def _drop_abandoned(self) -> None:
         """Removes temporary files of dead processes, aged by the file system's own clock."""
-        with self._tree.create_and_open((TEMPORARY,)) as temporary:
+        with self._temporary() as temporary:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
             now_ns = os.stat(fresh, dir_fd=temporary).st_mtime_ns

@@ -80,10 +80,6 @@ class FileTree:
                         listed.append(Entry(name, status))
         return sorted(listed, key=lambda entry: entry.name.encode())
 
-    def has_lost(self, path: Path) -> bool:
-        """Returns whether a directory that this process has made durable is not there."""
-        return self._is_durable(path) and not os.path.isdir(os.path.join(self.root, *path))
-
     def prune(self, path: Path) -> None:
         """Removes empty directories, upwards, so that a deleted topic leaves nothing behind."""
         while path:

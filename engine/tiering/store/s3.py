@@ -174,11 +174,12 @@ class S3Store:
         with _map_errors("abort", upload.key):
             self._multipart.abort(self._prefix + upload.key, upload.upload_id)
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """Checks conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
         try:
             check_guarantees(self, self._new_id())
             self.checks_uploads = self._verifies_checksums(PROBE_PREFIX + self._new_id())
+            return ""
         except StoreUnavailable as error:
             hint = "check the endpoint and the region, and that the server is up"
             raise StoreUnusable(error.detail, hint=error.hint if error.hint == _PUT_HINT else hint) from error

@@ -66,6 +66,10 @@ class StoreUnavailable(EngineError):
     retryable = True
 
 
+class NotMounted(StoreUnavailable):
+    """The directory of the store is not the one that was used before. Mount its file system."""
+
+
 class StoreUnusable(EngineError):
     """The store cannot be used as configured. Retrying does not help; the hint is the repair."""
 
@@ -135,8 +139,12 @@ class ObjectStore(Protocol):
     def abort(self, upload: UnfinishedUpload) -> None:
         """Removes the parts of an unfinished upload; no-op if it has ended."""
 
-    def probe(self) -> None:
-        """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""
+    def probe(self) -> str:
+        """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint.
+
+        Returns the identity that distinguishes a store that has to be mounted from the directory below it; for any
+        other store an empty text.
+        """
 
 
 def url_of(text: str) -> str:
@@ -144,13 +152,14 @@ def url_of(text: str) -> str:
     return text if "://" in text else "file://" + quote(os.path.abspath(text))
 
 
-def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
+def open_store(url: str, *, identity: str = "", new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
     """Opens the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
 
     S3 also takes `sse`, `kms_key` and `bucket_key`: how the server encrypts each object.
 
     Touches neither disk nor network; `probe` does. S3 credentials come from the AWS environment. `new_id` gives a fresh
-    identifier at each call. Raises StoreUnusable for another URL.
+    identifier at each call. `identity` is that of an earlier `probe`: a directory without it is a store that is not
+    mounted. Raises StoreUnusable for another URL.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -160,7 +169,7 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or options:
             shown = url.rpartition("@")[2]  # the text before it may be a password
             raise StoreUnusable(f"{shown!r} is not a file store", hint="write file:///absolute/path")
-        return FileStore(unquote(parts.path), new_id=new_id)
+        return FileStore(unquote(parts.path), new_id=new_id, identity=identity)
     if parts.scheme == "s3":
         from engine.tiering.store.s3 import Encryption, S3Store
 

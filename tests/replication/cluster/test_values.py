@@ -163,12 +163,14 @@ def test_an_older_state_is_ignored():
 
 
 def test_unclean_elections_are_counted_once_and_outlive_their_topic():
-    view = a_view()
+    view, clock = a_view(), iter(range(100, 200))
+    view._now_ms = clock.__next__
     member = Member(3, 17)
     for epoch, unclean in ((5, 1), (5, 1), (6, 1), (7, 3)):
         state = PartitionState((3,), member, epoch, (member,), unclean_elections=unclean)
         view.put_states([("t", 0, VersionedState(state, epoch))])
     assert (view.unclean_elections, view.elections) == (3, 3)
+    assert view.last_unclean_ms == next(clock) - 1, "the time of the last one, and of no other change"
     view.remove_topic(view.topics["orders"])
     assert (view.states, view.unclean_elections) == ({}, 3)
 

@@ -72,8 +72,9 @@ class BucketOfNode(StoreProxy):
     def abort(self, upload: UnfinishedUpload) -> None:
         """No-op: there is no unfinished upload."""
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """No-op: this store supports conditional creation."""
+        return ""
 
     def put_file(
         self,

@@ -153,6 +153,7 @@ def test_a_kill_at_any_put_of_a_run_with_a_held_topic_neither_loses_nor_repeats_
 ) -> None:
     for at in range(1, 30):
         output = MemoryStore()
+        output.url = f"memory://{at}"
         try:
             run_job(source, KillingStore(output, at, is_after=is_after))
         except Killed:

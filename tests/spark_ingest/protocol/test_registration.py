@@ -15,7 +15,8 @@ from engine.tiering.manifest.job_registration import Registration, decode_regist
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds, held_from
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
-from spark_ingest.errors import TooManyBadRecords
+from spark_ingest.errors import IngestRefused, TooManyBadRecords
+from spark_ingest.protocol.registration import unregister as remove_registrations
 from tests.engine.conftest import HandClock
 from tests.spark_ingest.jobs import Remembering, head_of, invoke, run_job
 from tests.spark_ingest.killing_store import Killed, KillingStore
@@ -102,6 +103,7 @@ def test_jobs_of_one_name_with_two_outputs_hold_both() -> None:
     log = TieredLog(source)
     log.add(0, json_rows(20))
     first, second = MemoryStore(), MemoryStore()
+    second.url = "memory://second"
     run_job(source, first)
     log.add(0, json_rows(5, first=20))
     run_job(source, second)
@@ -110,6 +112,19 @@ def test_jobs_of_one_name_with_two_outputs_hold_both() -> None:
     assert held(source) == 20
     run_job(source, first)
     assert held(source) == 25
+
+
+def test_an_output_without_the_commits_of_a_registered_job_is_refused_until_the_job_is_unregistered() -> None:
+    """The file system of the output may not be mounted: the job would ingest everything again below it."""
+    source, _, _ = ingested()
+    empty = MemoryStore()
+    with pytest.raises(IngestRefused, match="has no commit of job 'default'") as raised:
+        run_job(source, empty)
+    assert "mount the output" in raised.value.hint
+    assert not empty.objects
+    assert remove_registrations(source, CLUSTER, "default", None)
+    run_job(source, empty)
+    assert registered(source) == {"flights": {0: 20}}
 
 
 def test_a_job_that_takes_turns_with_two_patterns_holds_the_topics_of_both() -> None:

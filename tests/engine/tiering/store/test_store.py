@@ -12,10 +12,11 @@ from crc32c import crc32c
 from engine.errors import Invalid
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store import file_store as file_store_module
-from engine.tiering.store.file_store import TEMPORARY, FileStore
+from engine.tiering.store.file_store import IDENTITY, TEMPORARY, FileStore
 from engine.tiering.store.store import (
     PROBE_PREFIX,
     NoSuchObject,
+    NotMounted,
     ObjectStore,
     StoreUnavailable,
     StoreUnusable,
@@ -190,7 +191,7 @@ def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path, new_id)
     store = FileStore(str(tmp_path), new_id=new_id)
     assert [*store.list("")] == []
     store.probe()
-    assert {one.name for one in temporary.iterdir()} == {young, foreign}
+    assert {one.name for one in temporary.iterdir()} == {young, foreign, IDENTITY}
 
 
 def test_a_failed_put_leaves_neither_object_nor_temporary_file(file_store, tmp_path, monkeypatch):
@@ -203,7 +204,7 @@ def test_a_failed_put_leaves_neither_object_nor_temporary_file(file_store, tmp_p
         with pytest.raises(StoreUnavailable, match="No space left"):
             file_store.put("another", b"v")
     assert [one.key for one in file_store.list("")] == ["k"]
-    assert [*(tmp_path / "store" / TEMPORARY).iterdir()] == []
+    assert [one.name for one in (tmp_path / "store" / TEMPORARY).iterdir()] == [IDENTITY]
 
 
 def test_deleting_the_last_object_removes_its_directories(file_store, tmp_path):
@@ -242,17 +243,53 @@ def test_a_probe_removes_what_probes_of_killed_processes_left():
     assert [one.key for one in store.list("")] == [f"{PROBE_PREFIX}under-way"]
 
 
-def test_a_store_that_is_no_longer_mounted_is_unavailable_and_nothing_is_written_below_it(tmp_path):
+USES: dict[str, Callable[[ObjectStore], object]] = {
+    "put": lambda store: store.put("a/c", b"2"),
+    "get": lambda store: store.get("a/b"),
+    "head": lambda store: store.head("a/b"),
+    "list": lambda store: list(store.list("a/")),
+    "list_prefixes": lambda store: store.list_prefixes(""),
+    "delete": lambda store: store.delete("a/b"),
+}
+
+
+@pytest.mark.parametrize("started", ["before", "remembers", "reads only"])
+@pytest.mark.parametrize("below", ["nothing", "another store"])
+def test_of_a_store_that_is_not_mounted_nothing_is_absent_and_nothing_is_written(tmp_path, started, below):
+    """Also if a process without a memory has started on the bare mount point, and made a store of its own there."""
     mounted, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
-    store = FileStore(str(mounted), new_id=iter(f"{number:032x}" for number in range(9)).__next__)
+    store = open_store(mounted.as_uri())
+    identity = store.probe()
     store.put("a/b", b"1")
+    if started == "remembers":
+        store = open_store(mounted.as_uri(), identity=identity)
+    if started == "reads only":
+        store = open_store(mounted.as_uri())
+        assert store.head("a/x") is None
     mounted.rename(elsewhere)
     mounted.mkdir()
-    for use in (lambda: store.put("a/c", b"2"), lambda: store.get("a/b"), lambda: list(store.list("a/"))):
-        with pytest.raises(StoreUnavailable, match="mount its file system"):
-            use()
-    assert list(mounted.iterdir()) == []
-    mounted.rmdir()
+    if below == "another store":
+        assert open_store(mounted.as_uri()).probe() not in ("", identity)
+    files = sorted(mounted.rglob("*"))
+    for use in (*USES.values(), lambda store: store.probe()):
+        with pytest.raises(NotMounted) as raised:
+            use(store)
+        assert raised.value.hint == "mount its file system"
+    assert sorted(mounted.rglob("*")) == files
+    mounted.rename(tmp_path / "bare")
     elsewhere.rename(mounted)
     store.put("a/c", b"2")
     assert [info.key for info in store.list("a/")] == ["a/b", "a/c"]
+
+
+def test_a_store_that_goes_away_during_a_list_ends_it_with_an_error(tmp_path):
+    mounted = tmp_path / "store"
+    store = open_store(mounted.as_uri())
+    for key in ("a/1", "b/1"):
+        store.put(key, b"1")
+    listed = store.list("")
+    assert next(listed).key == "a/1"
+    mounted.rename(tmp_path / "elsewhere")
+    mounted.mkdir()
+    with pytest.raises(NotMounted):
+        list(listed)
