@@ -1,4 +1,4 @@
-"""The index of a table's keys, which threads of readers that went away still fill."""
+"""The index of a table's keys, which threads of cancelled reads still fill."""
 
 from __future__ import annotations
 
