@@ -2,13 +2,15 @@
 
 Not authoritative: a reader compares the key of the record at the offset, and finds none where compaction has removed a
 tombstone. Compaction changes no offset, so the index remains valid; a truncation makes it void.
-Invariant: every record below `end` is in the index.
+Invariant: every record below `end` is in the index. `add` runs in threads, one at a time: a reader that no longer waits
+leaves its thread behind, and the next one adds the same records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from threading import Lock
 
 import penstock_codec
 from engine.compaction.latest_offsets import LatestOffsets, new_latest_offsets
@@ -27,6 +29,7 @@ class KeyIndex:
         self.cuts = cuts
         self._latest: LatestOffsets = new_latest_offsets(_BEGIN_BYTES, hash_key)
         self._memory_bytes = memory_bytes
+        self._adding = Lock()
 
     def __repr__(self) -> str:
         return f"KeyIndex(end={self.end}, {self._latest})"
@@ -37,6 +40,11 @@ class KeyIndex:
 
     def add(self, data: Buffer, next_offset: int) -> None:
         """Adds the keys of a run of batches that joins `end`. Raises TableTooLarge; those added so far may stay."""
+        with self._adding:
+            self._add(data)
+            self.end = max(self.end, next_offset)
+
+    def _add(self, data: Buffer) -> None:
         view = memoryview(data)
         for at, header in walk(view):
             if header.next_offset <= self.end or not header.record_count or header.is_control:
@@ -50,7 +58,6 @@ class KeyIndex:
                 self._latest.grow()
             with suppress(InvalidBatch):  # no reader can decode it either
                 self._latest.add(unpacked(view[at : at + header.size_bytes]), header)
-        self.end = next_offset
 
     def find(self, key: bytes) -> int | None:
         """Returns the offset of the last record of a key below `end`; None if it has none."""

@@ -72,9 +72,14 @@ class Coordinator(GroupTable):
         replay(self.groups, row)
 
     def begin(self, now: Now, source: TopicSource) -> None:
-        """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on."""
+        """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on.
+
+        Idle groups have the age that they had when the log last had activity, whatever the clock says now.
+        """
         self._patterns.begin_look(source.names())
+        last_ms = max((group.last_active_ms() for group in self.groups.values()), default=0)
         for group in self.groups.values():
+            group.idle_since_ms = now.steady_ms - (last_ms - group.last_active_ms())
             if group.share is not None:
                 sharing.begin(group, now)
             failures.begin(group, now)
@@ -309,7 +314,7 @@ class Coordinator(GroupTable):
             if not group.members:
                 if group.member_count:
                     continue
-                if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
+                if looks_for_idle and group.definition is None and group.is_idle(now.steady_ms):
                     self._delete(group)
             elif self._patterns.is_used and self._follow(group, now, source):
                 rebalance(self.note_change(group), now, source)

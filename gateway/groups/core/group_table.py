@@ -78,8 +78,13 @@ class GroupTable:
 
     def note_change(self, group: Group) -> Group:
         self._touched[group.name] = group
-        group.look_ms = 0
+        group.look_ms, group.idle_since_ms = 0, None
         return group
+
+    def store_again(self, group: Group) -> None:
+        """Stores a group once more, as it is. It stays as idle as it was."""
+        self._touched[group.name] = group
+        group.is_changed = True
 
     def take_rows(self) -> list[Row]:
         """Returns the records of all changes since the last call, and notes which members to wake."""

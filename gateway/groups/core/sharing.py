@@ -390,7 +390,8 @@ def _with_lock_time(settlement: Settlement, lock_ms: int) -> Settlement:
 
 def note_activity(core: GroupTable, group: Group, now: Now) -> None:
     """Keeps a group from being forgotten, also by a later coordinator."""
-    if now.wall_ms - group.active_ms > group.settings.offsets_retention_ms // 4:
+    group.idle_since_ms = None
+    if abs(now.wall_ms - group.active_ms) > group.settings.offsets_retention_ms // 4:
         group.active_ms = now.wall_ms
         group.is_changed = True
         core.note_change(group)

@@ -161,7 +161,7 @@ class Hosted:
             return sequence
         group = next(iter(self.coordinator.groups.values()), None)
         if group is not None and not self._pending:  # else the next batch, which is not appended yet, proves it
-            self.coordinator.note_change(group).is_changed = True
+            self.coordinator.store_again(group)
             self._append(self.coordinator.take_rows(), None)
         return self._sequence if self._stored != self._sequence else sequence
 

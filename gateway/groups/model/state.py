@@ -137,6 +137,7 @@ class Group:
     is_definition_changed: bool = False
     history: History = field(default_factory=History)
     look_ms: int = 0  # a sweep may pass over the group before; 0: it has changed, or is a share group
+    idle_since_ms: int | None = None  # steady time; None: it has changed since the last look for idle groups
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     instances: dict[str, Instance] = field(default_factory=dict)  # readers whose state is kept here, by their id
@@ -189,9 +190,14 @@ class Group:
         times = [*(offset.committed_ms for offset in self.offsets.values()), *(part.active_ms for part in shared)]
         return max([self.active_ms, *times])
 
-    def is_idle(self, wall_ms: int) -> bool:
-        """Returns whether the positions of a group without members are to be deleted."""
-        return not self.instances and self.last_active_ms() + self.settings.offsets_retention_ms <= wall_ms
+    def is_idle(self, steady_ms: int) -> bool:
+        """Returns whether the positions of a group without members are to be deleted. Looks are a minute apart.
+
+        By steady time: a wall clock that is wrong for a moment deletes no positions.
+        """
+        if self.idle_since_ms is None:
+            self.idle_since_ms = steady_ms
+        return not self.instances and self.idle_since_ms + self.settings.offsets_retention_ms <= steady_ms
 
     def failed_records(self) -> Iterator[tuple[Slot, Delayed]]:
         """Yields the records that have failed and are not finished. Forgets those whose position has moved."""

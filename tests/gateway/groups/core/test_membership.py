@@ -11,15 +11,19 @@ from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.values import (
     START_EARLIEST,
     Client,
+    CommitCall,
     ConfigCall,
     HeartbeatCall,
+    Now,
     PartitionRacks,
     PollCall,
     Row,
     Slot,
     TopicSize,
 )
-from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
+from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, replayed, snapshot
+
+DAY_MS = 86_400_000
 
 
 def test_joining_twice_with_one_id_is_one_member():
@@ -222,12 +226,38 @@ def test_a_group_without_members_and_commits_goes_after_its_retention():
     stage = Stage(t=1)
     stage.poll("a")
     stage.leave("a")
-    stage.sweep(6 * 24 * 3_600_000)
+    stage.sweep()
+    stage.sweep(6 * DAY_MS)
     assert GROUP in stage.core.groups
-    stage.sweep(2 * 24 * 3_600_000)
+    stage.sweep(2 * DAY_MS)
     assert GROUP not in stage.core.groups
     stage.fail_over()
     assert GROUP not in stage.core.groups
+
+
+@pytest.mark.parametrize("wall_ms", [-400 * DAY_MS, 30 * DAY_MS])
+def test_a_wrong_wall_clock_deletes_no_positions(wall_ms):
+    stage = Stage(t=1)
+    stage.commit(0, 0)
+    stage.sweep()
+    for _ in range(2):  # the clock of this coordinator steps, then that of the next one at its start
+        stage.now_ms += DAY_MS
+        stage.core.sweep(Now(stage.now_ms, stage.now_ms + wall_ms), stage.topics)
+        assert stage.committed(0) == 0
+        stage.core = replayed(stage.rows, stage.limits)
+        stage.core.begin(Now(stage.now_ms, stage.now_ms + wall_ms), stage.topics)
+    stage.sweep(8 * DAY_MS)
+    assert GROUP not in stage.core.groups
+
+
+def test_the_age_of_an_idle_group_goes_on_in_the_next_coordinator():
+    stage = Stage(t=1)
+    stage.commit(0, 0)
+    stage.now_ms += 5 * DAY_MS
+    stage.call(Coordinator.commit, CommitCall("other", None, 0, (stage.position(0, 0),)))
+    stage.fail_over()
+    stage.sweep(3 * DAY_MS)
+    assert set(stage.core.groups) == {"other"}
 
 
 def racked(stage: Stage, member: str, rack: str) -> set[int]:
