@@ -236,7 +236,7 @@ state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, 
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k 'twin_is or broken_partition' --timeout 7200 $(ARGS)
 
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
-	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)
+	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz tests/gateway/kafka/test_oracle.py --timeout 7200 $(ARGS)
 
 contract-long: $(VENV)/.all ## Schemathesis against a node of two shards, ten minutes
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
