@@ -6,6 +6,8 @@ compiled codec decodes what is a code, and leaves the rest to this file.
 
 from __future__ import annotations
 
+from functools import cache
+
 import penstock_codec
 
 END_OF_STRING = 256
@@ -53,7 +55,7 @@ def decode(code: bytes) -> bytes:
 
 def decode_plainly(code: bytes) -> bytes:
     """Returns the text of a code, as the compiled `huffman_decode` does. Raises BrokenCode."""
-    state: _State | None = _START
+    state: _State | None = _start_state()
     text = bytearray()
     for byte in code:
         for half in (byte >> 4, byte & 0xF):
@@ -81,6 +83,7 @@ def words() -> list[tuple[int, int]]:
     return found
 
 
+@cache  # not at import: a node with the compiled codec starts without it
 def _start_state() -> _State:
     """Builds the table: every inner node of the tree is a state."""
     tree: dict[str, int | None] = {}  # by the bits that lead there: a symbol, or None for an inner node
@@ -103,6 +106,3 @@ def _start_state() -> _State:
                     bits, ended = "", found
             state.steps.append((states.get(bits), ended))
     return states[""]
-
-
-_START = _start_state()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cells import each_cell
 from tests.checking.anomalies import ANY_VALUES, LOGS, TIER, check_logs, sound_logs, sound_values
 from tests.checking.checkers import check_values, kinds_of
 from tests.checking.consumer_anomalies import RECREATIONS, TOPIC_IDS, WORKERS
@@ -20,19 +21,15 @@ SUBJECTS = {
     "topic ids": TOPIC_IDS,
     "workers": WORKERS,
 }
-PLANTED = [
-    pytest.param(subject, plant, kinds, id=f"{name}-{plant.__name__}")
-    for name, subject in SUBJECTS.items()
-    for plant, kinds in subject.planted.items()
-]
+PLANTED = [(subject, plant, kinds) for subject in SUBJECTS.values() for plant, kinds in subject.planted.items()]
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@each_cell("name", SUBJECTS)
 def test_sound_evidence_has_no_findings(name):
     assert SUBJECTS[name].check(SUBJECTS[name].sound()) == []
 
 
-@pytest.mark.parametrize(("subject", "plant", "kinds"), PLANTED)
+@each_cell(("subject", "plant", "kinds"), PLANTED)
 def test_a_planted_anomaly_is_found_and_nothing_else(subject, plant, kinds):
     evidence = subject.sound()
     plant(evidence)

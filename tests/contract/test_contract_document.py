@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-import pytest
 
 from engine.settings import TopicSettings, rules
 from openapi import Operation, contract_json, load_contract, operations, resolve
+from tests.cells import each_cell
 
 CONTRACT = load_contract()
 OPERATIONS = list(operations(CONTRACT))
@@ -17,7 +17,7 @@ CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed", "host_not_allowed", 
                          "malformed_request", "headers_too_large", "unknown_method",
                          "unsupported_http_version"}  # fmt: skip
 
-each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.operation_id)
+each_operation = each_cell("operation", OPERATIONS, ids=lambda op: op.operation_id)
 
 
 def test_document_is_valid_openapi() -> None:
@@ -79,7 +79,7 @@ def test_every_code_belongs_to_an_operation() -> None:
     assert used | CODES_OF_NO_OPERATION == set(PROBLEMS)
 
 
-@pytest.mark.parametrize("code", PROBLEMS)
+@each_cell("code", PROBLEMS)
 def test_a_problem_says_what_to_do(code: str) -> None:
     problem = PROBLEMS[code]
     assert set(problem) == {"status", "retryable", "no_side_effects", "title", "what_to_do"}

@@ -5,9 +5,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import jsonschema_rs
 import orjson
-import pytest
 
 from openapi import Example, Expected, load_contract, load_examples, operations, resolve
+from tests.cells import each_cell
 from tests.contract.example_matching import differences
 
 CONTRACT = load_contract()
@@ -16,7 +16,7 @@ EXAMPLES = load_examples()
 # Their bodies are invalid on purpose.
 MALFORMED = {"28-malformed"}
 
-each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+each_example = each_cell("example", EXAMPLES, ids=lambda example: example.name)
 
 
 def test_every_operation_has_an_example() -> None:

@@ -9,6 +9,7 @@ import pytest
 from penstock.cli.commands.tier import STORE_COMMANDS, store_command
 from penstock.cli.main import COMMANDS as NAMES
 from penstock.cli.main import penstock
+from tests.cells import each_cell
 from tests.docs.console import PAGES, blocks, environment_of, run_step, steps_of
 from tests.e2e.node_process import running_process
 
@@ -68,12 +69,12 @@ def test_every_command_has_its_row_or_section_and_no_other_has():
     assert set(rows()) == set(COMMANDS) | OF_THE_SERVER
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - ELSEWHERE))
+@each_cell("name", sorted(set(COMMANDS) - ELSEWHERE))
 def test_every_option_is_documented_and_no_other_is(name):
     expect_options(name, COMMANDS[name])
 
 
-@pytest.mark.parametrize("name", sorted(STORE_COMMANDS))
+@each_cell("name", sorted(STORE_COMMANDS))
 def test_commands_of_the_installed_server_are_documented(name):
     command = store_command(name)
     expect_options(f"tier {name}", command)
@@ -92,14 +93,14 @@ def test_shared_options_have_their_own_section():
     assert documented_options(sections()["Every command that talks to a node"]) == SHARED
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@each_cell("name", sorted(COMMANDS))
 def test_every_option_has_a_help_text(name):
     command = COMMANDS[name]
     assert command.help
     assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@each_cell("name", sorted(NAMES))
 def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name):
     command = penstock.get_command(click.Context(penstock), name)
     assert command is not None

@@ -6,11 +6,10 @@ TESTS has the test of each row, by the test's file below tests/. A key is the fi
 import re
 from typing import NamedTuple
 
-import pytest
-
 from engine.settings import TOPIC_RULES
 from gateway.http.problems import KINDS
 from gateway.settings import NODE_RULES
+from tests.cells import each_cell
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text()
@@ -186,7 +185,7 @@ def row_of(key: str) -> Row:
     return row
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+@each_cell("row", ROWS, ids=lambda row: row.what)
 def test_a_row_names_a_setting_and_a_problem(row):
     if not row.setting.startswith("none: "):
         assert row.setting.strip("`") in RULES
@@ -198,7 +197,7 @@ def test_every_row_has_a_test():
     assert sorted(row_of(key) for key in KEYS) == sorted(ROWS)
 
 
-@pytest.mark.parametrize("path", TESTS)
+@each_cell("path", TESTS)
 def test_the_tests_of_limits_exist(path):
     code = (ROOT / "tests" / path).read_text()
     assert set(TESTS[path].values()) - set(re.findall(r"^(?:async )?def (test_\w+)\(", code, re.MULTILINE)) == set()

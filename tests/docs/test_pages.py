@@ -7,8 +7,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from engine.settings import TOPIC_RULES
 from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
@@ -16,6 +14,7 @@ from node.setup.settings_page import settings_page
 from openapi import load_contract, operations
 from spark_ingest.config.page import ingest_settings_page
 from tests.architecture.test_libraries import GROUPS, distribution
+from tests.cells import each_cell
 from tests.docs.console import URL
 from tests.docs.pages import (
     LINE_NUMBER,
@@ -35,19 +34,19 @@ DECISIONS = ROOT / "docs" / "decisions"
 NOT_OF_NOW = {"CHANGELOG.md"}  # describes the past
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_cell("name", PAGES)
 def test_links_lead_somewhere(name):
     assert broken_links(PAGES[name], PAGES[name].read_text()) == []
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_OF_NOW))
+@each_cell("name", sorted(PAGES.keys() - NOT_OF_NOW))
 def test_files_and_make_targets_that_are_named_exist(name):
     text = PAGES[name].read_text()
     assert missing_files(text) == []
     assert named_targets(text) - TARGETS == set()
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_OF_NOW))
+@each_cell("name", sorted(PAGES.keys() - NOT_OF_NOW))
 def test_a_page_with_examples_begins_with_the_line_that_makes_them_run(name):
     """Nothing else sets the address and the path. Commands of other machines, as of a cluster, are exempt."""
     text = PAGES[name].read_text()
@@ -58,7 +57,7 @@ def test_a_page_with_examples_begins_with_the_line_that_makes_them_run(name):
     assert "jq " not in "".join(others) or "apt-get install jq" in text
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_cell("name", PAGES)
 def test_no_page_names_a_line_of_code(name):
     """A line number is wrong after the next change; name the function."""
     assert LINE_NUMBER.findall(PAGES[name].read_text()) == []

@@ -5,8 +5,7 @@ Tables that are generated from code are omitted here: their sentences are counte
 
 import re
 
-import pytest
-
+from tests.cells import each_cell
 from tests.docs.pages import ROOT, prose
 from tests.docs.prose import prose_findings
 
@@ -20,7 +19,7 @@ def findings(text: str) -> list[tuple[str, str]]:
     return list(prose_findings(MADE.sub("", prose(text))))
 
 
-@pytest.mark.parametrize("page", sorted(set(PAGES) - GENERATED), ids=lambda page: str(page.relative_to(ROOT)))
+@each_cell("page", sorted(set(PAGES) - GENERATED), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_plain(page):
     assert findings(page.read_text()) == []
 

@@ -13,11 +13,11 @@ import json
 import re
 import socket
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 from multidict import CIMultiDict
@@ -50,6 +50,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
     "tokens": {},
 }
+WRITES = ("writes.http", "writes-conditions.http", "writes-events.http")
 COUNTERS = re.compile(r"penstock_(?:requests|produce|fetch|idempotency|duplicate|fenced|sequence|source)\w*_total")
 COUNTED = re.compile(r"(?m)\n(penstock_\w+_total\S*) \+(\d+)$")
 SETTLE_S = 60.0
@@ -73,7 +74,12 @@ class Watch:
         self._log = target.log.open()
         self._log.seek(0, 2)
         self._counters: Counter[str] = Counter()
+        self._connection = HTTPConnection("127.0.0.1", target.port, SETTLE_S)
         self.moved()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._log.close()
 
     def lines(self) -> list[str]:
         """Return the log lines since the last call. The request that ends them is cheap, but waits for no other."""
@@ -98,8 +104,9 @@ class Watch:
     def _get(self, path: str) -> tuple[str, str]:
         own_id = f"golden-{next(self._numbers)}"
         headers = {"X-Request-Id": own_id, "Authorization": f"Bearer {TOKENS['all_token']}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self._target.port}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=SETTLE_S) as answer:
+        self._connection.request("GET", path, headers=headers)
+        with self._connection.getresponse() as answer:
+            assert answer.status == 200, path
             return own_id, answer.read().decode()
 
     def _lines_until(self, own_id: str) -> list[str]:
@@ -136,10 +143,12 @@ def _counters_in(text: str) -> tuple[Counter[str], float]:
 def play(form: str, directory: Path, *, is_recording: bool = False, is_quick: bool = False) -> list[str]:
     """Returns the differences to the recorded exchanges of a form; records instead of comparing with `is_recording`.
 
-    A quick comparison reads the counters once for each file, and compares them with the sum of those recorded.
+    A quick comparison reads the counters once for each file, and compares them with the sum of those recorded. Over
+    HTTP/2 it leaves out the writes, whose bodies are the same, and the contract, which the answers over HTTP/1.1 keep.
     """
     differences = []
-    files = [read_exchanges(path) for path in sorted(EXCHANGES.glob("*.http"))]
+    left_out = WRITES if is_quick and form == "http2" else ()
+    files = [read_exchanges(path) for path in sorted(EXCHANGES.glob("*.http")) if path.name not in left_out]
     for name in SETTINGS:
         of_node = [file for file in files if file.options.get("node", "open") == name]
         with targets(form, directory / name, name) as target:
@@ -166,7 +175,8 @@ def play_file(file: ExchangeFile, form: str, target: Target, *, is_quick: bool =
                 answers = client.exchange(exchange.request(known), exchange.options)
             except (TimeoutError, KeyError) as error:
                 raise AssertionError(f"{file.path.name}: {exchange.title}: {error!r}") from error
-            _assert_conforms(exchange, answers[-1])
+            if not is_quick or form == "http1":
+                _assert_conforms(exchange, answers[-1])
             known |= values_of(answers[-1])
             is_counted = not is_quick or "until" in exchange.options  # a stream ends after the client has left
             lines, grown = watch.moved() if is_counted else (watch.lines(), {})
@@ -178,6 +188,7 @@ def play_file(file: ExchangeFile, form: str, target: Target, *, is_quick: bool =
         expected.subtract(watch.moved()[1])
         differences += [f"{file.path.name} ({form}): {name} moved {-n:+} more" for name, n in expected.items() if n]
     client.close()
+    watch.close()
     return differences
 
 

@@ -26,6 +26,13 @@ def test_a_node_answers_as_recorded(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.long
+def test_a_node_answers_every_request_over_http2_as_recorded(tmp_path: Path) -> None:
+    differences = play("http2", tmp_path)
+    assert not differences, "\n".join(differences[:10])
+
+
+@pytest.mark.e2e
+@pytest.mark.long
 def test_two_shards_answer_as_recorded(tmp_path: Path) -> None:
     differences = play("shards", tmp_path)
     assert not differences, "\n".join(differences[:10])

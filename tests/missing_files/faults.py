@@ -143,7 +143,7 @@ def apply(fault: Fault, root: Path, random: Random, files: Sequence[str]) -> Non
 
 def replace_tree(root: Path, wanted: dict[str, bytes]) -> None:
     """Make a directory hold exactly these files; unchanged files are not rewritten."""
-    now = tree_of(root)
+    now = judged_tree_of(root)
     for name in now:
         if name not in wanted or os.path.islink(root / name):
             os.unlink(root / name)

@@ -2,7 +2,7 @@
 files beside it.
 
 After each fault, and after pairs of them, a node starts and is asked for every acknowledged record (judge.py). Records
-that were not served must be served after the file is restored. `make test` has a third of 250 faults, `make test-long`
+that were not served must be served after the file is restored. `make test` has a sixth of 250 faults, `make test-long`
 the rest, `make missing-files-long` 10,000. A failure prints the seed and the number of the start; `starts(seed, count)`
 reproduces it.
 """
@@ -38,7 +38,7 @@ from tests.scale.count import SCALE
 
 SEED = 11
 PAIR_EVERY = 20  # faults
-PARTS = range(3)  # for as many workers
+PARTS = range(6)  # for as many workers
 IS_LONG = [[pytest.mark.long] if part and SCALE <= 500 else [] for part in PARTS]  # the rest: `make test-long`
 RESTORED_EVERY = 3  # of the starts that did not serve every record
 

@@ -27,7 +27,13 @@ STORIES = {
     "rolls_os": (stories.under_os(stories.rolls),),
     "expiry_os": (stories.under_os(stories.expiry),),
 }
+IS_LONG = [pytest.mark.long] if EVERY > 1 else []
 every_story = pytest.mark.parametrize("lives", STORIES.values(), ids=STORIES)
+# `make test` has the stories that sync themselves; what the operating system syncs later is left to `make test-long`.
+synced_stories = pytest.mark.parametrize(
+    "lives", [pytest.param(lives, id=name, marks=IS_LONG * name.endswith("_os")) for name, lives in STORIES.items()]
+)
+more = pytest.mark.long if EVERY > 1 else pytest.mark.slow
 
 
 @every_story
@@ -36,7 +42,7 @@ async def test_what_was_promised_is_there_and_only_what_was_sent(lives):
         await check_states(disk, teller, f"operation {n}", limit=4)
 
 
-@pytest.mark.slow
+@more
 @every_story
 async def test_the_same_at_more_operations(lives):
     async for n, disk, teller in crash_points(lives, every=EVERY):
@@ -49,14 +55,14 @@ async def test_random_stories(seed):
         await check_states(disk, teller, f"operation {n}", limit=4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 100 + 12 // EVERY))
+@more
+@pytest.mark.parametrize("seed", range(100, 100 + max(1, 12 // EVERY)))
 async def test_more_random_stories(seed):
     async for n, disk, teller in crash_points((stories.random_steps,) * 2, seed, every=17):
         await check_states(disk, teller, f"operation {n}", limit=5)
 
 
-@every_story
+@synced_stories
 async def test_what_recovery_found_is_durable_and_found_again(lives):
     """Recovery serves what it finds at once, so a second power loss must not remove any of it."""
     async for n, disk, teller in crash_points(lives, seed=5, every=13 * SPARSE):
@@ -69,7 +75,7 @@ async def test_what_recovery_found_is_durable_and_found_again(lives):
                     assert await survivor.check(again) == found
 
 
-@every_story
+@synced_stories
 async def test_the_power_may_go_again_during_recovery(lives):
     async for n, disk, teller in crash_points(lives, seed=7, every=31 * SPARSE):
         for state in disk.crash_states(2, Random(n)):
@@ -83,7 +89,7 @@ async def test_the_power_may_go_again_during_recovery(lives):
                 await check_states(recovering, teller, f"operation {n}, then {k} of recovery", limit=3)
 
 
-@every_story
+@synced_stories
 async def test_what_is_appended_after_recovery_survives_the_next_power_loss(lives):
     async for n, disk, teller in crash_points(lives, seed=11, every=37 * SPARSE):
         for state in disk.crash_states(2, Random(n)):
@@ -92,10 +98,10 @@ async def test_what_is_appended_after_recovery_survives_the_next_power_loss(live
             await check_next_life(state, survivor, stories.more, f"operation {n}", every=7, limit=3)
 
 
-@every_story
+@synced_stories
 async def test_a_killed_process_loses_nothing_that_was_written(lives):
     """kill -9 keeps the page cache, so acks=1 suffices there."""
-    async for n, disk, teller in crash_points(lives, seed=2, every=5):
+    async for n, disk, teller in crash_points(lives, seed=2, every=5 * SPARSE):
         for ledger in teller.ledgers.values():
             ledger.promise(ledger.written_end)
         with telling(f"operation {n}"):

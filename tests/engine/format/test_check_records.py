@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTooLarge
 from engine.format import batch as record_batch
 from engine.format.batch import HEADER_BYTES, Codec, Row, check_client_batch, check_records, decode_one
+from tests.cells import each_cell
 from tests.codecs import each_codec  # noqa: F401
 from tests.engine.handmade import T0, batch, record
 
 pytestmark = pytest.mark.usefixtures("each_codec")
 MIB = 1024 * 1024
-codecs = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+codecs = each_cell("codec", list(Codec), ids=lambda codec: codec.name.lower())
 TWO = record(0) + record(1)
 
 
@@ -74,7 +75,7 @@ LIES = {
 
 
 @codecs
-@pytest.mark.parametrize("lie", LIES)
+@each_cell("lie", LIES)
 def test_records_that_lie_are_refused(lie, codec):
     with pytest.raises(InvalidBatch):
         check(batch(*LIES[lie], codec))
@@ -103,7 +104,7 @@ def test_a_record_over_the_limit_of_the_topic_is_refused(codec):
     assert refused.value.members == {"limit": 99}
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
+@each_cell("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
 def test_records_unpack_to_the_bound_and_no_further(codec):
     records = b"".join(record(n, b"v" * 1000) for n in range(100))
     data = batch(records, 100, codec)
@@ -115,7 +116,7 @@ def test_records_unpack_to_the_bound_and_no_further(codec):
         assert refused.value.members == {"limit": len(records) - 1}
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
+@each_cell("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
 def test_nothing_is_compressed_that_could_not_be_read_again(codec):
     values = [b"v" * 1000] * 100
     size = len(record_batch.encode_values(values, T0)) - HEADER_BYTES
@@ -173,7 +174,7 @@ def test_a_wrong_byte_among_the_records_is_refused_or_harmless(position, flip, c
     assert max(one.timestamp for one in records) <= T0
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@each_cell("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_reserved_header_name_is_refused_and_the_same_word_in_a_value_is_not(codec):
     word = b"__penstock-idempotency"
     check_records(record_batch.encode([Row(5, word, word, [("h", word)])], codec), record_bytes_max=1000)

@@ -11,6 +11,7 @@ from gateway.docs.index import entries, search_index
 from gateway.docs.manual import INDEX, Page, contents, pages, pages_by_path
 from gateway.docs.markdown import anchor, plain_text, render
 from openapi import load_contract, operations
+from tests.cells import each_cell
 from tests.docs.pages import anchors
 from tests.gateway.docs.test_page import Outline
 from tests.gateway.docs.test_page import outline as api_outline
@@ -36,7 +37,7 @@ def test_the_contents_lead_to_every_guide() -> None:
     assert {*pages()} - listed == {"guides"}
 
 
-@pytest.mark.parametrize("name", pages())
+@each_cell("name", pages())
 def test_a_page_has_its_headings_and_links_that_lead_somewhere(name: str) -> None:
     outline, names = outline_of(name), {"", *pages()}
     assert anchors(pages()[name].text) - {anchor(pages()[name].title)} <= {*outline.anchors}

@@ -8,6 +8,7 @@ from engine import errors
 from engine.errors import EngineError
 from gateway.http.problems import KINDS, Problem, from_engine
 from replication import errors as replication_errors
+from tests.cells import each_cell
 
 
 def all_kinds(kind):
@@ -25,7 +26,7 @@ def engine_kinds():
 NEVER_ANSWERED = {"start_refused"}
 
 
-@pytest.mark.parametrize("kind", engine_kinds(), ids=lambda kind: kind.__name__)
+@each_cell("kind", engine_kinds(), ids=lambda kind: kind.__name__)
 def test_every_failure_of_the_engine_and_of_replication_is_known_to_http(kind):
     if kind.code in NEVER_ANSWERED:
         return
@@ -35,7 +36,7 @@ def test_every_failure_of_the_engine_and_of_replication_is_known_to_http(kind):
     assert (problem.detail, problem.members["topic"]) == ("what happened (what to do)", "t")
 
 
-@pytest.mark.parametrize("kind", engine_kinds(), ids=lambda kind: kind.__name__)
+@each_cell("kind", engine_kinds(), ids=lambda kind: kind.__name__)
 def test_no_side_effects_is_never_promised_for_a_failure_that_may_have_some(kind):
     document = from_engine(kind("x")).document()
     assert document["no_side_effects"] == kind.no_side_effects
@@ -53,7 +54,7 @@ def test_a_code_that_is_not_in_the_table_cannot_be_raised():
         Problem("no_such_code", "x")
 
 
-@pytest.mark.parametrize("code", KINDS)
+@each_cell("code", KINDS)
 def test_an_answer_says_everything_a_client_needs(code):
     response = Problem(code, "a detail", headers={"X-Extra": "1"}, limit=5).response("request-1")
     assert response.status == KINDS[code].status

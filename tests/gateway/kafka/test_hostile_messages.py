@@ -10,11 +10,12 @@ import pytest
 from gateway.kafka.codec.messages import Cursor, Malformed, Output, direction, read_message, write_message
 from gateway.kafka.codec.schema import Versions, parse
 from gateway.kafka.codec.tables import TABLES
+from tests.cells import each_cell
 
 REQUESTS = [(api, version) for api, table in TABLES.items() for version in range(table.first, table.last + 1)]
 
 
-@pytest.mark.parametrize(
+@each_cell(
     ("api", "version", "data"),
     [
         ("Metadata", 12, b"\xff\xff\xff\xff\x0f"),  # 2^32 - 2 topics
@@ -51,7 +52,7 @@ def test_unknown_tagged_fields_are_skipped_and_known_ones_are_exact() -> None:
         read_message("Fetch", 12, memoryview(longer))
 
 
-@pytest.mark.parametrize(("api", "version"), REQUESTS)
+@each_cell(("api", "version"), REQUESTS)
 def test_any_bytes_are_a_message_or_refused(api: str, version: int) -> None:
     dice = random.Random(f"{api} {version}")
     out = Output()
@@ -76,7 +77,7 @@ def test_a_cursor_ends_with_its_bytes() -> None:
         cursor.take(2)
 
 
-@pytest.mark.parametrize("text", ["a:i32]", "a[b:i32}", "a:i32 -"])
+@each_cell("text", ["a:i32]", "a[b:i32}", "a:i32 -"])
 def test_a_text_that_is_no_table_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"closes nothing|closed by|not a field"):
         parse(text, Versions(0, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import io
+import os
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from gateway.kafka.codec.messages import Message, Output, direction, read_message, write_message
 from gateway.kafka.codec.schema import GROUP, TOPIC, Field
 from gateway.kafka.codec.tables import TABLES
+from tests.cells import each_cell
 from tests.gateway.kafka.make_tables import snake
 from tests.gateway.kafka.random_messages import messages
 
@@ -23,6 +25,7 @@ pytest.importorskip("kio")
 
 from kio.serial import entity_reader, entity_writer
 
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "60")) // 15
 WAYS = [
     (api, version, is_request)
     for api, table in TABLES.items()
@@ -106,12 +109,12 @@ def written(api: str, version: int, message: Message, is_request: bool) -> bytes
     return b"".join(out.finished())
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), WAYS)
+@each_cell(("api", "version", "is_request"), WAYS)
 def test_messages_mean_the_same_to_another_codec(api: str, version: int, is_request: bool) -> None:
     way, theirs = direction(api, is_request=is_request), entity(api, version, is_request)
     read, write = entity_reader(theirs), entity_writer(theirs)
 
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
     @given(messages(way.fields, version, way.types))
     def check(message: Message) -> None:
         data = written(api, version, message, is_request)
@@ -125,7 +128,7 @@ def test_messages_mean_the_same_to_another_codec(api: str, version: int, is_requ
     check()
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), WAYS)
+@each_cell(("api", "version", "is_request"), WAYS)
 def test_every_name_of_a_topic_and_a_group_is_marked(api: str, version: int, is_request: bool) -> None:
     """Tenants rest on these marks: a name without one would be that of another tenant."""
     fields, theirs = direction(api, is_request=is_request).fields, entity(api, version, is_request)

@@ -7,6 +7,7 @@ from gateway.http.problems import Problem
 from gateway.produce.cloud_events import decode_event, decode_event_batch
 from gateway.produce.json_records import decode_envelope, decode_record_lines, decode_topic_envelope
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values
+from tests.cells import each_cell
 
 # The decoder, the body around a value, and how many records and which column come before the value.
 FORMS = {
@@ -37,8 +38,8 @@ def codec(request, monkeypatch):
         pytest.skip("the codec is not compiled")
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("fault", FAULTS)
+@each_cell("form", FORMS)
+@each_cell("fault", FAULTS)
 def test_a_fault_has_its_line_column_and_record(codec, form, fault):
     """Before the fix NaN and half an emoji among 2,000 records had no position."""
     (decode, around, record, column), (value, within, text) = FORMS[form], FAULTS[fault]
@@ -51,7 +52,7 @@ def test_a_fault_has_its_line_column_and_record(codec, form, fault):
     assert {name: found.members.get(name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_cell("form", FORMS)
 def test_a_byte_order_mark_is_named(codec, form):
     decode, around, *_ = FORMS[form]
     with pytest.raises(Problem, match="byte order mark") as refused:
@@ -59,7 +60,7 @@ def test_a_byte_order_mark_is_named(codec, form):
     assert (refused.value.members["line"], refused.value.members["column"]) == (1, 1)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_cell("form", FORMS)
 def test_a_body_that_is_cut_off_says_so(codec, form):
     decode, around, *_ = FORMS[form]
     with pytest.raises(Problem, match="ends too early"):

@@ -15,7 +15,8 @@ from tests.scenarios.admin.audited import events_in
 from tests.scenarios.gateways import JSON, Gateway, in_process, over_http2
 from tests.tokens import add_token, bearer
 
-FLOOD = 10_000  # a second
+FLOOD = 10_000
+BETWEEN_MAX = 3_000  # wrong tokens that are answered while another client waits for an answer; 500 are sent at once
 
 
 @pytest.fixture
@@ -69,52 +70,51 @@ async def test_the_bound_over_http2(tmp_path, tokens):
             await check_bound(gateway, other, boss)
 
 
-async def flood(port: int, rounds: int, good: str) -> int:
-    """Send rounds of FLOOD requests with distinct tokens over a connection. Returns how many were looked at."""
+async def flood(port: int, good: str, answered: list[int]) -> int:
+    """Send FLOOD requests with distinct tokens over a connection. Returns how many were looked at."""
     looked_at = 0
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for number in range(rounds):
-        for first in range(0, FLOOD, 500):
-            requests = b"".join(
-                b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s%05d%d\r\n\r\n"
-                % (good[:-6].encode(), first + each, number % 10)
-                for each in range(500)
-            )
-            writer.write(requests)
-            answers, text = 0, b""
-            while answers < 500:
-                text += await reader.read(1 << 20)
-                answers = text.count(b"HTTP/1.1 4")
-            looked_at += text.count(b"HTTP/1.1 401")
+    for first in range(0, FLOOD, 500):
+        requests = b"".join(
+            b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s%06d\r\n\r\n"
+            % (good[:-6].encode(), first + each)
+            for each in range(500)
+        )
+        writer.write(requests)
+        answers, text = 0, b""
+        while answers < 500:
+            text += await reader.read(1 << 20)
+            answers = text.count(b"HTTP/1.1 4")
+        answered[0] += answers
+        looked_at += text.count(b"HTTP/1.1 401")
     writer.close()
     return looked_at
 
 
 @pytest.mark.e2e
-async def test_the_loop_stays_live_under_ten_thousand_wrong_tokens_a_second(tmp_path, tokens):
+async def test_the_loop_stays_live_under_ten_thousand_wrong_tokens(tmp_path, tokens):
     path, boss, _ = tokens
     with running_process(tmp_path, tokens_file=path) as process:
         async with over_http2(process.port) as good:
             assert (await good.send("GET", "/v1/topics", headers=bearer(boss))).status == 200
             began = time.monotonic()
-            flooding = asyncio.create_task(asyncio.to_thread(asyncio.run, flood(process.port, 3, boss)))
-            slowest, asked = 0.0, 0
+            answered, most_between = [0], 0
+            flooding = asyncio.create_task(asyncio.to_thread(asyncio.run, flood(process.port, boss, answered)))
             while not flooding.done():
-                sent = time.monotonic()
+                before = answered[0]
                 assert (await good.send("GET", "/v1/topics", headers=bearer(boss))).status == 200
-                slowest, asked = max(slowest, time.monotonic() - sent), asked + 1
+                most_between = max(most_between, answered[0] - before)
                 await asyncio.sleep(0.005)
             seconds = time.monotonic() - began
             looked_at = await flooding
-        print(f"{3 * FLOOD / seconds:,.0f} wrong tokens a second, the slowest of {asked} others took {slowest:.3f} s")
+        print(f"{FLOOD / seconds:,.0f} wrong tokens a second, at most {most_between} while another waited")
         assert looked_at <= 100 + 10 * seconds + 1, "the others cost no hash"
-        assert asked > 20
-        assert slowest < 0.5
+        assert most_between <= BETWEEN_MAX
         assert process.stop() == 0
         assert len(process.errors.splitlines()) < 20
     events = [event for event in events_in(tmp_path / "data/audit") if "count" in event["data"]]
     assert len(events) <= 4 + 2 * seconds / 60
-    assert sum(event["data"]["count"] for event in events) == 3 * FLOOD
+    assert sum(event["data"]["count"] for event in events) == FLOOD
 
 
 async def add_reader_of_a_network(gateway: Gateway, boss: str, network: str) -> str:

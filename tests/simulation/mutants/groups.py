@@ -130,6 +130,8 @@ MUTANTS = {
     "a position goes back at a failover": Mutant(
         patched(coordinator, "replay", _first_position), IN_RUNS, "G", first_seed=1
     ),
-    "a coordinator outlives its leadership": Mutant(patched(hosting.Coordinators, "_at", _kept), IN_MOVING_RUNS, "G"),
+    "a coordinator outlives its leadership": Mutant(
+        patched(hosting.Coordinators, "_at", _kept), IN_MOVING_RUNS, "G", first_seed=1
+    ),
     "records of a former leader are stored": Mutant(_without_fence, IN_MOVING_RUNS, "G"),
 }

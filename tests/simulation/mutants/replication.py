@@ -207,7 +207,7 @@ MUTANTS = {
     "watermark ignores the in-sync set": _mutant(
         "the high watermark is the leader's own end",
         patched(leader, "high_watermark", own_end_only),
-        first_seed=3,
+        first_seed=4,
     ),
     "watermark ignores the minimum": _mutant(
         "the high watermark moves while too few are in sync", _ignore_minimum, first_seed=112
@@ -222,6 +222,7 @@ MUTANTS = {
     "rule 1: no reconciliation": _mutant(
         "a follower is sent data without comparing epochs",
         patched(leader.Leader, "_position_verdict", lambda self, fetch: None),
+        first_seed=4,
     ),
     "truncation skipped": _mutant(
         "a follower keeps what its leader does not have",
@@ -269,7 +270,7 @@ MUTANTS = {
         patched(election, "is_log_intact", lambda *_: True),
         rules=GROUP,
         kinds=("lose_disk", "kill", "pause", "expire_session"),
-        first_seed=2,
+        first_seed=5,
     ),
     "start counter ignored": _mutant(
         "a node with an older copy of its disk still counts as trusted",
@@ -284,7 +285,7 @@ MUTANTS = {
         rules=GROUP,
         kinds=("roll_back_at_once", "kill", "pause"),
         fault_every_s=0.3,
-        first_seed=22,
+        first_seed=59,
     ),
     "a leader that lacks committed records leads on": _mutant(
         "a leader that was rolled back has its followers truncate",
@@ -292,19 +293,19 @@ MUTANTS = {
         rules=GROUP,
         kinds=("roll_back_at_once", "kill", "pause"),
         fault_every_s=0.3,
-        first_seed=2,
+        first_seed=10,
     ),
     "unclean by mistake": _mutant(
         "without a live in-sync replica any live replica leads",
         _unclean_by_mistake,
         rules=GROUP,
         kinds=("kill", "isolate", "pause", "leave"),
-        first_seed=170,
+        first_seed=176,
     ),
     "leader epoch does not grow": _mutant(
         "an election keeps the epoch",
         patched(controller, "reconciled", same_epoch),
-        first_seed=2,
+        first_seed=3,
     ),
     "a restarted leader leads on": _mutant(
         "a leader keeps its epoch over a restart",
@@ -314,7 +315,7 @@ MUTANTS = {
     "version not checked": _mutant(
         "the store takes a change of a state that has changed since",
         _skip_version_check,
-        first_seed=2,
+        first_seed=6,
     ),
     "answers of other positions": _mutant(
         "a follower applies answers to outdated fetches",
@@ -335,7 +336,7 @@ MUTANTS = {
         _ignore_fsync_errors,
         rules=GROUP,
         kinds=("failing_sync", "lose_power_everywhere", "lose_power"),
-        first_seed=5,
+        first_seed=14,
     ),
     "dedup off": _mutant(
         "a batch that comes again is stored again",
@@ -363,14 +364,14 @@ MUTANTS = {
         patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
         kinds=("idle",),
         fault_every_s=0.3,
-        first_seed=4,
+        first_seed=10,
     ),
     "manifest fence off": _mutant(
         "a leader that was replaced goes on shipping",
         _manifest_fence_off,
         kinds=("pause", "bad_bucket", "cut_from_store", "expire_session"),
         fault_every_s=0.3,
-        first_seed=4,
+        first_seed=5,
     ),
     "local delete before manifest": _mutant(
         "what is sealed may leave the disk before the store has it",
@@ -382,6 +383,7 @@ MUTANTS = {
         patched(ReplicaLog, "restart", _restart_at_its_own_start),
         kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
         fault_every_s=0.3,
+        first_seed=2,
     ),
     "a leader that cannot read leads on": _mutant(
         "a leader whose disk fails reads of records keeps the leadership, though another replica may lead",

@@ -93,7 +93,7 @@ MUTANTS = {
         patched(Leader, "on_compacted", _own_end_only),
         _in_runs(("kill", "cut_two_ways", "lose_power"), 0.6, 1500),
         "T2",
-        first_seed=8,
+        first_seed=11,
     ),
     "a tombstone does not wait for another replica's compaction": Mutant(
         patched(Leader, "on_compacted", _own_end_only),
@@ -108,12 +108,16 @@ MUTANTS = {
         "T",
     ),
     "uncommitted records are compacted": Mutant(
-        patched(swapping, "_replaceable", _all_sealed), _in_runs(("isolate", "kill", "expire_session"), 0.4, 2500)
+        patched(swapping, "_replaceable", _all_sealed),
+        _in_runs(("isolate", "kill", "expire_session"), 0.4, 2500),
+        first_seed=1,
     ),
     "offsets are numbered again": Mutant(
         patched(batch_compaction, "with_records", _numbered_again), IN_RUNS, "T1 moved"
     ),
     "the old segments go before the new one has its name": Mutant(
-        patched(swapping, "_swap", _removing_first), _in_runs(("kill",), 2.0, 2500, crashes=0.05)
+        patched(swapping, "_swap", _removing_first),
+        _in_runs(("kill",), 2.0, 2500, crashes=0.05),
+        first_seed=2,
     ),
 }

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.access.listeners import certificate_rules
 from gateway.access.listeners.certificate_rules import CertificateRule, CertificateRules, InvalidCertificateRule
+from tests.cells import each_cell
 
 
 def cert(*subject, uris=(), dns=()):
@@ -28,7 +29,7 @@ def engine(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize(
+@each_cell(
     ("certificate", "name"),
     [
         (cert(("commonName", "shop")), "shop"),
@@ -47,7 +48,7 @@ def test_a_common_name_matches_wholly_and_alone(certificate, name):
     assert named([CN], certificate) == name
 
 
-@pytest.mark.parametrize(
+@each_cell(
     ("uris", "name"),
     [
         (["spiffe://e/shop"], "shop"),
@@ -76,7 +77,7 @@ def test_a_name_that_no_access_rule_could_have_is_none():
     assert named([{**anything, "name": "fixed"}], cert(("commonName", "Zoë"))) == "fixed"
 
 
-@pytest.mark.parametrize(
+@each_cell(
     ("rule", "says"),
     [
         ({"attribute": "cn", "matches": "a"}, "attribute"),
@@ -96,13 +97,13 @@ def test_a_rule_that_cannot_be_used_names_its_field(rule, says):
         CertificateRules([CertificateRule(**rule)])
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+", "(a|aa)*", "a*a*a*b", "(?:a)*", r"(a)\1", "(a){5}"])
+@each_cell("pattern", ["(a+)+", "(a|aa)*", "a*a*a*b", "(?:a)*", r"(a)\1", "(a){5}"])
 def test_without_re2_only_patterns_of_a_bounded_time_are_taken(pattern, engine):
     if engine == "re":
         with pytest.raises(InvalidCertificateRule, match="google-re2"):
             CertificateRules([CertificateRule(attribute="CN", matches=pattern)])
 
 
-@pytest.mark.parametrize("pattern", [r"[*+{]a[a-z]*\*", r"a\.b\+(c|d)[)*]?", r"\d+-\w+"])
+@each_cell("pattern", [r"[*+{]a[a-z]*\*", r"a\.b\+(c|d)[)*]?", r"\d+-\w+"])
 def test_escapes_and_sets_are_no_repeats(pattern):
     CertificateRules([CertificateRule(attribute="CN", matches=pattern)])

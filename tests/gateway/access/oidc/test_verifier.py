@@ -15,6 +15,7 @@ from gateway.access.oidc.issuers import Issuer
 from gateway.access.oidc.keys import InvalidKeys, KeySet, OidcState, gauges, parse_keys
 from gateway.access.oidc.outcome import KeysMissing, Refused, UnknownKey, Verified
 from gateway.access.oidc.verifier import Verifier
+from tests.cells import each_cell
 from tests.issuers import SigningKey, claims_of, encoded
 
 ISSUER = "https://id.example.org/realms/corp"
@@ -45,7 +46,7 @@ def claims(**more):
     return claims_of(ISSUER, NOW_S, **more)
 
 
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@each_cell("key", KEYS.values())
 def test_a_good_token_of_each_algorithm_names_its_caller(key):
     verified = verify(key.token(claims(groups=["a", "b", "b"], org={"id": "acme"})), groups="groups", tenant="org.id")
     groups = ("group:corp:a", "group:corp:b")
@@ -178,7 +179,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("token", "reason"), HOSTILE.values(), ids=HOSTILE)
+@each_cell(("token", "reason"), HOSTILE.values())
 def test_a_hostile_token_is_refused_for_its_own_reason(token, reason):
     with pytest.raises(Refused, match=reason):
         verify(token, groups="groups", tenant="tid")
@@ -188,7 +189,7 @@ def test_the_control_of_the_hostile_list_is_taken():
     assert verify(GOOD, groups="groups", tenant="tid").name == "corp:shop"
 
 
-@pytest.mark.parametrize("decoy", ["jwk", "jku", "x5u", "x5c"])
+@each_cell("decoy", ["jwk", "jku", "x5u", "x5c"])
 def test_keys_that_a_token_brings_along_are_not_looked_at(decoy):
     own = SigningKey(KEY.id)
     brought = {"jwk": own.jwk(), "jku": "http://127.0.0.1:1/", "x5u": "http://127.0.0.1:1/", "x5c": ["AAAA"]}[decoy]
@@ -197,7 +198,7 @@ def test_keys_that_a_token_brings_along_are_not_looked_at(decoy):
     assert verify(KEY.token(claims(), {decoy: brought})).name == "corp:shop"
 
 
-@pytest.mark.parametrize("typ", ["at+jwt", "AT+JWT", "application/at+jwt"])
+@each_cell("typ", ["at+jwt", "AT+JWT", "application/at+jwt"])
 def test_a_type_is_a_media_type(typ):
     assert verify(KEY.token(claims(), typ=typ)).name == "corp:shop"
 
@@ -205,7 +206,7 @@ def test_a_type_is_a_media_type(typ):
 PLAIN = {"types": ("JWT",)}
 
 
-@pytest.mark.parametrize(
+@each_cell(
     "more",
     [
         {"nonce": "x"},
