@@ -14,13 +14,8 @@ from loadtests.host.machine import Machine
 
 NONE = "–"
 PAGE_BEGIN, PAGE_END = "<!-- begin: written by make bench-peers -->", "<!-- end -->"
-UNIT_NOTE = (
-    "Server CPU in microseconds a record, which is the same number as seconds a million records: all threads and child "
-    "processes of the server, the generator not counted. Medians of the rounds."
-)
+UNIT_NOTE = "Server CPU in microseconds a record: all threads and child processes of the server. Medians of the rounds."
 OPEN_NOTE = "1,000 records/s: an open loop; p50 and p99 in ms from the scheduled time to the consumer."
-CLOSED_NOTE = "The latencies of the other works are those of a closed loop at full load: mostly queueing."
-PROXY_NOTE = "A REST proxy before Kafka is left out: no package registry in use here has one that runs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,7 @@ RATIO_COLUMNS = ("cell", "figure", "times that of", "measured (least to most)", 
 
 def notes(report: Report) -> list[str]:
     busiest = max((row.others_share for row in report.rows), default=0.0)
-    lines = [UNIT_NOTE, OPEN_NOTE, CLOSED_NOTE]
+    lines = [UNIT_NOTE, OPEN_NOTE]
     if any(row.is_generator_bound for row in report.rows):
         lines.append("† the generator used its whole core: the server may be faster.")
     compiling = max((row.compiler_share for row in report.rows), default=0.0)
@@ -155,7 +150,7 @@ def notes(report: Report) -> list[str]:
     lines.append(f"Other programs used up to {busiest:.0%} of the machine in a round.")
     if report.machine.flush_caveat:
         lines.append(f"Mind: {report.machine.flush_caveat}.")
-    return [*lines, PROXY_NOTE] if KAFKA in columns(report) else lines
+    return lines
 
 
 def head(report: Report) -> list[str]:

@@ -69,13 +69,13 @@ class Plan:
     """The needs of each node, if load and partitions are even."""
 
     nodes: int
-    disk_bytes: float
-    disk_bytes_per_s: float
-    network_in_bytes_per_s: float
-    network_out_bytes_per_s: float
+    disk_bytes: int
+    disk_bytes_per_s: int
+    network_in_bytes_per_s: int
+    network_out_bytes_per_s: int
     processors: float
     shards: int
-    memory_bytes: float
+    memory_bytes: int
 
 
 def parse_workload(pairs: Sequence[str]) -> Workload:
@@ -136,13 +136,17 @@ def plan_node(workload: Workload) -> Plan:
     answered_bytes = read_bytes if workload.reads == "json" else workload.readers * stored_bytes
     return Plan(
         nodes=workload.nodes,
-        disk_bytes=(stored_bytes * copies * workload.retention_ms / 1000 + partitions * SEGMENT_BYTES) / FULL_SHARE_MAX,
-        disk_bytes_per_s=stored_bytes * copies,
-        network_in_bytes_per_s=sent_bytes * of_each + stored_bytes * (copies - of_each),
-        network_out_bytes_per_s=answered_bytes * of_each + stored_bytes * (copies - of_each) + stored_bytes * of_each,
+        disk_bytes=round(
+            (stored_bytes * copies * workload.retention_ms / 1000 + partitions * SEGMENT_BYTES) / FULL_SHARE_MAX
+        ),
+        disk_bytes_per_s=round(stored_bytes * copies),
+        network_in_bytes_per_s=round(sent_bytes * of_each + stored_bytes * (copies - of_each)),
+        network_out_bytes_per_s=round(
+            answered_bytes * of_each + stored_bytes * (copies - of_each) + stored_bytes * of_each
+        ),
         processors=processors,
         shards=shards,
-        memory_bytes=shards * PROCESS_BYTES + partitions * PARTITION_BYTES + stored_bytes * copies * CACHE_S,
+        memory_bytes=round(shards * PROCESS_BYTES + partitions * PARTITION_BYTES + stored_bytes * copies * CACHE_S),
     )
 
 
