@@ -7,11 +7,11 @@ the run reports, for milliseconds. That is most of what a cheap cell takes. Cell
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
-Test = Callable[..., Any]
+Test = Callable[..., None]
 
 
 def each_cell(
@@ -22,53 +22,24 @@ def each_cell(
     values_of_cells = [cell if len(parameters) > 1 else (cell,) for cell in cells]
     assert values_of_cells, "a test without a cell shows nothing"
 
-    def kwargs_of() -> Iterator[tuple[str, dict[str, Any]]]:
-        for values in values_of_cells:
-            yield str(ids(values[0]) if ids else values), dict(zip(parameters, values, strict=True))
-
     def decorate(test: Test) -> Test:
-        if inspect.iscoroutinefunction(test):
-
-            @wraps(test)
-            async def try_cells(**fixtures: Any) -> None:
-                failures = [await _failure(name, test(**fixtures, **kwargs)) for name, kwargs in kwargs_of()]
-                _raise(failures)
-        else:
-
-            @wraps(test)
-            def try_cells(**fixtures: Any) -> None:
-                _raise([_failure_now(name, test, fixtures | kwargs) for name, kwargs in kwargs_of()])
+        @wraps(test)
+        def try_cells(**fixtures: Any) -> None:
+            errors = []
+            for values in values_of_cells:
+                try:
+                    test(**fixtures, **dict(zip(parameters, values, strict=True)))
+                except Exception as error:
+                    error.add_note(f"the cell: {ids(values[0]) if ids else values}")
+                    errors.append(error)
+            if errors:
+                raise ExceptionGroup(f"{len(errors)} of {len(values_of_cells)} cells", errors)
 
         signature = inspect.signature(test)
+        assert not inspect.iscoroutinefunction(test), "its cells would not be awaited"
+        assert {*parameters} <= signature.parameters.keys(), f"{test.__name__} does not take {parameters}"
         rest = [one for name, one in signature.parameters.items() if name not in parameters]
-        assert len(rest) == len(signature.parameters) - len(parameters), f"{test.__name__} does not take {parameters}"
         try_cells.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
         return try_cells
 
     return decorate
-
-
-async def _failure(name: str, running: Awaitable[object]) -> Exception | None:
-    try:
-        await running
-    except Exception as error:
-        return _named(error, name)
-    return None
-
-
-def _failure_now(name: str, test: Test, kwargs: dict[str, Any]) -> Exception | None:
-    try:
-        test(**kwargs)
-    except Exception as error:
-        return _named(error, name)
-    return None
-
-
-def _named(error: Exception, name: str) -> Exception:
-    error.add_note(f"the cell: {name}")
-    return error
-
-
-def _raise(failures: list[Exception | None]) -> None:
-    if errors := [error for error in failures if error is not None]:
-        raise ExceptionGroup(f"{len(errors)} of {len(failures)} cells", errors)

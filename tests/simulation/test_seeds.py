@@ -1,4 +1,4 @@
-"""Thirty simulated clusters, in chunks that pytest's workers share; together they cover every fault and answer.
+"""Forty-five simulated clusters, in chunks that pytest's workers share; together they cover every fault and answer.
 
 Every chunk writes its counters to a shared directory. The last chunk adds them up, and fails if a fault or an answer
 never occurred. Pytest's report ends with the time that they took. More seeds: `make seeds-long`.
@@ -19,7 +19,7 @@ import pytest
 from tests.simulation.report import MANY_SEEDS, never_happened, swept_by_hand
 from tests.simulation.run import run
 
-SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "30"))
+SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "45"))
 CHUNK = 15
 CHUNKS = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
 SEEDS_BETWEEN_COLLECTIONS = 20

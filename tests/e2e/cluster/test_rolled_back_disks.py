@@ -94,6 +94,7 @@ def test_an_old_copy_put_back_after_a_kill_counts_as_a_new_disk(tmp_path: Path) 
         assert_nothing_lost(cluster, 3 * EACH)
 
 
+@pytest.mark.long
 def test_an_old_copy_put_back_into_a_stopped_cluster_is_not_elected(tmp_path: Path) -> None:
     with with_old_copy(tmp_path) as (cluster, current, old):
         for node in cluster.nodes.values():
