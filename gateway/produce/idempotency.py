@@ -138,14 +138,12 @@ def with_window(problem: Problem, kept_ms: int) -> Problem:
     return problem
 
 
-def window_header(topics: Sequence[Topic], outcomes: Sequence[object], spent_s: float) -> Header:
+def window_header(window_ms: int, outcomes: Sequence[object], spent_s: float) -> Header:
     """Returns the header with the seconds from now for which a repeat of any part of this request is recognised.
 
-    `spent_s`: the seconds since before any part was judged.
+    `window_ms`: the shortest of its topics. `spent_s`: the seconds since before any part was judged.
     """
-    kept_ms = topics[0].settings.idempotency_window_ms if topics else 0
-    if len(topics) > 1:
-        kept_ms = min([topic.settings.idempotency_window_ms for topic in topics])
+    kept_ms = window_ms
     for outcome in outcomes:
         if type(outcome) is Appended and (of_key := outcome.key_kept_ms) is not None and of_key < kept_ms:
             kept_ms = of_key

@@ -109,7 +109,7 @@ class TopicProduce(PendingProduce[Response]):
             return self.parsed.render(self, outcomes)
         headers: tuple[Header, ...] = ()
         if self.keyed is not None:
-            headers = (window_header([topic], outcomes, acknowledged - self.began),)
+            headers = (window_header(topic.settings.idempotency_window_ms, outcomes, acknowledged - self.began),)
         if context.peers.has_others:
             numbers = [part.partition for part in self.parts if part.partition is not None]
             connection = self.request.connection

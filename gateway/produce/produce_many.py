@@ -187,8 +187,9 @@ class _PendingMany(PendingProduce[Response]):
             note_produce(self._request.span, self, self._began, self._parts, outcomes, self._acks)
         headers: tuple[Header, ...] = ()
         if self._is_keyed:
-            topics = [part.topic for part in self._parts if part.topic is not None]
-            headers = (window_header(topics, outcomes, time.perf_counter() - self._began),)
+            settings = [part.topic.settings for part in self._parts if part.topic is not None]
+            window_ms = min((each.idempotency_window_ms for each in settings), default=0)
+            headers = (window_header(window_ms, outcomes, time.perf_counter() - self._began),)
         try:
             return answer(self._parts, outcomes, self._acks, self._now_ms, None, headers)
         except Problem as problem:

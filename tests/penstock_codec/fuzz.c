@@ -18,6 +18,7 @@
 #include "../../penstock_codec/src/latest.h"
 #include "../../penstock_codec/src/lines.h"
 #include "../../penstock_codec/src/members.h"
+#include "../../penstock_codec/src/number.h"
 #include "../../penstock_codec/src/placement.h"
 #include "../../penstock_codec/src/pointer.h"
 #include "../../penstock_codec/src/render.h"
@@ -400,6 +401,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     switch (data[0] % 11) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
+        must(numbers_shapes(copy, copy + rest).large <= rest / 3);
         break;
     case 1:
         fuzz_spans(copy, rest);

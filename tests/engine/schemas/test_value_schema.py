@@ -14,7 +14,7 @@ from engine.errors import InvalidConfig
 from engine.schemas.check_cost import number_shapes_plainly
 from engine.schemas.schema_text import SUBSCHEMAS_MAX
 from engine.schemas.value_schema import ValueSchema
-from penstock_codec import native
+from tests.codecs import COMPILED, needs_compiled
 from tests.engine.schemas.schemas import schemas, values
 
 RIDE = {
@@ -292,12 +292,13 @@ def test_a_schema_that_takes_long_for_any_value_is_refused(schema: Any, text: st
         compiled(schema)
 
 
+@needs_compiled
 @settings(max_examples=300, deadline=None)
 @given(st.text("0019eE+-. ,", max_size=60).map(str.encode), st.integers(14, 19))
 def test_the_codec_sees_the_same_numbers_as_its_twin(text: bytes, digits: int) -> None:
-    assert native is not None
+    assert COMPILED is not None
     for data in (text, text + b"7" * digits, b"7" * digits + text):
-        assert native.number_shapes(data) == number_shapes_plainly(data)
+        assert COMPILED.number_shapes(data) == number_shapes_plainly(data)
 
 
 def test_values_beside_exact_numbers_take_longer() -> None:
