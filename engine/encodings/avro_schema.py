@@ -27,6 +27,9 @@ _BAD_SCHEMA = (SchemaParseException, UnknownType, ValueError, TypeError, KeyErro
 BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
 
 
+_PARTS = {"array": "items", "map": "values"}
+
+
 def _exact_decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
     """Returns a decimal with all its digits: fastavro's own reader rounds those beyond the precision of the schema."""
     if len(data) > _DECIMAL_BYTES_MAX:
@@ -87,12 +90,15 @@ def _add_references(
 
 
 def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a schema that is a union or a name with the definitions of its names, which may be in other schemas.
+    """Returns a schema that is a union, an array, a map or a name with the definitions of its names.
 
-    Only a record carries the definitions in which fastavro's reader looks for names.
+    They may be in other schemas. Only a record carries the definitions where fastavro's reader looks for names.
     """
     if isinstance(tree, list):
         return [_with_definitions(part, named) for part in tree]
+    if isinstance(tree, dict) and tree.get("type") in _PARTS:
+        part = _PARTS[tree["type"]]
+        return {**tree, part: _with_definitions(tree[part], named)}
     if isinstance(tree, str) and tree in named:
         return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
     return tree

@@ -27,7 +27,7 @@ class ProtobufFile:
 
     def __init__(self, registry: Registry, schema_id: int) -> None:
         """Raises RegistryUnavailable, ValueError."""
-        self._kinds: dict[tuple[int, ...], MessageKind] = {}
+        self._kinds: dict[tuple[int, ...], MessageKind | None] = {}  # None: its types are nested too deeply
         pool = DescriptorPool()
         name = _add_file(pool, registry, schema_id, "", set())
         self._messages = list(pool.FindFileByName(name).message_types_by_name.values())
@@ -49,9 +49,15 @@ class ProtobufFile:
     def _split(self, value: bytes) -> tuple[MessageKind, bytes]:
         indexes, end = indexes_of(value)
         path = tuple(indexes)
-        kind = self._kinds.get(path)
+        if path not in self._kinds:
+            descriptor = self._descriptor(path)
+            try:
+                self._kinds[path] = MessageKind(descriptor)
+            except RecursionError:
+                self._kinds[path] = None
+        kind = self._kinds[path]
         if kind is None:
-            kind = self._kinds[path] = MessageKind(self._descriptor(path))
+            raise Undecodable("nested_too_deeply", f"the messages within {list(path)} are nested too deeply")
         return kind, value[end:]
 
     def _descriptor(self, path: tuple[int, ...]) -> Descriptor:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from io import BufferedReader, RawIOBase
+from socket import socket
 from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import msgspec
 
@@ -71,7 +74,68 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-_OPENER = build_opener(_NoRedirects)
+class _TimedReader(RawIOBase):
+    """Reads a socket until `end`: an answer in drops, of headers too, would start the timeout of the socket again."""
+
+    def __init__(self, connection: socket, monotonic: Callable[[], float], end: float) -> None:
+        self._socket = connection
+        self._raw = connection.makefile("rb", buffering=0)
+        self._monotonic = monotonic
+        self._end = end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Raises TimeoutError."""
+        left_s = self._end - self._monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer did not end in time")
+        self._socket.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedAnswer(HTTPResponse):
+    """An answer that is read until `end`, from its first byte on."""
+
+    def __init__(self, monotonic: Callable[[], float], end: float, sock: socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = BufferedReader(_TimedReader(sock, monotonic, end))
+
+
+class _Http(HTTPHandler):
+    """Opens connections whose answers have to be whole in the timeout of the request."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(partial(_timed, HTTPConnection, self._monotonic), req)
+
+
+class _Https(HTTPSHandler):
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(partial(_timed, HTTPSConnection, self._monotonic), req)
+
+
+def _timed(
+    kind: type[HTTPConnection], monotonic: Callable[[], float], host: str, *, timeout: float, **options: Any
+) -> HTTPConnection:
+    connection = kind(host, timeout=timeout, **options)
+    connection.response_class = partial(_TimedAnswer, monotonic, monotonic() + timeout)  # type: ignore[assignment]
+    return connection
+
+
 _NOT_THERE = (400, 404, 409, 422)  # the registry has no such id, or none can have it, or takes no such schema
 
 
@@ -83,7 +147,7 @@ class Registry:
 
     def __init__(self, url: str, monotonic: Callable[[], float], timeout_s: float = TIMEOUT_S) -> None:
         """`monotonic`: the time in seconds, which never goes back."""
-        self._monotonic = monotonic
+        self._opener = build_opener(_NoRedirects, _Http(monotonic), _Https(monotonic))
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
 
@@ -112,15 +176,6 @@ class Registry:
             raise RefusedSchema(f"the registry does not take the schema for the subject {subject}")
         return registered.id
 
-    def _read(self, answer: HTTPResponse, end: float) -> bytes:
-        """Returns the body. Raises TimeoutError if it comes in drops."""
-        data = bytearray()
-        while len(data) < ANSWER_BYTES_MAX and (piece := answer.read1(ANSWER_BYTES_MAX - len(data))):
-            data += piece
-            if self._monotonic() > end:
-                raise TimeoutError("the answer did not end in time")
-        return bytes(data)
-
     def _get(self, path: str, kind: type[T], body: bytes | None = None) -> T | None:
         """Returns the answer to a GET, or to a POST of a body; None if there is no such thing."""
         headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -128,10 +183,9 @@ class Registry:
             headers["content-type"] = "application/vnd.schemaregistry.v1+json"
         if auth := os.environ.get(AUTH):
             headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
-        end = self._monotonic() + self._timeout_s
         try:
-            with _OPENER.open(Request(self._url + path, body, headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
-                return msgspec.json.decode(self._read(answer, end), type=kind)
+            with self._opener.open(Request(self._url + path, body, headers), timeout=self._timeout_s) as answer:  # noqa: S310 - url_problem
+                return msgspec.json.decode(answer.read(ANSWER_BYTES_MAX), type=kind)
         except HTTPError as error:
             with error:
                 if error.code in _NOT_THERE:
