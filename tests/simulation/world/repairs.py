@@ -108,6 +108,10 @@ class SteppedRepairs(UnreadableReplicas):
         return is_repaired
 
     async def _repair_segment(self, replica: Any, following: Any, segment: Segment, exchange: Any) -> None:
+        if replica.partition.settings.is_compacted:  # no fault of these runs damages a file
+            raise AssertionError(
+                f"T6 swap: {replica.key} at {self._life.node.name} has neither an old nor a new segment"
+            )
         before = self.repaired
         await super()._repair_segment(replica, following, segment, exchange)
         self._life.world.counts["segments repaired"] += self.repaired - before
