@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from engine.errors import InvalidBatch
+from engine.errors import InvalidBatch, OtherTopic
 from engine.format import batch as record_batch
 from engine.format.batch import Record
 from engine.format.batch_header import Header
@@ -36,6 +36,7 @@ Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 async def copy_dead_letter(context: ProduceContext, letter: DeadLetter, shown_to: Callable[[str, str], str]) -> int:
     """Copies the records of one run. Returns how many there were. Raises EngineError, Problem.
 
+    Records of a topic that was deleted and created again are gone: none is copied, and none of the new topic.
     `shown_to`: takes the name of the group and a name; returns it as the owner of the group says it.
     """
     shown = structs.replace(
@@ -45,7 +46,12 @@ async def copy_dead_letter(context: ProduceContext, letter: DeadLetter, shown_to
     next_offset = letter.first
     while next_offset <= letter.last:
         call = KeysRead(next_offset, letter.last + 1)
-        end, data = await context.router.call(SHARE_STORED, letter.topic, letter.partition, call)
+        try:
+            end, data = await context.router.call(
+                SHARE_STORED, letter.topic, letter.partition, call, topic_id=letter.topic_id
+            )
+        except OtherTopic:
+            return 0
         if end <= next_offset:
             break
         rows += [row for row in _rows(shown, data) if next_offset <= row[0] <= letter.last]

@@ -164,14 +164,16 @@ def shorten(core: GroupTable, call: ShortenCall, now: Now, source: TopicSource) 
         core.note_change(group)
 
 
-def dead_letters(core: GroupTable, now: Now, without: Container[str] = ()) -> list[DeadLetter]:
-    """Returns records that wait to be copied to a dead-letter topic, but for some groups."""
+def dead_letters(core: GroupTable, now: Now, without: Container[tuple[str, str]] = ()) -> list[DeadLetter]:
+    """Returns records that wait to be copied to a dead-letter topic, but for some topics of groups."""
     letters, left = list[DeadLetter](), DEAD_LETTERS_AT_ONCE
     for group in core.groups.values():
         topic = group.settings.dead_letter_topic
-        if group.share is None or topic is None or group.name in without:
+        if group.share is None or topic is None:
             continue
         for slot, partition in group.share.partitions.items():
+            if (group.name, slot[0]) in without:
+                continue
             for run in partition.dead():
                 last = min(run.last, run.first + left - 1)
                 reason = "rejected" if run.ready_ms else "deliveries_max"

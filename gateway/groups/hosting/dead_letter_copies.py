@@ -1,6 +1,6 @@
 """Copies the dead letters of the groups of a coordinator, one run of it at a time.
 
-A group whose copy fails waits for the next sweep; the dead letters of the other groups do not wait for it.
+A topic whose copy fails for a group waits for the next sweep; the dead letters of other topics and groups do not wait.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class DeadLetterCopies:
             in_background(self._run(hosted), "copying dead letters", of=repr(hosted))
 
     async def _run(self, hosted: Hosted) -> None:
-        failed: set[str] = set()
+        failed: set[tuple[str, str]] = set()
         try:
             while hosted.error is None and (letters := sharing.dead_letters(hosted.coordinator, hosted.now(), failed)):
                 for letter in letters:
-                    if letter.group not in failed:
+                    if (letter.group, letter.topic) not in failed:
                         await self._copy_one(hosted, letter, failed)
             if not failed:
                 self._error = ""
@@ -54,11 +54,11 @@ class DeadLetterCopies:
         finally:
             self._under_way.discard(hosted.hosting)
 
-    async def _copy_one(self, hosted: Hosted, letter: DeadLetter, failed: set[str]) -> None:
+    async def _copy_one(self, hosted: Hosted, letter: DeadLetter, failed: set[tuple[str, str]]) -> None:
         try:
             is_copied = await self._copy(letter) > 0
         except (EngineError, Problem) as error:
-            failed.add(letter.group)
+            failed.add((letter.group, letter.topic))
             hosted.decide(partial(_keep, letter, str(error)))
             self._log_once(str(error))
             return

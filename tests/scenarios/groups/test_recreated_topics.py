@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from tests.scenarios.event_source import Event, EventSource, event_source
-from tests.scenarios.gateways import JSON, Topic
+from tests.scenarios.gateways import JSON, Topic, in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
 
 MISMATCH = (409, "topic_id_mismatch")
@@ -170,6 +170,31 @@ async def test_a_share_group_hands_out_the_new_topic_from_its_start(group, topic
     assert after.status in (200, 409)
     [part] = (await group.describe())["partitions"]
     assert (part["offset"], part["in_flight"]) == (0, 2), "an outcome of the old records changes none of the new ones"
+
+
+@in_process_only
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_dead_letters_of_a_deleted_topic_are_not_copied_and_others_are(group, topic, new_topic, is_made_again):
+    other, dead = await new_topic(1), await new_topic(1)
+    ok(await other.post_lines('"other"'))
+    ok(await group.send("PUT", "", {"config": {"kind": "share", "dead_letter_topic": dead.name}}))
+    locks = [ok(await group.send("POST", "/acquire", {"topics": [one.name]}))["lock"] for one in (topic, other)]
+    assert (await dead.gateway.send("DELETE", dead.path)).status == 204
+    for lock in locks:
+        ok(await group.send("POST", "/acknowledge", {"lock": lock, "outcome": "reject"}))
+    if is_made_again:
+        await create_again(topic, "10", "11", "12", "13", "14")
+    else:
+        assert (await topic.gateway.send("DELETE", topic.path)).status == 204
+    await dead.gateway.create(dead.name, partitions=1)
+    async with asyncio.timeout(60):
+        while True:
+            parts = {part["topic"]: part for part in (await group.describe())["partitions"]}
+            is_over = not is_made_again or parts[topic.name]["dropped"] == 5
+            if is_over and parts[other.name]["dead_letters"] == 1:
+                break
+            await asyncio.sleep(0.05)
+    assert [record["value"] for record in await dead.records()] == ["other"]
 
 
 async def test_a_source_begins_again_in_the_new_topic(topic):

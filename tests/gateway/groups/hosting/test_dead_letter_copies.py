@@ -44,6 +44,6 @@ async def test_a_group_whose_dead_letter_topic_fails_does_not_hold_up_the_others
     assert "dead-a" in hosted.coordinator.groups["a"].share.copy_error
     log.acknowledgements.put_nowait(None)
     async with asyncio.timeout(60):
-        while sharing.dead_letters(hosted.coordinator, hosted.now(), {"a"}):
+        while sharing.dead_letters(hosted.coordinator, hosted.now(), {("a", "t")}):
             await asyncio.sleep(0)
     assert [one.group for one in sharing.dead_letters(hosted.coordinator, hosted.now())] == ["a"]
