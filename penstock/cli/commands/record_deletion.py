@@ -12,6 +12,7 @@ from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import Column, print_json, print_note, print_table
+from penstock.errors import ProblemError
 from penstock.units import time_before
 
 
@@ -79,12 +80,17 @@ def erase(name: str, key: str, partition: int | None, node: Node, as_json: bool)
 
 
 def _first_kept(once: SingleRequestClient, name: str, partition: int, before: str) -> int:
-    """Returns the offset of the first record that stays."""
+    """Returns the offset of the first record that stays. Raises Failure for a text that the node cannot read."""
     if before.isdecimal():
         return int(before)
     time_ms = time_before(before, round(time.time() * 1000))
-    bounds = once.find_positions(
-        name, partition, None if before == "latest" else before if time_ms is None else time_ms
-    )
+    start = None if before == "latest" else before if time_ms is None else time_ms
+    try:
+        bounds = once.find_positions(name, partition, start)
+    except ProblemError as error:
+        if error.members.get("parameter") != "timestamp":
+            raise
+        words = "give an offset, an age such as 7d, latest, or a time with a zone such as 2013-01-01T05:00:00Z"
+        raise Failure(f"--before is {before!r}; {words} [{error.code}]", ExitCode.REFUSED) from error
     end: int = bounds["high_watermark"] if bounds["offset"] is None else bounds["offset"]
     return end

@@ -56,6 +56,8 @@ def test_records_are_deleted_before_an_offset_a_time_and_an_age(on_node: Run, li
     on_node("topic", "create", "cut", "--partitions", 2)
     on_node("produce", "cut", lines_file, "--partition", 1)
     assert on_node("topic", "delete-records", "cut", "--before", 5, "--yes").code == 2, "the partition is not named"
+    refused = on_node("topic", "delete-records", "cut", "--before", "yesterday", "--yes")
+    assert (refused.code, "--before is 'yesterday'" in refused.err) == (4, True)
     assert log_starts("--before", 5, "--partition", 1) == [5]
     assert log_starts("--before", "1h") == [0, 5]
     assert on_node("consume", "cut", "--from", "1h", "--count", 1, "--format", "values").out == '{"n":5,"tail":"N5"}\n'
