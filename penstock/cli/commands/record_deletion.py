@@ -80,7 +80,7 @@ def erase(name: str, key: str, partition: int | None, node: Node, as_json: bool)
 
 
 def _first_kept(once: SingleRequestClient, name: str, partition: int, before: str) -> int:
-    """Returns the offset of the first record that stays. Raises Failure for a text that is no position."""
+    """Returns the offset of the first record that stays. Raises Failure for a text that the node cannot read."""
     if before.isdecimal():
         return int(before)
     time_ms = time_before(before, round(time.time() * 1000))
