@@ -22,7 +22,7 @@ from engine.format.keyed_batch import KeyEntry, SequenceEntry, SourceEntry, read
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
 

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from engine.compaction.progress import Progress
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 _SPAN_MAX = 2**31 - 1  # of offsets in a segment: an index has 32 bits for each
 

@@ -42,7 +42,7 @@ from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import BackgroundTasks
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -50,7 +50,7 @@ from engine.errors import Corrupt, EngineError, TopicExists, UnknownTopic, Unrea
 from engine.format import paths
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.settings import check_deletable, topic_settings
+from engine.topic_settings import check_deletable, topic_settings
 
 log = logging.getLogger("penstock.engine")
 

@@ -20,7 +20,7 @@ from engine.format import paths
 from engine.format.spare_files import write_without_room
 from engine.runtime.disk import Disk
 from engine.schemas.changes import check_schema, merged_settings
-from engine.settings import TopicSettings, topic_settings
+from engine.topic_settings import TopicSettings, topic_settings
 
 FORMAT_VERSION = 3  # of a topic with some partitions on other nodes
 FORMAT_IN_SEVERAL_DIRECTORIES = 2

@@ -131,9 +131,9 @@ class _Https(HTTPSHandler):
 def _timed(
     kind: type[HTTPConnection], monotonic: Callable[[], float], host: str, *, timeout: float, **options: Any
 ) -> HTTPConnection:
-    connection = kind(host, timeout=timeout, **options)
-    connection.response_class = partial(_TimedAnswer, monotonic, monotonic() + timeout)  # type: ignore[assignment]
-    return connection
+    answer_by = {"response_class": staticmethod(partial(_TimedAnswer, monotonic, monotonic() + timeout))}
+    timed: type[HTTPConnection] = type(kind.__name__, (kind,), answer_by)
+    return timed(host, timeout=timeout, **options)
 
 
 _NOT_THERE = (400, 404, 409, 422)  # the registry has no such id, or none can have it, or takes no such schema

@@ -23,7 +23,7 @@ from engine.log.damaged_ranges import check_undamaged, end_before, start_after
 from engine.log.epochs import EpochStart
 from engine.log.segment import Segment
 from engine.runtime.disk import Disk
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 RECENT_MAX = 64  # tail readers ask for the start of a recent write; the index has an entry every 4 KiB only

@@ -29,7 +29,7 @@ from engine.partition.writer import Group, PartitionWork, WriterThread
 from engine.producers.appends import Append, AppendConditions, Appended, QueuedBatch
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 TIMER_S_MIN = 0.001  # the resolution of the loop's timers
 GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, for which every other partition may wait

@@ -23,7 +23,7 @@ from engine.log.leader_epochs import is_in_batches, save_epochs
 from engine.log.log import Log, Roll, Run, Write
 from engine.producers.fence_file import save_fence
 from engine.producers.fencing import Fencing
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 BATCHES_PER_GROUP = 1000  # a few milliseconds of the loop; the next group takes the rest
 

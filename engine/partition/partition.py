@@ -34,7 +34,7 @@ from engine.partition.writer import PartitionWork
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, Appended, resolve_appends, resolve_failed
 from engine.producers.snapshots import SnapshotFiles
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
 

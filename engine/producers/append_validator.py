@@ -42,7 +42,7 @@ from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import ID_MAX, First, Producers, StagedRequest
 from engine.producers.snapshots import State
 from engine.producers.sources import Sources
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 
 @dataclass(slots=True)

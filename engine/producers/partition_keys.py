@@ -19,7 +19,7 @@ from engine.format.keyed_batch import KeyEntry
 from engine.producers.appends import SharedRequests
 from engine.producers.key_window import ROW, KeyRecord, KeyWindow, StoredKey, rows_before
 from engine.producers.snapshots import EVERYTHING
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 ROWS_AT_ONCE = 1024  # of a saved state: as objects they take five times as much memory
 

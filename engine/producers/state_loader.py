@@ -26,7 +26,7 @@ from engine.producers.fence_file import load_fence
 from engine.producers.sequences import ID_MAX
 from engine.producers.snapshots import load_keys, load_latest
 from engine.runtime.disk import Disk
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 _START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
 

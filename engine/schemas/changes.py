@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from engine.errors import InvalidConfig
 from engine.schemas.schema_text import SETTING, Schema, escape, read_schema, resolve
 from engine.schemas.value_schema import value_schema
-from engine.settings import topic_settings
+from engine.topic_settings import topic_settings
 
 VERSION_SETTING = "value_schema_version"
 FIRST_VERSION = 1

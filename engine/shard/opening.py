@@ -33,7 +33,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.file_retries import retry_until_files_free
 from engine.runtime.tasks import in_background
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
 

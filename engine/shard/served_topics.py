@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from engine.directory.topics import TopicRecord, changed_topic
 from engine.format.paths import INTERNAL_TOPICS
-from engine.settings import check_applicable
 from engine.shard.served_topics import Topic
+from engine.topic_settings import check_applicable
 from gateway.admin.context import AdminContext
 from gateway.admin.operation_calls import ChangeReplicationFactor
 from gateway.http.request import Request

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import InvalidConfig
-from engine.settings import TopicSettings, check_applicable, rules, topic_settings
+from engine.settings import rules
 from engine.shard.served_topics import Topic
+from engine.topic_settings import TopicSettings, check_applicable, topic_settings
 from gateway.admin.altering import alter, shown_record
 from gateway.admin.context import AdminContext
 from gateway.admin.descriptions import describe_partitions

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from engine.directory.topics import changed_topic
 from engine.errors import EngineError
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation, Resource
 from gateway.kafka.audit import audited

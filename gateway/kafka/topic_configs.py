@@ -10,7 +10,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from engine.errors import InvalidConfig
-from engine.settings import DAY_MS, TopicSettings, rules
+from engine.settings import DAY_MS, rules
+from engine.topic_settings import TopicSettings
 
 DYNAMIC, STATIC, DEFAULTED = 1, 4, 5  # Kafka's sources of a setting
 LONG_MAX = 2**63 - 1

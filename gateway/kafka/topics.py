@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from engine.directory.topics import NAME_RULE, check_new_topic, grown_partitions
 from engine.errors import EngineError, InvalidConfig, UnknownTopic
 from engine.format.paths import is_topic_name
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.access.names import WITHOUT_COUNTS
 from gateway.http.problems import Problem
 from gateway.http.rights import Operation

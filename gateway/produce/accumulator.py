@@ -20,8 +20,8 @@ from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields, encode_all,
 from engine.format.batch_header import NO_PRODUCER
 from engine.format.keyed_batch import KeyEntry, RequestFields, SequenceEntry, stored_entry, stored_rows
 from engine.producers.appends import AppendConditions, Appended, AppendedApart, QueuedBatch, SharedRequests
-from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import TopicSettings
 from gateway.produce.batching import CODECS, SharedRows
 from gateway.routing.leader_failover import Leader
 from gateway.tracing.current import current

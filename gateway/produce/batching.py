@@ -19,8 +19,8 @@ from engine.format import compiled_batch
 from engine.format.batch import NOT_SEQUENCED, Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.producers.appends import NO_CONDITIONS, AppendConditions
-from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
 from gateway.produce.value_checks import ValueRules, check_values, do_lines_follow

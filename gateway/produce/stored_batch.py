@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.errors import DecodedTooLarge
 from engine.format import batch as record_batch
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
 from gateway.http.problems import Problem
 from gateway.produce.batching import (

@@ -6,7 +6,7 @@ batches are not touched. A CloudEvent with the extension attribute `traceparent`
 
 from __future__ import annotations
 
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.produce.batching import (
     OWN_BYTES,
     RECORD_OVERHEAD_BYTES,

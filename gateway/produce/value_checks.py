@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from engine.encodings.framed_values import FramedValues
 from engine.encodings.registry import schema_id_of
 from engine.schemas.value_schema import REQUEST_UNITS_MAX, Violation, value_schema
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
 from gateway.registry.registered_schemas import RegisteredSchemas, SchemaText

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.lent_shares import Borrower
 from gateway.quotas.quota import COUNTS, RATES, Dimension, Owner, Quota
-from gateway.quotas.shares import Borrower
 
 PARKED_MAX = 64  # delayed requests of one owner; more would only wait for each other
 PREPAID_S = 0.002  # for less, little is saved; for more, owners with several busy clients would wait for each other

@@ -10,8 +10,8 @@ import orjson
 from msgspec import Meta, Struct
 
 from engine.directory.topics import check_new_topic
-from engine.settings import check_applicable, topic_settings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import check_applicable, topic_settings
 from gateway.access.access import forbidden
 from gateway.access.names import NAME
 from gateway.http.json_body import read_json

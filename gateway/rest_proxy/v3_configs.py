@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import InvalidConfig
-from engine.settings import check_applicable, topic_settings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import check_applicable, topic_settings
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.request import Request

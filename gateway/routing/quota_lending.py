@@ -3,7 +3,7 @@
 Every process has a link to each shard of the cluster. The lender of an owner is one of them, which all find by the same
 hash: of the whole cluster, or of the shards of a node for a quota `per: node`. So a node needs no other process for it,
 and no topic. Processes that know different members for a while may have two lenders; a new one begins with the even
-split. Reports of all owners to one lender are one call. gateway/quotas/shares.py decides the shares.
+split. Reports of all owners to one lender are one call. gateway.quotas.lent_shares.py decides the shares.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from engine.runtime.tasks import in_background, keep_running
 from gateway.links.link import Handler, handler
 from gateway.links.process_links import Process
 from gateway.quotas.charges import OwnerUse
+from gateway.quotas.lent_shares import Lender
 from gateway.quotas.quota import Dimension, Owner, Scope
 from gateway.quotas.quotas import Quotas
-from gateway.quotas.shares import Lender
 from gateway.routing.peers import Peers
 
 TICK_S = 0.1

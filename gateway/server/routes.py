@@ -21,12 +21,12 @@ from gateway.admin import (
     usage_routes,
 )
 from gateway.fetch import fetch, fetch_many, tail
-from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
+from gateway.groups import acknowledge, acquire, administration, explanation, member_stream, membership, offsets, poll
 from gateway.http.request import Handled, Request, Route
 from gateway.http.rights import AUTHENTICATED, OPEN, READ_TOPIC, Need, Operation, Resource, Where
 from gateway.produce import produce, produce_many
 from gateway.server.context import ServerContext
-from gateway.status import audit_route, group_list, history_route, job_list, me, overview, topic_list
+from gateway.status import audit_route, caller, group_list, history_route, job_list, overview, topic_list
 from gateway.subscriptions import routes as subscriptions
 from gateway.tables import key_route, table_route
 
@@ -111,14 +111,14 @@ _STATUS: Rows = [  # a caller sees what is its own, and of the nodes what it has
     ("GET", "/v1/groups", Need(Operation.DESCRIBE, _GROUP, Where.LIST), group_list.list_groups),
     ("GET", "/v1/overview", AUTHENTICATED, overview.describe_overview),
     ("GET", "/v1/history", AUTHENTICATED, history_route.read_history),
-    ("GET", "/v1/me", AUTHENTICATED, me.describe_me),
-    ("GET", "/v1/settings", OPERATE, me.describe_settings),
+    ("GET", "/v1/me", AUTHENTICATED, caller.describe_me),
+    ("GET", "/v1/settings", OPERATE, caller.describe_settings),
     ("GET", "/v1/cluster/nodes/{node_id}/audit", OPERATE, audit_route.read_audit),
     ("GET", "/v1/cluster/jobs", SEE_CLUSTER, job_list.list_jobs),
 ]
 _GROUPS: Rows = [
     ("POST", MEMBER + "/poll", USE_GROUP, poll.group_poll),
-    ("GET", MEMBER + "/events", USE_GROUP, events.group_events),
+    ("GET", MEMBER + "/events", USE_GROUP, member_stream.group_events),
     ("POST", GROUP + "/acquire", USE_GROUP, acquire.acquire_records),
     ("POST", GROUP + "/acknowledge", USE_GROUP, acknowledge.acknowledge_records),
     ("POST", GROUP + "/heartbeat", USE_GROUP, membership.group_heartbeat),

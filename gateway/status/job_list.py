@@ -22,8 +22,8 @@ from gateway.http.query import read_query
 from gateway.http.request import Request
 from gateway.http.response import Response
 from gateway.routing.partitions import Topics
+from gateway.status.caller import without_credentials
 from gateway.status.context import StatusContext
-from gateway.status.me import without_credentials
 
 LIMIT = 50  # of a page without one
 LAGS_MAX = 200  # partitions whose first record is read for one page, some 0.2 ms each

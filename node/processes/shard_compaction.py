@@ -13,7 +13,7 @@ from engine.compaction.swapping import SegmentSwapper
 from engine.directory.topics import TopicRecord
 from engine.format.checksum import Checksum
 from engine.partition.partition import Partition
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.links.link import Answer, Handler, handler
 from gateway.links.link_client import LinkClient
 from node.process_calls import CompactionRound, ReplaceSegments, SegmentFields, TieredPartition

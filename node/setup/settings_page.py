@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from engine.settings import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, TOPIC_RULES, Rule
+from engine.settings import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, Rule
+from engine.topic_settings import TOPIC_RULES
 from gateway.settings import NODE_RULES
 
 _SIZES = ((1024**5, "PiB"), (1024**4, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))

@@ -15,7 +15,7 @@ from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, ch
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
 from engine.schemas.changes import check_schema, merged_settings, without_defaults
-from engine.settings import check_deletable, topic_settings
+from engine.topic_settings import check_deletable, topic_settings
 from replication.cluster.feature_level import check_level_of_topic
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster.partition_state_store import COMMIT_BYTES_MAX

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
 import orjson
 
 from engine.errors import Corrupt
-from engine.settings import TopicSettings, topic_settings
+from engine.topic_settings import TopicSettings, topic_settings
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 
 LEVEL_MAX = 2  # the feature level that this version serves (feature_level.py): the format of /cluster

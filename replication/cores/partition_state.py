@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 
 class Member(NamedTuple):

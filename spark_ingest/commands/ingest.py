@@ -15,7 +15,6 @@ import click
 from engine.errors import EngineError
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import print_json, print_note
-from spark_ingest.commands.again import backfill, replay
 from spark_ingest.commands.audit import audit
 from spark_ingest.commands.clean import clean, retain
 from spark_ingest.commands.clock import now_ms
@@ -27,6 +26,7 @@ from spark_ingest.commands.jobs import jobs, unregister
 from spark_ingest.commands.offsets import offsets
 from spark_ingest.commands.print_records import print_records
 from spark_ingest.commands.report import report
+from spark_ingest.commands.reruns import backfill, replay
 from spark_ingest.commands.schedule import schedule
 from spark_ingest.commands.status import lag, status
 from spark_ingest.commands.tables import ddl, publish

@@ -22,8 +22,8 @@ from spark_ingest.commands.clock import now_ms
 from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices, check_event_time
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import ENGINES, LOCAL, SPARK, parameters_of
+from spark_ingest.config.job_topics import MISFIT_MAX_PERCENT, ON_MISFIT
 from spark_ingest.config.run_options import repeating_options, repetition_of
-from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor

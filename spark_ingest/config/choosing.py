@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_ingest.choices import TopicChoice
 from spark_ingest.config.job_file import JobFile
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of
+from spark_ingest.config.job_topics import TOPIC_SETTINGS, choice_of
 from spark_ingest.decode.declared_columns import Declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import Layout

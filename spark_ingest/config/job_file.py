@@ -26,8 +26,8 @@ from typing import Any
 
 from spark_ingest.choices import TopicChoice
 from spark_ingest.config.job_settings import JOB_SETTINGS
+from spark_ingest.config.job_topics import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.config.setting import Setting, is_expression
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.run_limits import RunLimits
 from spark_ingest.toml_file import parse_toml, read_text

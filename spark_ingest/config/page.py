@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from spark_ingest.config.job_settings import JOB_SETTINGS
+from spark_ingest.config.job_topics import TOPIC_SETTINGS
 from spark_ingest.config.setting import Setting
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS
 
 _HEAD = """\
 # Settings of ingestion

@@ -12,7 +12,7 @@ from gateway.fetch import fetch_many, tail
 from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
 from gateway.filters.record_filter import CONDITIONS_MAX
-from gateway.groups.events import EventsQuery
+from gateway.groups.member_stream import EventsQuery
 from gateway.http import content_encoding
 from gateway.http.content_encoding import check_encoding
 from gateway.http.page import PageQuery

@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from engine.settings import TopicSettings, rules
+from engine.settings import rules
+from engine.topic_settings import TopicSettings
 from openapi import Operation, contract_json, load_contract, operations, resolve
 from tests.cells import each_cell
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from engine.settings import TOPIC_RULES
+from engine.topic_settings import TOPIC_RULES
 from gateway.settings import NODE_RULES
 from tests.docs.pages import ROOT
 

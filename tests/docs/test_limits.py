@@ -6,7 +6,7 @@ TESTS has the test of each row, by the test's file below tests/. A key is the fi
 import re
 from typing import NamedTuple
 
-from engine.settings import TOPIC_RULES
+from engine.topic_settings import TOPIC_RULES
 from gateway.http.problems import KINDS
 from gateway.settings import NODE_RULES
 from tests.cells import each_cell

@@ -9,7 +9,7 @@ from spark_ingest.commands.ingest import ingest
 from spark_ingest.commands.run import run_command
 from spark_ingest.config.decoder_settings import STEPS
 from spark_ingest.config.job_settings import JOB_SETTINGS
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS
+from spark_ingest.config.job_topics import TOPIC_SETTINGS
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "migrate-from-camus-and-secor.md").read_text()

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from engine.settings import TOPIC_RULES
+from engine.topic_settings import TOPIC_RULES
 from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
 from node.setup.settings_page import settings_page

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.settings import TOPIC_RULES
+from engine.topic_settings import TOPIC_RULES
 from gateway.settings import NODE_RULES
 from penstock.cli.completing import TOPIC_SETTINGS
 from penstock.units import format_quantity, kind_of, parse_quantity, with_units

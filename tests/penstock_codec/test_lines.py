@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine.format import batch as record_batch
 from engine.format.batch import Codec
 from engine.format.keyed_batch import KeyEntry
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
 from gateway.produce.batching import Destination, IncomingObjects, IncomingSpans, Part, to_batches

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import BatchTooLarge
 from engine.format.batch import Codec, decode_one
 from engine.format.keyed_batch import KeyEntry
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
 from gateway.produce.batching import Destination, Incoming, IncomingObjects, to_batches

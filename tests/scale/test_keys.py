@@ -17,7 +17,8 @@ from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, AppendConditions, Appended
 from engine.producers.key_window import SLICES
 from engine.producers.sequences import EXPIRED_AT_ONCE
-from engine.settings import DAY_MS, TopicSettings
+from engine.settings import DAY_MS
+from engine.topic_settings import TopicSettings
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 from tests.scale.calls import counted_calls

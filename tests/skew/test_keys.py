@@ -14,7 +14,7 @@ from engine.format.batch import Header, read_header
 from engine.format.batch_header import checked_headers
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.producers.appends import AppendConditions, Appended
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 

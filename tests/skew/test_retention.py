@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.format import batch
-from engine.settings import TopicSettings
 from engine.testing.recording_disk import RecordingDisk
+from engine.topic_settings import TopicSettings
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 

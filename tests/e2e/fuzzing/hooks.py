@@ -15,7 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.failures import MalformedJson
 from schemathesis.openapi.checks import JsonSchemaError, MissingContentType, UseAfterFree
 
-from engine.settings import OF_COMPACTION, OF_RETENTION
+from engine.topic_settings import OF_COMPACTION, OF_RETENTION
 from gateway.groups.model.settings import KINDS, KINDS_OF
 from openapi import load_examples
 

@@ -11,8 +11,8 @@ from engine.log.batch_cache import ENTRY_BYTES, BatchCache, BatchCaches
 from engine.log.log import Log
 from engine.log.truncation import reset_to, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
-from engine.settings import TopicSettings
 from engine.testing.recording_disk import RecordingDisk
+from engine.topic_settings import TopicSettings
 from tests.engine.log.test_truncation import DIRECTORY, opened
 
 SETTINGS = TopicSettings(segment_bytes=40_000)

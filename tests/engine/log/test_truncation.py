@@ -13,8 +13,8 @@ from engine.log.log import Log, Run
 from engine.log.recovery import Checkpoint, LastShutdown, open_log
 from engine.log.truncation import batch_start, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
-from engine.settings import TopicSettings
 from engine.testing.recording_disk import RecordingDisk
+from engine.topic_settings import TopicSettings
 
 DIRECTORY = "/data/t"
 SETTINGS = TopicSettings(segment_bytes=240)  # three batches

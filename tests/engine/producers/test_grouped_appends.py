@@ -12,7 +12,7 @@ from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, sto
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, AppendConditions, SharedRequests
 from engine.producers.key_window import ROW
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 NOW_MS = 1_700_000_000_000
 ROWS = [(NOW_MS, None, b"1", []), (NOW_MS, None, b"2", [])]

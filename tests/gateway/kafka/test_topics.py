@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import InvalidConfig
-from engine.settings import TopicSettings, topic_settings
+from engine.topic_settings import TopicSettings, topic_settings
 from gateway.kafka.errors import Error
 from gateway.kafka.topic_configs import CONFIGS, parse_configs
 from node.node import Node

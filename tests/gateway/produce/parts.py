@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from gateway.produce.batching import Part
 from gateway.produce.context import ProduceContext
 from gateway.produce.queue import Outcome, PendingOutcomes

@@ -16,8 +16,8 @@ from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry
 from engine.partition.partition import Partition
 from engine.producers.appends import Appended
-from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.accumulator import BATCH_BYTES_MAX
 from gateway.produce.batching import (

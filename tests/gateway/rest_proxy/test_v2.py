@@ -11,8 +11,8 @@ import pytest
 
 import penstock_codec
 from engine.directory.topics import TopicRecord
-from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
+from engine.topic_settings import TopicSettings
 from gateway.groups.hosting.calls import HEARTBEAT
 from gateway.groups.model.values import HeartbeatCall, Membership
 from gateway.http.json_limits import DEFAULT_LIMITS

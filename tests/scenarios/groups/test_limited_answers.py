@@ -196,4 +196,4 @@ async def test_a_list_adds_up_the_lag_in_topics_that_the_caller_may_describe(cli
     [row] = (await clients.send("some", "GET", "/v1/groups", topic=SHOWN)).json["groups"]
     assert (row["group"], row["lag_records"]) == ("g", 1)
     assert (await clients.send("some", "GET", "/v1/groups", topic=HIDDEN)).status == 403
-    assert (await clients.send("some", "GET", "/v1/groups", topic="orders.none")).json == {"groups": []}
+    assert (await clients.send("some", "GET", "/v1/groups", topic="orders.none")).json["groups"] == []

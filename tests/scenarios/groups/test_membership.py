@@ -52,4 +52,4 @@ async def test_a_member_needs_the_right_to_its_group_and_to_its_topics(start_gat
     assert problem(await as_("other").poll("a")) == (403, "forbidden")  # it may not read what the member reads
     assert problem(await as_("member", "bank.g").poll("a", topics=["t"])) == (403, "forbidden")
     listed = await gateway.send("GET", "/v1/groups", b"", bearer(tokens["reader"]))
-    assert listed.json == {"groups": [], "limited_to": {"right": "group", "prefixes": []}}
+    assert listed.json == {"groups": [], "total": 0, "next": None, "limited_to": {"right": "group", "prefixes": []}}

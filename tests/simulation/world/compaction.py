@@ -15,7 +15,7 @@ from engine.compaction.log_compaction import NewSegment
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.errors import EngineError
 from engine.runtime.throttled_thread import ThrottledThread
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from replication.cores.role import Leave
 from tests.simulation.world.tier import Rest
 

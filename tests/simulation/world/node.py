@@ -17,7 +17,7 @@ from typing import Any
 from engine.directory.data_directory import open_data_directory
 from engine.errors import UnknownTopic
 from engine.format.paths import swap_base_of
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 from replication.cluster.registration_state import load_registration_state, save_registration_state
 from replication.cluster.start_counter import StartCounter, load_start_counter, save_start_counter
 from replication.cores.fetch import FetchAnswer, FollowerFetch

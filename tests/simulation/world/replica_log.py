@@ -30,7 +30,7 @@ from engine.producers.appends import Append, AppendConditions, Appended, SharedR
 from engine.producers.snapshots import remembers, save_state
 from engine.producers.state_loader import load_validator
 from engine.producers.state_transfer import encoded, import_state, take_snapshot
-from engine.settings import TopicSettings
+from engine.topic_settings import TopicSettings
 
 READ_BYTES = 400
 

@@ -12,7 +12,7 @@ from spark_ingest.commands.run import run_command
 from spark_ingest.config.choosing import TopicChoices
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import JOB_SETTINGS, parameters_of
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS
+from spark_ingest.config.job_topics import TOPIC_SETTINGS
 from spark_ingest.decode.declared_columns import TYPES
 from spark_ingest.errors import IngestRefused
 from tests.spark_ingest.jobs import invoke, table_rows

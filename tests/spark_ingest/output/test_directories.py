@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_ingest.config.job_topics import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.config.layout_settings import layout_of
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import DEFAULT, POSITIONS, TIME_PERIODS, Field, Layout
 from spark_ingest.output.directories import day_end_of, end_ms_of, pattern_problem, value_directory

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from engine.testing.memory_store import MemoryStore
-from spark_ingest.config.topic_settings import relation_problems
+from spark_ingest.config.job_topics import relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import (
     AVRO,

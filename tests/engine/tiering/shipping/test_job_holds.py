@@ -9,7 +9,6 @@ import pytest
 from engine.cleaning.retention import Bounds, expired_below
 from engine.errors import Corrupt
 from engine.format.paths import store_registration_key, store_registrations_prefix
-from engine.settings import topic_settings
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.job_registration import (
     RegisteredTopic,
@@ -20,6 +19,7 @@ from engine.tiering.manifest.job_registration import (
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.job_holds import READ_MAX, REFRESH_SECONDS, Hold, JobHolds, held_from
+from engine.topic_settings import topic_settings
 from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import local_log, manifest_of
 from tests.engine.tiering.shipping.test_expiry import SEGMENT_BYTES, filled, log_without

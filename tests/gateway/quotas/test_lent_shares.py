@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from gateway.quotas.shares import LIFE_S, Borrower, Lender
+from gateway.quotas.lent_shares import LIFE_S, Borrower, Lender
 
 LIMIT = 1000.0
 INTERVAL_S = 1.0

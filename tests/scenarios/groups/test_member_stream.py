@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from gateway.groups import events
+from gateway.groups import member_stream
 from tests.scenarios.event_source import EventSource, event_source
 from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import GroupClient, values
@@ -50,7 +50,7 @@ async def test_a_stream_ends_when_the_client_has_to_confirm(group, topic):
 
 @in_process_only
 async def test_a_client_also_confirms_what_no_filter_passed(group, topic, monkeypatch):
-    monkeypatch.setattr(events, "CONFIRM_S", 0.05)
+    monkeypatch.setattr(member_stream, "CONFIRM_S", 0.05)
     await topic.post_lines("1", "2")
     async with follow(group, "a", f"?topics={topic.name}&filter=value=7") as stream:
         assert await stream.next() is None
@@ -60,7 +60,7 @@ async def test_a_client_also_confirms_what_no_filter_passed(group, topic, monkey
 
 @in_process_only
 async def test_a_record_is_to_be_confirmed_after_a_while(group, topic, monkeypatch):
-    monkeypatch.setattr(events, "CONFIRM_S", 0.05)
+    monkeypatch.setattr(member_stream, "CONFIRM_S", 0.05)
     await topic.post_lines("1")
     async with follow(group, "a", f"?topics={topic.name}") as stream:
         await stream.take(1)

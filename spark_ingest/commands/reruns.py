@@ -104,7 +104,7 @@ def _ingest_again(
     from spark_ingest.choices import TopicChoice
     from spark_ingest.config.choosing import TopicChoices
     from spark_ingest.config.job_file import read_job_file
-    from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT
+    from spark_ingest.config.job_topics import MISFIT_MAX_PERCENT
     from spark_ingest.execution.local import LocalExecutor
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.plan import Recipe
