@@ -39,11 +39,11 @@ class Costs(NamedTuple):
         return (requests * self.request_us + records * self.record_us) / 1e6 + size_bytes * self.byte_ns / 1e9
 
 
-PRODUCE = Costs(request_us=68, record_us=1e-06, byte_ns=5.8)  # NDJSON, acks=all
+PRODUCE = Costs(request_us=67, record_us=0.01, byte_ns=4.5)  # NDJSON, acks=all
 FETCH = MappingProxyType(
     {
-        "json": Costs(request_us=100, record_us=0.64, byte_ns=1.3),
-        "batch": Costs(request_us=100, record_us=0.08, byte_ns=0.68),
+        "json": Costs(request_us=100, record_us=0.25, byte_ns=2.1),
+        "batch": Costs(request_us=81, record_us=1e-06, byte_ns=0.78),
     }
 )  # the form that readers ask for
 
