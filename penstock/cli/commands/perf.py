@@ -20,7 +20,7 @@ from penstock.cli.failures import Failure
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import format_bytes, format_count, format_rate, print_facts, print_json
 from penstock.cli.records.sequence_check import RunReport, SequenceCheck
-from penstock.errors import ClientError
+from penstock.errors import ClientError, ProblemError
 
 if TYPE_CHECKING:
     from penstock.producer.statistics import ProducerStatistics
@@ -66,6 +66,8 @@ def produce(
     \f
     Raises Failure if records are not acknowledged.
     """
+    with suppress(ProblemError):  # a producer would ask a node that is not there for two minutes
+        node.once().describe_topic(topic)
     run = uuid.uuid4().hex[:12]
     began = time.monotonic()
     counts = asyncio.run(_produce(node, topic, run, records, size, rate, keys, acks))

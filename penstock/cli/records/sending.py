@@ -7,6 +7,7 @@ body is in flight (penstock/cli/records/reading.py); penstock/cli/records/line_s
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from base64 import b64encode
@@ -154,7 +155,7 @@ async def _read_all(reader: InputReader) -> bytes:
 def _encode(data: bytes, target: Target) -> list[Body]:
     """Encodes lines as bodies: NDJSON unchanged, text lines as larger record objects, which may need several bodies."""
     if not target.is_rendered:
-        return _halve(data)
+        return _halve(data) if data.strip() else []
     bodies: list[Body] = []
     encoded: list[bytes] = []
     encoded_bytes = size_bytes = 0
@@ -222,7 +223,7 @@ def _failure(error: Exception, name: str, lines_before: int, records: int) -> Fa
     text, code = describe_error(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
     line = error.members.get("line") if isinstance(error, ProblemError) else None
     if isinstance(line, int):
-        name, text = f"{name}, line {lines_before + line:,}", text.removeprefix(f"line {line} ")
+        name, text = f"{name}, line {lines_before + line:,}", re.sub(rf"^line {line}:? ", "", text)
     return Failure(f"{name}: {text}; {_progress_text(records)}", code)
 
 

@@ -20,6 +20,11 @@ def test_a_run_is_sent_read_and_verified(on_node: Run) -> None:
     assert on_node("perf", "consume", "load").out.split()[:2] == ["records", "3,010"]
 
 
+def test_a_node_that_is_not_there_is_named_at_once(run: Run) -> None:
+    ran = run("perf", "produce", "t", "--records", "1", "--url", "http://127.0.0.1:1")
+    assert (ran.code, ran.err) == (3, "penstock: cannot reach http://127.0.0.1:1: connection refused\n")
+
+
 def test_lost_doubled_and_unordered_records_are_named(on_node: Run, tmp_path: Path) -> None:
     on_node("topic", "create", "broken")
     lines = tmp_path / "lines.ndjson"

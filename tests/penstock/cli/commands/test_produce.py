@@ -143,9 +143,19 @@ def test_several_files_and_standard_input(on_node: Run, topic: str, tmp_path: Pa
     assert on_node("consume", topic, "--format", "values").out == "1\n2\n10\n20\n3\n"
 
 
-def test_nothing_is_nothing(on_node: Run, topic: str) -> None:
-    ran = on_node("produce", topic, os.devnull)
-    assert (ran.code, ran.out.split(",")[0]) == (0, "0 records")
+def test_nothing_is_nothing(on_node: Run, topic: str, tmp_path: Path) -> None:
+    blank = tmp_path / "blank"
+    blank.write_bytes(b"\n \n")
+    for path in (os.devnull, blank):
+        ran = on_node("produce", topic, path)
+        assert (ran.code, ran.out.split(",")[0]) == (0, "0 records")
+
+
+def test_a_line_is_named_once(on_node: Run, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "unknown"
+    path.write_bytes(b'{"value":1}\n{"valu":1}\n')
+    ran = on_node("produce", topic, path, "--format", "records")
+    assert ran.err.startswith(f"penstock: {path}, line 2: there is an unknown field `valu`")
 
 
 def test_a_bad_line_is_named_by_its_place_in_the_file(on_node: Run, topic: str, tmp_path: Path) -> None:
