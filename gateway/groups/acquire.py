@@ -153,6 +153,7 @@ class _Acquire:
     ) -> None:
         self._context = context
         self._meter = meter
+        self._locked_ms = 0
         self._missing = missing
         self._space = space
         self._group = group
@@ -167,6 +168,7 @@ class _Acquire:
             try:
                 bounds = await self._acquiring.collect_bounds()
                 lock = self._context.new_id()
+                self._locked_ms = self._context.clock.now_ms()
                 acquired = await self._acquiring.acquire(lock, bounds)
                 if not acquired.granted:
                     if await self._acquiring.wait(acquired):
@@ -239,7 +241,7 @@ class _Acquire:
             "group": self._group,
             "lock": lock,
             "lock_ms": acquired.lock_ms,
-            "lock_until": self._context.clock.now_ms() + acquired.lock_ms,
+            "lock_until": self._locked_ms + acquired.lock_ms,
         } | ({"missing_topics": self._missing} if self._missing else {})
         if self._space is not None:
             head = self._space.shown(head)

@@ -336,8 +336,12 @@ class _Poll(Pending[Handled]):
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
         many, searched_bytes = self._many_of() if self._reading else None, 0
         meter = self._request.topic_meter
-        if meter is not None:
-            await meter.wait_readable(self._request.topics_read)
+        if meter is not None and many is not None and (debt_s := meter.debt_s(self._request.topics_read)) > 0:
+            # the commit has been made: a refusal now would deny it
+            if await self._wait_paid(debt_s) is Outcome.CHANGED:
+                return None
+            if meter.debt_s(self._request.topics_read) > 0:
+                return [Part(one.offset, 0, [], None, b"") for one in many.entries]
         while (outcome := await self._wait(many)) is not Outcome.CHANGED:
             if many is None:
                 return []
@@ -352,6 +356,15 @@ class _Poll(Pending[Handled]):
                         meter.take_read(one.topic, len(part.body))
                 return parts
         return None
+
+    async def _wait_paid(self, debt_s: float) -> Outcome:
+        """Waits, as a poll without records does, until a debt is paid or the time is over."""
+        ends_at = self._ends_at
+        self._ends_at = min(ends_at, asyncio.get_running_loop().time() + debt_s)
+        try:
+            return await self._wait(None)
+        finally:
+            self._ends_at = ends_at
 
     async def _wait(self, many: TopicPriorities | MultiFetch | None) -> Outcome:
         """Waits for records if there are none. OVER: there are none until the end. READABLE: there may be some."""

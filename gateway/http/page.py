@@ -7,6 +7,7 @@ items that come and go between two pages make no other item appear twice or not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import Annotated, TypeVar
 
 from msgspec import Struct
@@ -56,7 +57,10 @@ def cut(
     if query.after:
         value, name = ("0", query.after) if number_of is None else query.after.partition(":")[::2]
         try:
-            last = -float(value), name if space is None else space.prefix + name
+            number = float(value)
+            if not isfinite(number):
+                raise ValueError(value)
+            last = -number, name if space is None else space.prefix + name
         except ValueError:
             text = f"after is {query.after!r}; give what `next` has"
             raise Problem("invalid_query", text, parameter="after") from None

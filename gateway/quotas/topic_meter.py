@@ -38,6 +38,13 @@ class TopicMeter:
         for charges, size in topics:
             charges.enter(now, size, inf)
 
+    def debt_s(self, topics: Iterable[str]) -> float:
+        """Returns the time until no topic has a debt. Counts a wait, if there is one."""
+        now = time.perf_counter()
+        wait_s = max((self._quotas.charges_of_topic(topic, now).wait_s(now) for topic in topics), default=0.0)
+        self._throttled[Dimension.BYTES_OUT.field] += wait_s > 0
+        return wait_s
+
     async def wait_readable(self, topics: Iterable[str]) -> None:
         """Waits until no topic has a debt. Raises Problem quota_exceeded if that takes too long."""
         now = time.perf_counter()

@@ -74,12 +74,14 @@ class Coordinator(GroupTable):
     def begin(self, now: Now, source: TopicSource) -> None:
         """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on.
 
-        Idle groups have the age that they had when the log last had activity, whatever the clock says now.
+        Idle groups have the age that they had when the log last had activity, whatever the clock says now, but at most
+        half of their retention: one activity under a clock that was ahead makes all others look old.
         """
         self._patterns.begin_look(source.names())
         last_ms = max((group.last_active_ms() for group in self.groups.values()), default=0)
         for group in self.groups.values():
-            group.idle_since_ms = now.steady_ms - (last_ms - group.last_active_ms())
+            age_ms = min(last_ms - group.last_active_ms(), group.settings.offsets_retention_ms // 2)
+            group.idle_since_ms = now.steady_ms - age_ms
             if group.share is not None:
                 sharing.begin(group, now)
             failures.begin(group, now)

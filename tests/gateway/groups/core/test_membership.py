@@ -253,11 +253,22 @@ def test_a_wrong_wall_clock_deletes_no_positions(wall_ms):
 def test_the_age_of_an_idle_group_goes_on_in_the_next_coordinator():
     stage = Stage(t=1)
     stage.commit(0, 0)
-    stage.now_ms += 5 * DAY_MS
+    stage.now_ms += 3 * DAY_MS
     stage.call(Coordinator.commit, CommitCall("other", None, 0, (stage.position(0, 0),)))
     stage.fail_over()
-    stage.sweep(3 * DAY_MS)
+    stage.sweep(5 * DAY_MS)
     assert set(stage.core.groups) == {"other"}
+
+
+def test_a_commit_under_a_clock_that_is_ahead_leaves_other_groups_half_of_their_retention():
+    stage = Stage(t=1)
+    stage.commit(0, 0)
+    stage.now_ms += 30 * DAY_MS
+    stage.call(Coordinator.commit, CommitCall("other", None, 0, (stage.position(0, 0),)))
+    stage.now_ms -= 30 * DAY_MS
+    stage.fail_over()
+    stage.sweep(3 * DAY_MS)
+    assert set(stage.core.groups) == {GROUP, "other"}
 
 
 def racked(stage: Stage, member: str, rack: str) -> set[int]:
