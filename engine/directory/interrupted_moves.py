@@ -2,8 +2,7 @@
 
 engine/shard/partition_copy.py has the order of a move. Cases, in the order of the decision:
 - (1) a `.moved` and a `.future` directory with the same id: the move was decided, and the copy gets its name;
-- (2) a `.future` directory, and the partition under its name: the move was not decided, or had to wait. The copy is
-  emptied, and its directory requests the move again (`requested_moves`);
+- (2) a `.future` directory, and the partition under its name: the move was not decided, and the copy goes;
 - (3) a `.moved` directory, and the partition under its name: the move was done, and the old directory goes;
 - (4) no directory has the partition under its name: one that has is offline, or an operator has to decide. All stays.
 """
@@ -25,7 +24,6 @@ log = logging.getLogger("penstock.engine")
 
 
 class _Leftover(NamedTuple):
-    data_dir: str
     topic_dir: str
     name: str
     move: paths.MoveDirectory
@@ -56,8 +54,6 @@ def end_interrupted_moves(
     for one in _move_directories(disk, directories, record, is_closed):
         if _is_present(disk, directories, record, one.move.partition):
             left = remove_partition_dir(disk, one.path)
-            if one.move.suffix == paths.FUTURE and not left:
-                disk.mkdir(one.path)
             disk.fsync_dir(one.topic_dir)
             if left:
                 words = {"first": left[0], "files": len(left), "hint": "penstock did not create them; move them away"}
@@ -65,20 +61,6 @@ def end_interrupted_moves(
         else:
             words = {"directory": one.path, "hint": "mount all data directories and restart"}
             log.error("a partition's move was interrupted, and its replica is not there: its files stay", extra=words)
-
-
-def requested_moves(
-    disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Collection[int]
-) -> list[tuple[int, str, str]]:
-    """Returns the partitions of a topic whose move has to begin, by number, with the move's id and the data directory.
-
-    `numbers` are those of open partitions without a move. Raises OSError.
-    """
-    return [
-        (one.move.partition, one.move.move_id, one.data_dir)
-        for one in _move_directories(disk, directories, record, lambda number: number in numbers)
-        if one.move.suffix == paths.FUTURE
-    ]
 
 
 def remove_move_directories(
@@ -104,7 +86,7 @@ def _move_directories(
                 and is_meant(move.partition)
                 and disk.kind(os.path.join(topic_dir, name)) is FileKind.DIRECTORY
             ):
-                leftovers.append(_Leftover(directory.path, topic_dir, name, move))
+                leftovers.append(_Leftover(topic_dir, name, move))
     return leftovers
 
 

@@ -80,7 +80,7 @@ class LogDirectoryManager:
         """Notes that every partition has been recovered or has failed to open."""
         for directory in self._directories.usable:
             if self._is_complete(directory):
-                await self.in_thread(directory.mark_recovered)
+                await self._in_thread(directory.mark_recovered)
 
     async def save_checkpoints(self) -> None:
         """Writes the recovery points of every partition. Raises OSError only for a single directory."""
@@ -109,22 +109,20 @@ class LogDirectoryManager:
             saved = checkpoints.get(self._key_of(partition))
             if saved is not None and log_start > saved.log_start:
                 checkpoints[self._key_of(partition)] = saved._replace(log_start=log_start)
-            await self.in_thread(partial(directory.save_checkpoints, checkpoints))
+            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
             log_.log_start = max(log_.log_start, log_start)
 
     @asynccontextmanager
-    async def moving(self, partition: Partition, target: DataDirectory, limit: float) -> AsyncIterator[None]:
+    async def moving(self, partition: Partition, target: DataDirectory) -> AsyncIterator[None]:
         """Saves the positions of a partition in the directory that it moves to, and each in its own one afterwards.
 
-        No other save happens meanwhile: a power loss at any time finds the positions. Raises OSError before the move,
-        TimeoutError at `limit`, in the time of the event loop.
+        No other save happens meanwhile: a power loss at any time finds the positions. Raises OSError before the move.
         """
         source = self.directory_of(partition)
         async with self._saving:
             point = {self._key_of(partition): Checkpoint(partition.durable_end, partition.log.log_start)}
-            async with asyncio.timeout_at(limit):
-                checkpoints = await self._checkpoints(target)
-                await self.in_thread(partial(target.save_checkpoints, checkpoints | point))
+            checkpoints = await self._checkpoints(target)
+            await self._in_thread(partial(target.save_checkpoints, checkpoints | point))
             try:
                 yield
             finally:
@@ -132,7 +130,7 @@ class LogDirectoryManager:
                     if directory.fault is None:
                         with suppress(OSError):  # the next save reports it
                             checkpoints = self._checkpoints_in(directory)
-                            await self.in_thread(partial(directory.save_checkpoints, checkpoints))
+                            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
 
     async def fill_spares(self) -> Callable[[Partition], None] | None:
         """Makes the missing spare files. Returns the check of appends while a directory has no room for them.
@@ -141,7 +139,7 @@ class LogDirectoryManager:
         """
         for directory in self._directories.usable:
             try:
-                has_room = await self.in_thread(directory.fill_spares)
+                has_room = await self._in_thread(directory.fill_spares)
             except OSError as error:
                 if not self._directories.is_several:
                     raise
@@ -243,16 +241,16 @@ class LogDirectoryManager:
         """One at a time, since partitions share a file."""
         async with self._saving:
             checkpoints, hints = await self._checkpoints(directory), self._high_watermarks_in(directory)
-            await self.in_thread(partial(directory.save_checkpoints, checkpoints))
+            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
             saved = self._saved_high_watermarks.get(directory)
             if hints != saved:
                 is_lowered = saved is None or any(position < saved.get(name, 0) for name, position in hints.items())
-                await self.in_thread(partial(self._save_high_watermarks, directory, hints, is_durable=is_lowered))
+                await self._in_thread(partial(self._save_high_watermarks, directory, hints, is_durable=is_lowered))
                 self._saved_high_watermarks[directory] = hints
 
     async def _checkpoints(self, directory: DataDirectory) -> dict[str, Checkpoint]:
         if self._closed:
-            self._closed.remove(await self.in_thread(self._closed.find_deleted))
+            self._closed.remove(await self._in_thread(self._closed.find_deleted))
         return self._checkpoints_in(directory)
 
     def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:
@@ -297,7 +295,7 @@ class LogDirectoryManager:
         }
         return self._closed.of_directory(directory) | opened
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
+    async def _in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function)
 
 

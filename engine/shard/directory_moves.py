@@ -5,11 +5,9 @@ was written during the round before, until little is left. Then (1) the partitio
 change of its segments; (2) the copy is completed; (3) the recovery points of the target get the partition's; (4) the
 old directory gives up its name, which decides the move; (5) the copy takes the name; (6) the open log uses the new
 files; (7) the pause ends, and the old directory is removed.
-The directory of the copy is made at once, and requests the move after a restart, until the move ends or is cancelled.
 Invariants: a failure before (4) leaves the partition where it is, and one after (4) that cannot be taken back takes it
 offline until the restart, which finds one replica (engine/directory/interrupted_moves.py). A move stops before it
-takes the last RESERVE_BYTES of the target, which appends there need. A disk that does not answer stops appends for no
-more than SWITCH_S: before (4) the move is given up; after it the outcome is unknown, and the partition goes offline.
+takes the last RESERVE_BYTES of the target, which appends there need.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -34,7 +31,7 @@ from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.partition.writer import PartitionWork
 from engine.runtime.disk import Disk
-from engine.runtime.tasks import BackgroundTasks, start_task
+from engine.runtime.tasks import BackgroundTasks
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
 from engine.shard.partition_copy import PartitionCopy, SourceUnreadable, segment_states
 
@@ -44,7 +41,6 @@ T = TypeVar("T")
 RESERVE_BYTES = 8 * 1024 * 1024  # twice what a data directory needs for appends to be accepted
 PAUSED_BYTES_MAX = 1024 * 1024  # copied while appends wait: some milliseconds
 BYTES_PER_SECOND = 50 * 1024 * 1024
-SWITCH_S = 5.0  # of (2) to (5): a hundred times what they take, and less than producers wait
 
 log = logging.getLogger("penstock.engine")
 
@@ -76,17 +72,11 @@ class _Move:
     partition: Partition
     topic_id: str
     target: DataDirectory
-    copy: PartitionCopy
-    prepared: asyncio.Future[None] | None = None  # ends once the directory of the copy is there
     state: MoveState = MoveState.WAITING
     left_bytes: int = 0
     error: str = ""
     is_cancelled: bool = False
     task: asyncio.Task[None] | None = None
-
-
-class _Unanswered(StorageFailed):
-    """A disk hangs at the end of a move. The partition stays where it is, or is offline."""
 
 
 class _Cancelled(Exception):
@@ -160,10 +150,10 @@ class DirectoryMoves:
         self._check_room(target, partition.log.size_bytes + self._promised_bytes(target), partition.name)
         return target
 
-    def start(self, partition: Partition, topic_id: str, path: str, move_id: str = "") -> None:
+    def start(self, partition: Partition, topic_id: str, path: str) -> None:
         """Moves a partition to the directory at `path`, after those before it. Raises Invalid, as `check` does.
 
-        Naming the present directory cancels the partition's move. `move_id` is that of a move before a restart.
+        Naming the present directory cancels the partition's move.
         """
         move = self._moves.get(partition)
         is_moving = move is not None and move.state is not MoveState.FAILED
@@ -175,9 +165,7 @@ class DirectoryMoves:
             return
         if is_moving:
             raise Invalid(f"{partition.name} is being moved to another directory", hint="cancel that move first")
-        place = paths.partition_dir(path, partition.topic, topic_id, partition.number)
-        copy = PartitionCopy(self._disk, partition.log.directory, place, move_id or self._new_id())
-        move = self._moves[partition] = _Move(partition, topic_id, target, copy)
+        move = self._moves[partition] = _Move(partition, topic_id, target)
         move.task = self._background.start(self._run(move), "moving a partition", of=partition.name)
 
     def cancel(self, partition: Partition) -> bool:
@@ -188,8 +176,6 @@ class DirectoryMoves:
         move.is_cancelled = True
         if move.state is not MoveState.COPYING:
             del self._moves[partition]
-        if move.state is MoveState.WAITING and not self._is_stopped:
-            self._background.start(self._remove(move), "removing the copy of a cancelled move", of=partition.name)
         return True
 
     async def wait_ended(self, partition: Partition) -> None:
@@ -198,12 +184,8 @@ class DirectoryMoves:
         A move that waits has touched none, and its task ends after the moves before it: hours later.
         """
         move = self._moves.get(partition)
-        if move is None or not self.cancel(partition):
-            return
-        if move.task is not None and move.state is MoveState.COPYING:
+        if move is not None and self.cancel(partition) and move.task is not None and move.state is MoveState.COPYING:
             await asyncio.wait([move.task])
-        elif move.state is MoveState.WAITING:
-            await self._remove(move)
 
     async def stop(self) -> None:
         """Cancels all moves; the partitions stay where they are."""
@@ -232,24 +214,7 @@ class DirectoryMoves:
             text = f"{name}: {target.path} has {free_bytes} bytes free, {size_bytes + RESERVE_BYTES} are needed"
             raise StorageFull(text, hint="free space there, or choose another directory")
 
-    async def resume(self, partition: Partition, topic_id: str, path: str, move_id: str) -> None:
-        """Moves a partition as it was requested before a restart; gives up what is not possible any more."""
-        try:
-            self.start(partition, topic_id, path, move_id)
-        except EngineError as error:
-            words = {"partition": partition.name, "to": path, "reason": str(error)}
-            log.warning("a move that was interrupted does not begin again", extra=words)
-        move = self._moves.get(partition)
-        if move is None or move.copy.move_id != move_id:
-            place = paths.partition_dir(path, partition.topic, topic_id, partition.number)
-            copy = PartitionCopy(self._disk, partition.log.directory, place, move_id)
-            with suppress(OSError):  # the next start tries again
-                await self._log_manager.in_thread(copy.remove)
-
     async def _run(self, move: _Move) -> None:
-        if move.is_cancelled:
-            return
-        move.prepared = start_task(self._log_manager.in_thread(move.copy.prepare))
         async with self._turn:
             if move.is_cancelled or self._is_stopped:
                 return
@@ -281,10 +246,12 @@ class DirectoryMoves:
         log.error("a partition could not be moved to another data directory", extra=words)
 
     async def _move(self, move: _Move) -> None:
-        partition, copy = move.partition, move.copy
+        partition, target = move.partition, move.target
+        source = partition.log.directory
+        path = paths.partition_dir(target.path, partition.topic, move.topic_id, partition.number)
+        copy = PartitionCopy(self._disk, source, path, self._new_id())
         try:
-            if move.prepared is not None:
-                await move.prepared
+            await self._thread.run(copy.prepare)
             while True:
                 states = segment_states(partition.log.segments)
                 move.left_bytes = copy.left_bytes(states)
@@ -294,12 +261,8 @@ class DirectoryMoves:
                 if move.left_bytes <= PAUSED_BYTES_MAX:
                     break
             await self._switch(move, copy)
-        except _Unanswered:  # the thread hangs in the target: it removes the copy once it goes on
-            self._background.start(self._remove(move), "removing the copy of a move", of=partition.name)
-            raise
         except BaseException:
-            if not self._is_stopped:  # otherwise the next start begins the move again
-                await self._remove(move)
+            await self._remove(copy, target)
             raise
         await self._end(move, copy)
 
@@ -327,24 +290,14 @@ class DirectoryMoves:
             await self._sealer.wait_saved(partition)
             async with partition.segments_lock:
                 self._check_continues(move)
-                await self._thread.run(copy.settle)
-                limit = asyncio.get_running_loop().time() + SWITCH_S
-                finishing = start_task(self._thread.run(copy.finish, segment_states(partition.log.segments)))
+                handle = await self._thread.run(copy.finish, segment_states(partition.log.segments))
                 try:
-                    async with asyncio.timeout_at(limit):
-                        handle = await asyncio.shield(finishing)
-                except TimeoutError as error:
-                    finishing.add_done_callback(self._close_copy)
-                    if _is_late(error):
-                        raise _unanswered(move) from None
-                    raise
-                try:
-                    async with self._log_manager.moving(partition, target, limit):
+                    async with self._log_manager.moving(partition, target):
                         moved = Event()
                         for segment in partition.log.segments:
                             segment.moved, segment.is_being_replaced = moved, True
                         try:
-                            await self._commit(partition, copy, limit)
+                            await self._commit(partition, copy)
                             self._forget(partition)
                             partition.move_to(path, handle)
                         except BaseException:
@@ -353,30 +306,23 @@ class DirectoryMoves:
                             raise
                         finally:
                             moved.set()
-                except BaseException as error:  # also if the positions could not be saved in the target
+                except BaseException:  # also if the positions could not be saved in the target
                     if handle is not None and partition.log.directory != path:
                         self._disk.close(handle)
-                    if _is_late(error):
-                        raise _unanswered(move) from None
                     raise
                 synced = PartitionWork(partition.name, path, [], sync=[partition.log.active])
                 partition.apply_syncs(synced)  # `finish` has synced every byte
 
-    async def _commit(self, partition: Partition, copy: PartitionCopy, limit: float) -> None:
+    async def _commit(self, partition: Partition, copy: PartitionCopy) -> None:
         """Steps (4) and (5). A failure that leaves both directories possible takes the partition offline."""
         try:
-            async with asyncio.timeout_at(limit):
-                await self._thread.run(copy.begin_commit)
-                await self._thread.run(copy.commit)
+            await self._thread.run(copy.begin_commit)
+            await self._thread.run(copy.commit)
         except (OSError, SourceUnreadable) as error:
-            if _is_late(error) or not await self._revert(copy):
+            if not await self._revert(copy):
                 text = f"{partition.name}: its move to another data directory was interrupted: {error}"
                 partition.go_offline(StorageFailed(text, hint="restart the node, which completes the move"))
             raise
-
-    def _close_copy(self, finishing: asyncio.Future[int | None]) -> None:
-        if not finishing.cancelled() and finishing.exception() is None and (handle := finishing.result()) is not None:
-            self._disk.close(handle)
 
     async def _revert(self, copy: PartitionCopy) -> bool:
         try:
@@ -405,24 +351,10 @@ class DirectoryMoves:
             words = {"partition": move.partition.name, "reason": str(error)}
             log.warning("the record of a moved partition failed", extra=words)
 
-    async def _remove(self, move: _Move) -> None:
-        """Removes the copy, after its directory was made. A thread that copies does it, and any other before that."""
-        run = self._thread.run if move.state is MoveState.COPYING else self._log_manager.in_thread
-        if move.prepared is not None:
-            await asyncio.wait([move.prepared])
-        if move.target.fault is not None:
+    async def _remove(self, copy: PartitionCopy, target: DataDirectory) -> None:
+        if target.fault is not None:
             return
         try:
-            await run(move.copy.remove)
+            await self._thread.run(copy.remove)
         except OSError as error:
-            log.warning("a copy was not removed", extra={"directory": move.target.path, "reason": str(error)})
-
-
-def _is_late(error: BaseException) -> bool:
-    """True for the end of a time limit; a disk that answers with a timeout has a number of an error."""
-    return isinstance(error, TimeoutError) and error.errno is None
-
-
-def _unanswered(move: _Move) -> _Unanswered:
-    text = f"moving {move.partition.name} to {move.target.path}: no answer for {SWITCH_S:g} s"
-    return _Unanswered(text, hint="examine its disk")
+            log.warning("a copy was not removed", extra={"directory": target.path, "reason": str(error)})

@@ -59,7 +59,6 @@ class PartitionCopy:
 
     def __init__(self, disk: Disk, source: str, target: str, move_id: str) -> None:
         self._disk = disk
-        self.move_id = move_id
         self._source = source
         self._target = target
         self._future = paths.move_directory(target, move_id, paths.FUTURE)
@@ -95,18 +94,14 @@ class PartitionCopy:
                 for suffix in _DERIVED:
                     self._copy_other(paths.segment_file(state.segment.base_offset, suffix), pace)
 
-    def settle(self) -> None:
-        """Ends interrupted swaps of the source, before `finish`. The partition is paused. Raises SourceUnreadable."""
-        with self._reading():
-            settle_swaps(self._disk, self._source)
-
     def finish(self, states: Sequence[SegmentState]) -> int | None:
-        """Makes the copy complete. The partition is paused, and its segments do not change: it changes no source file.
+        """Makes the copy complete. The partition is paused, and its segments do not change.
 
         Returns the handle that appends to the last segment; None if that has no file yet. Raises OSError,
         SourceUnreadable.
         """
         with self._reading():
+            settle_swaps(self._disk, self._source)
             listed = self._disk.listdir(self._source)
         self._drop_removed(states)
         for state in states:

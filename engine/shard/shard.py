@@ -24,7 +24,7 @@ from engine.compaction.swapping import SegmentSwapper, own_compacted_end
 from engine.directory.catalog import Catalog
 from engine.directory.ceilings import Ceiling
 from engine.directory.data_directory import DataDirectory
-from engine.directory.interrupted_moves import end_interrupted_moves, requested_moves
+from engine.directory.interrupted_moves import end_interrupted_moves
 from engine.directory.log_directories import LogDirectories, log_offline
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.directory.topics import TopicRecord
@@ -197,8 +197,6 @@ class Shard:
         await self._open_topics(records, checkpoints, None)
         self._high_watermarks = {}
         await self.log_manager.mark_recovered()
-        if self.directories.is_several:
-            self._background.start(self._resume_moves(records), "resuming moves between data directories")
         self._ticker = keep_running(self.housekeeping.run, "housekeeping")
 
     async def stop(self) -> bool:
@@ -435,16 +433,6 @@ class Shard:
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.generation)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
-
-    async def _resume_moves(self, records: Sequence[TopicRecord]) -> None:
-        for record in records:
-            partitions = self.topics[record.name].partitions if record.name in self.topics else {}
-            work = partial(requested_moves, self.disk, self.directories, record, list(partitions))
-            try:
-                for number, move_id, path in await self._in_thread(work):
-                    await self.moves.resume(partitions[number], record.topic_id, path, move_id)
-            except OSError as error:  # the next start tries again
-                log.warning("a move does not begin again", extra={"topic": record.name, "reason": str(error)})
 
     def _end_interrupted_moves(self, records: Sequence[TopicRecord]) -> None:
         """Ends the moves that a kill of this process has interrupted, while the supervisor went on."""
