@@ -6,6 +6,7 @@ refuses that directory; without it the directory would be a new store, and every
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
 from engine.format.spare_files import write_without_room
 from engine.runtime.disk import read_file
+
+log = logging.getLogger("penstock.engine")
 
 _HEADER = "penstock store-identities 1"
 
@@ -33,7 +36,11 @@ def save_identity_of_store(directory: DataDirectory, url: str, identity: str) ->
 
 
 def _load(directory: DataDirectory) -> dict[str, str]:
-    rows = read_rows(_HEADER, read_file(directory.disk, directory.file(paths.STORE_IDENTITIES)))
+    path = directory.file(paths.STORE_IDENTITIES)
+    data = read_file(directory.disk, path)
+    rows = read_rows(_HEADER, data)
+    if data and rows is None:
+        log.warning("the identities of stores are damaged: check that file:// stores are mounted", extra={"path": path})
     return {url: identity for identity, url in rows or ()}
 
 

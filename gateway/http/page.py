@@ -7,7 +7,8 @@ items that come and go between two pages make no other item appear twice or not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import isfinite
+from contextlib import suppress
+from math import isfinite, nan
 from typing import Annotated, TypeVar
 
 from msgspec import Struct
@@ -55,15 +56,14 @@ def cut(
 
     rest = sorted(items, key=position_of)
     if query.after:
+        number = nan
         value, name = ("0", query.after) if number_of is None else query.after.partition(":")[::2]
-        try:
+        with suppress(ValueError):
             number = float(value)
-            if not isfinite(number):
-                raise ValueError(value)
-            last = -number, name if space is None else space.prefix + name
-        except ValueError:
+        if not isfinite(number):
             text = f"after is {query.after!r}; give what `next` has"
-            raise Problem("invalid_query", text, parameter="after") from None
+            raise Problem("invalid_query", text, parameter="after")
+        last = -number, name if space is None else space.prefix + name
         rest = [item for item in rest if position_of(item) > last]
     page = rest[: query.limit or limit or len(rest)]
     following = None

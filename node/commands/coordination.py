@@ -19,7 +19,7 @@ from engine.format import paths
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import Disk, RealDisk
 from engine.tiering.store.store import open_store
-from node.commands.tier.audit import StoreCommand, clusters
+from node.commands.tier.audit import StoreCommand
 from node.commands.tier.restore import new_id
 from node.commands.tier.restored_cluster import (
     OpenSession,
@@ -232,8 +232,12 @@ def _markers(store_url: str | None, nodes: Sequence[NodeInventory]) -> set[str]:
     """The ids of topics with a marker of their deletion in the object store."""
     if store_url is None or not nodes:
         return set()
-    store, prefix = open_store(store_url), paths.store_deleted_prefix(nodes[0].cluster_id)
-    clusters(store, nodes[0].cluster_id)  # of a store that is not mounted no topic is deleted
+    cluster_id = nodes[0].cluster_id
+    store, prefix = open_store(store_url), paths.store_deleted_prefix(cluster_id)
+    if next(iter(store.list(f"{cluster_id}/")), None) is None:  # a store that is not mounted deletes no topic
+        raise Failure(
+            f"{store_url} has nothing of cluster {cluster_id}: mount it, or leave out --store if nothing was uploaded"
+        )
     markers = (paths.deleted_topic_of(info.key.removeprefix(prefix)) for info in store.list(prefix))
     return {marker[1] for marker in markers if marker is not None}
 

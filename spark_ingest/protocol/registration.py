@@ -72,12 +72,19 @@ class Registrar:
 
         An output that has to be mounted is empty without its mount, and the job would begin again below it.
         """
-        for listed in registrations(self._source, cluster):
-            stored = listed.registration
+        try:
+            listed = [one.registration for one in registrations(self._source, cluster)]
+        except (EngineError, OSError):
+            return  # `update` reports it
+        for stored in listed:
             if stored and (stored.job, stored.output) == (self._job, self._output_url) and stored.figures.commits:
+                given_up = (
+                    f"penstock ingest unregister --store {self._source.url} --job {self._job} --id {stored.job_id}"
+                )
                 raise IngestRefused(
                     f"{self._output_url} has no commit of job {self._job!r}, which has committed there",
-                    hint="mount the output; if its tables are given up, run `penstock ingest unregister` first",
+                    hint=f"mount the output; if its tables are given up: {given_up}; for another output of this name: "
+                    "another --job",
                 )
 
     def _load_stored(self, key: str) -> Registration | None:

@@ -11,6 +11,7 @@ a link: workers need the same version of Python under the same path.
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 import sysconfig
@@ -103,7 +104,8 @@ def _files(of: Distribution) -> Iterator[tuple[str, Path]]:
         path = Path(str(of.locate_file(file)))
         if file.parts[0] != ".." and "__pycache__" not in file.parts and path.is_file() and not _is_hook(file.name):
             yield file.as_posix(), path
-    if '"editable": true' not in (of.read_text("direct_url.json") or ""):
+    origin = json.loads(of.read_text("direct_url.json") or "{}")
+    if not origin.get("dir_info", {}).get("editable"):
         return
     for package in (of.read_text("top_level.txt") or "").split():
         spec = find_spec(package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from engine.errors import EngineError
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.commands.ingest import ingest
 from spark_ingest.output import names
@@ -75,6 +77,16 @@ class Remembering:
     @property
     def rows(self) -> int:
         return sum(commit.rows for commit in self.commits)
+
+
+_numbers = itertools.count()
+
+
+def another_output() -> MemoryStore:
+    """Returns a store with a URL of its own: a job whose output has lost its commits is refused."""
+    output = MemoryStore()
+    output.url = f"memory://{next(_numbers)}"
+    return output
 
 
 def run_job(

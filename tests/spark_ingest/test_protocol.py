@@ -22,6 +22,7 @@ from spark_ingest.protocol.runner import abandon
 from tests.spark_ingest.jobs import (
     NOW_MS,
     Remembering,
+    another_output,
     assert_sound,
     committed_files,
     dead_letters,
@@ -97,7 +98,7 @@ def test_a_kill_at_any_put_neither_loses_nor_repeats_a_row(
     puts = puts_of_a_run(log, recipe)
     assert puts > 10
     for kill_at in range(1, puts + 1):
-        output = MemoryStore()
+        output = another_output()
         with pytest.raises(Killed):
             run_job(source, KillingStore(output, kill_at, is_after=is_after), recipe=recipe)
         run_job(source, output, recipe=recipe)
@@ -119,7 +120,7 @@ def test_kill_after_kill_at_every_put_still_ends_well(source: MemoryStore, outpu
 def test_a_resumed_plan_makes_the_same_files_though_more_was_tiered_and_options_differ(
     source: MemoryStore, log: TieredLog
 ) -> None:
-    undisturbed, output = MemoryStore(), MemoryStore()
+    undisturbed, output = another_output(), another_output()
     run_job(source, undisturbed)
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 7, is_after=True))
@@ -169,7 +170,7 @@ def test_a_foreign_file_in_the_way_is_neither_overwritten_nor_taken_for_ours(
 ) -> None:
     run_job(source, output)
     [key, *_] = listed_files(output)
-    other = MemoryStore()
+    other = another_output()
     other.objects[key] = b"not ours"
     with pytest.raises(OutputConflict):
         run_job(source, other)
@@ -271,7 +272,7 @@ def test_a_plan_is_resumed_though_its_segments_were_merged_and_removed(
         log.add(1, json_rows(25, first=first))
     before, ends = dict(source.objects), dict(log.ends)
     for kill_at in range(1, puts_of_a_run(log, Recipe()) + 1):
-        source.objects, log.ends, output = dict(before), dict(ends), MemoryStore()
+        source.objects, log.ends, output = dict(before), dict(ends), another_output()
         with pytest.raises(Killed):
             run_job(source, KillingStore(output, kill_at, is_after=is_after))
         log.merge(0)

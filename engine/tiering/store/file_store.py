@@ -177,10 +177,13 @@ class FileStore:
         with self._tree.create_and_open((TEMPORARY,)) as temporary:
             if not self._identity:
                 name = self._new_id()
-                _create(temporary, name, lambda handle: _write_all(handle, f"{name}\n".encode()))
-                with suppress(FileExistsError):  # another process was quicker
-                    os.link(name, IDENTITY, src_dir_fd=temporary, dst_dir_fd=temporary, follow_symlinks=False)
-                os.unlink(name, dir_fd=temporary)
+                try:
+                    _create(temporary, name, lambda handle: _write_all(handle, f"{name}\n".encode()))
+                    with suppress(FileExistsError):  # another process was quicker
+                        os.link(name, IDENTITY, src_dir_fd=temporary, dst_dir_fd=temporary, follow_symlinks=False)
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=temporary)
                 os.fsync(temporary)
                 self._check_mounted()
             yield temporary
@@ -202,9 +205,13 @@ class FileStore:
                 return ""
             raise
         try:
-            return os.read(handle, _IDENTITY_BYTES_MAX).decode("ascii", "replace").strip()
+            identity = os.read(handle, _IDENTITY_BYTES_MAX).decode("ascii", "replace").strip()
         finally:
             os.close(handle)
+        if not identity.isalnum():
+            file = f"{self._tree.root}/{TEMPORARY}/{IDENTITY}"
+            raise NotMounted(f"{file} has no identity", hint="remove this file if the directory is the store")
+        return identity
 
     def _place(self, temporary: int, name: str, parts: Path, if_absent: bool) -> None:
         for attempt in range(_PLACE_ATTEMPTS):

@@ -49,6 +49,7 @@ def test_a_tenant_says_its_own_names():
     assert page_of(query, stored, str, TenantNames("acme"))[0] == ["acme.ba"]
 
 
-def test_a_position_without_its_number_is_refused():
+@pytest.mark.parametrize("after", ["x", "nan:x", "inf:x"])
+def test_a_position_without_its_number_is_refused(after):
     with pytest.raises(Problem, match="give what `next` has"):
-        cut(PageQuery(after="x"), ["x"], str, number_of=len)
+        cut(PageQuery(after=after), ["x"], str, number_of=len)

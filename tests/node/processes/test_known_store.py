@@ -69,3 +69,12 @@ async def test_a_node_refuses_to_start_without_its_store(tmp_path):
     with pytest.raises(StoreUnusable, match="mount its file system"):
         async with running_node(settings):
             pass
+
+
+def test_a_damaged_file_of_identities_is_said(tmp_path, caplog):
+    url = (tmp_path / "store").as_uri()
+    open_probed_store(url, directory_at(tmp_path / "data"))
+    with (tmp_path / "data" / "store-identities").open("ab") as file:
+        file.write(b"more\n")
+    open_probed_store(url, directory_at(tmp_path / "data"))
+    assert "the identities of stores are damaged: check that file:// stores are mounted" in caplog.messages

@@ -19,7 +19,7 @@ from spark_ingest.protocol.chunks import BLOCK_RECORDS
 from spark_ingest.types.json_types import Members, evolve, infer
 from tests.codecs import needs_compiled, plainly
 from tests.spark_ingest.hostile_json import hostile_values
-from tests.spark_ingest.jobs import listed_files, run_job
+from tests.spark_ingest.jobs import another_output, listed_files, run_job
 from tests.spark_ingest.json_values import OBJECTS
 from tests.spark_ingest.tiered import TieredLog, row
 
@@ -256,7 +256,7 @@ def test_a_task_writes_the_same_bytes_without_the_compiled_codec() -> None:
     log = TieredLog(MemoryStore(), batch_records=100)
     log.add(0, [row(ROW.replace(b'"id":1', b'"id":%d' % at), at) for at in range(BLOCK_RECORDS)])
     log.add(0, [row(b'{"id":"text"}'), *(row(None if at % 9 == 0 else ROW, at) for at in range(200))])
-    outputs = MemoryStore(), MemoryStore()
+    outputs = another_output(), another_output()
     for output, run in zip(outputs, (run_job, partial(plainly, run_job)), strict=True):
         run(log.store, output, task_bytes=1 << 30)
     compiled, plain = ({key: output.objects[key] for key in listed_files(output)} for output in outputs)

@@ -44,7 +44,7 @@ from spark_ingest.output.names import plan_number_of
 from spark_ingest.output.owners import layouts_of
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import Plan, Recipe, TableSchema, decode, encode
-from tests.spark_ingest.jobs import assert_sound, dead_letters, listed_files, run_job
+from tests.spark_ingest.jobs import another_output, assert_sound, dead_letters, listed_files, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
 FORMATS = [(form, codec, "|" if form == DELIMITED else "") for form in CODECS for codec in CODECS[form]]
@@ -77,7 +77,7 @@ def log_of() -> TieredLog:
 
 
 def run(layout: Layout, log: TieredLog | None = None) -> MemoryStore:
-    output = MemoryStore()
+    output = another_output()
     run_job((log or log_of()).store, output, recipe=Recipe(layout=layout), bad_percent_max=100, task_bytes=1 << 20)
     return output
 
@@ -251,6 +251,6 @@ def test_a_codec_of_another_format_is_a_mistake() -> None:
 
 
 def test_a_plan_keeps_the_layout() -> None:
-    log, output = log_of(), MemoryStore()
+    log, output = log_of(), another_output()
     [(plan, _)] = run_job(log.store, output, recipe=Recipe(layout=Layout(CSV, "gzip", DAY)), bad_percent_max=100).plans
     assert decode(encode(plan), "x", Plan).recipe.layout == Layout(CSV, "gzip", DAY)

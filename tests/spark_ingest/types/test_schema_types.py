@@ -13,7 +13,7 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.stored_topic import description_key, encode_description
 from spark_ingest.plan import Recipe
 from spark_ingest.types.schema_types import schema_members
-from tests.spark_ingest.jobs import head_of, run_job, table_rows
+from tests.spark_ingest.jobs import another_output, head_of, run_job, table_rows
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, row
 
 SCHEMA = {
@@ -104,7 +104,7 @@ def test_a_published_column_keeps_its_type_and_steps_rename_the_declared_ones() 
     run_job(source, output)
     members = dict(head_of(output).schemas["flights"].members)
     assert (members["fare"], members["at"]) == ("bigint", "timestamp")
-    renamed = MemoryStore()
+    renamed = another_output()
     steps = ({"do": "rename", "members": {"id": "number"}}, {"do": "drop", "members": ["at"]})
     run_job(source, renamed, recipe=Recipe(transforms=steps))
     members = dict(head_of(renamed).schemas["flights"].members)

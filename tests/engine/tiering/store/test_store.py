@@ -293,3 +293,28 @@ def test_a_store_that_goes_away_during_a_list_ends_it_with_an_error(tmp_path):
     mounted.mkdir()
     with pytest.raises(NotMounted):
         list(listed)
+
+
+@pytest.mark.parametrize("text", [b"", b"two words\n", b"\xff\xfe\n"])
+def test_an_identity_that_is_none_is_refused_with_its_file(tmp_path, text):
+    store = open_store((tmp_path / "store").as_uri())
+    store.put("a/b", b"1")
+    file = tmp_path / "store" / TEMPORARY / IDENTITY
+    file.write_bytes(text)
+    with pytest.raises(NotMounted, match=f"{file} has no identity"):
+        open_store((tmp_path / "store").as_uri()).put("a/c", b"2")
+    file.unlink()
+    open_store((tmp_path / "store").as_uri()).put("a/c", b"2")
+
+
+def test_a_store_that_gets_no_identity_keeps_no_temporary_file(tmp_path, monkeypatch):
+    store = open_store((tmp_path / "store").as_uri())
+
+    def fail(*_args, **_options):
+        raise OSError(errno.ENOSPC, "planted")
+
+    monkeypatch.setattr(os, "link", fail)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            store.put("a/b", b"1")
+    assert list((tmp_path / "store" / TEMPORARY).iterdir()) == []
