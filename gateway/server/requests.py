@@ -34,7 +34,7 @@ from gateway.routing.leader_headers import FORWARD, check_forward
 from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
 from gateway.server.request_spans import RequestSpans, call_in_span
-from gateway.server.throttle import Throttle
+from gateway.server.throttle import Throttle, may_wait
 from gateway.tracing.current import TracedCoroutine
 from gateway.tracing.trace_context import TRACEPARENT
 from gateway.usage.counting import UsageCounting
@@ -147,7 +147,7 @@ class Requests:
             if isinstance(handled, Response):
                 response = handled
             else:
-                guarded = self.access.guard(request, handled)
+                guarded = self.access.guard(request, handled) if may_wait(request) else response_of(handled)
                 response = await (guarded if request.span is None else TracedCoroutine(guarded, request.span))
         except ConnectionResetError:
             self._release(request)

@@ -186,7 +186,7 @@ class Throttle:
                 charges.take_loop(now, now - began)
             if isinstance(handled, Coroutine):
                 handled = TimedCoroutine(handled, charges.take_loop)
-        if charges.counts_polls and type(handled) is not Response and _may_wait(request):
+        if charges.counts_polls and type(handled) is not Response and may_wait(request):
             self._count_poll(request, charges, handled)
         return handled
 
@@ -264,7 +264,7 @@ class Throttle:
         return wait_s
 
 
-def _may_wait(request: Request) -> bool:
+def may_wait(request: Request) -> bool:
     """Returns whether a request may wait for records."""
     parsed = request.parsed
     return request.route.operation in WAITING and not (type(parsed) is FetchRequest and not parsed.wait_ms)
