@@ -137,3 +137,24 @@ def test_avro_is_written_from_its_json_and_from_bare_unions() -> None:
     for text in (b'{"more":[]}', b'{"a":null,"n":1.5,"more":[]}', b'{"a":null,"n":true,"more":[]}', b"[", b"1", deep):
         with pytest.raises(Undecodable):
             writer.write(text)
+
+
+def test_a_union_of_several_fitting_branches_needs_the_name_and_no_search() -> None:
+    """A search through the branches takes 2^120 steps for this value."""
+    import fastavro
+
+    b = {"type": "record", "name": "B", "fields": [{"name": "n", "type": ["null", "A", "B"]}]}
+    writer = AvroWriter(
+        fastavro.parse_schema({"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", "A", b]}]})
+    )
+    bad = b'{"n":' * 120 + b'"bad"' + b"}" * 120
+    with pytest.raises(Undecodable, match=r"the union at /n is .* null, A, B$"):
+        writer.write(bad)
+    for last, written in ((b"null", b"\x00"), (b'{"A":{"n":null}}', b"\x02\x00")):
+        assert writer.write(b'{"n":{"B":' * 60 + b'{"n":%b}' % last + b"}}" * 60) == b"\x04" * 60 + written
+    with pytest.raises(Undecodable, match="at /n/B/n/A/n is"):
+        writer.write(b'{"n":{"B":{"n":{"A":{"n":1}}}}}')
+    number = AvroWriter(fastavro.parse_schema(["null", "string", "double"]))
+    assert number.write(b"1.5")[:1] == number.write(b"1")[:1] == b"\x04"
+    with pytest.raises(Undecodable, match=r"null, int, long$"):
+        AvroWriter(fastavro.parse_schema(["null", "int", "long"])).write(b"1")
