@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import pytest
 
@@ -111,6 +112,31 @@ async def test_v3_encodes_the_types_of_a_registry(proxy, registry):
     for value in ({"data": RIDE}, {"type": "AVRO", "data": RIDE}):
         answer = await proxy[1].post(path, {"value": value}, "application/json")
         assert (answer.status, answer.body["error_code"]) == (400, 40002)
+
+
+async def test_v3_encodes_large_records_in_a_thread(proxy, registry, monkeypatch):
+    threads = []
+    write = AvroWriter.write
+
+    def noted(writer: AvroWriter, text: bytes) -> bytes:
+        threads.append(current_thread())
+        return write(writer, text)
+
+    monkeypatch.setattr(AvroWriter, "write", noted)
+    [cluster] = (await proxy[1].get("/v3/clusters")).body["data"]
+    path = f"/v3/clusters/{cluster['cluster_id']}/topics/rides/records"
+    avro = {"type": "AVRO", "schema_id": registry.add("a", json.dumps(AVRO)), "data": {"id": 1, "city": "x" * 8000}}
+    await proxy[1].post(path, {"value": {**avro, "data": RIDE}}, "application/json")
+    del threads[:]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield json.dumps({"value": avro}).encode()
+
+    for way, body in (("", {"value": avro}), (":batch", {"entries": [{"id": "1", "value": avro}]}), ("", pieces())):
+        answer = await proxy[1].post(path + way, body, "application/json")
+        assert answer.status in (200, 207), answer
+    assert len(threads) == 3
+    assert main_thread() not in threads
 
 
 UNION = {
