@@ -6,6 +6,7 @@ A value that may take much memory, or whose schema has a type within itself, is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from io import BytesIO
@@ -111,11 +112,12 @@ def write_avro(value: Any, tree: Any) -> bytes:
     return stream.getvalue()
 
 
-def read_avro(data: bytes, schema: AvroSchema) -> Any:
-    """Returns the one value of the bytes. Raises Undecodable."""
+def read_avro(data: bytes, schema: AvroSchema, text_bytes_max: float = math.inf) -> Any:
+    """Returns the one value of the bytes. Raises Undecodable, also for one that has about more JSON."""
     try:
-        if not schema.shape.is_small(len(data)):
-            schema.measure.end_of(data)
+        shape, size_bytes = schema.shape, len(data)
+        if not shape.is_small(size_bytes) or shape.text_bytes_max(size_bytes) > text_bytes_max:
+            schema.measure.end_of(data, text_bytes_max)
         stream = BytesIO(data)
         value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
     except BAD_DATUM as error:

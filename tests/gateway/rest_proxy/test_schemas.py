@@ -52,6 +52,10 @@ async def test_v2_encodes_by_a_schema_that_a_request_has_and_registers_it_once(p
     answer = await proxy[1].post("/topics/rides", with_key, V2.format("avro"))
     assert (answer.body["key_schema_id"], answer.body["value_schema_id"]) == (2, 1)
     assert registry.subjects[2] == ["rides-key"]
+    instance = await proxy[1].instance("keys", "a", format="avro", **{"auto.offset.reset": "earliest"})
+    await proxy[1].post(f"{instance}/subscription", {"topics": ["rides"]})
+    answer = await proxy[1].get(f"{instance}/records?timeout=2000")
+    assert [one["key"] for one in answer.body] == [None] * 6 + ["a"]
 
 
 async def test_v2_reads_what_it_has_encoded_in_each_format(proxy, registry):
