@@ -7,7 +7,7 @@ A value that may take much memory, or whose schema has a type within itself, is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -53,7 +53,8 @@ def parse_avro(text: str, named: dict[str, Any] | None = None, *, is_trusted: bo
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
         named = {} if named is None else named
-        tree = _with_definitions(parse_schema(msgspec.json.decode(text), named_schemas=named), named)
+        parsed = parse_schema(msgspec.json.decode(text), named_schemas=named)
+        tree = _with_definitions(parsed, named, iter([dict(named)]))
         shape, measure = Shape(tree), Measure(tree)
     except _BAD_SCHEMA as error:
         raise ValueError(f"not an Avro schema: {error}") from error
@@ -90,18 +91,21 @@ def _add_references(
         parse_avro(other.schema, named)
 
 
-def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
+def _with_definitions(tree: Any, named: Mapping[str, Any], definitions: Iterator[dict[str, Any]]) -> Any:
     """Returns a schema that is a union, an array, a map or a name with the definitions of its names.
 
-    They may be in other schemas. Only a record carries the definitions where fastavro's reader looks for names.
+    They may be in other schemas. Only a record carries the definitions where fastavro's reader looks for names; the
+    first carries them for all, since the reader takes them from each record that has some at each value.
     """
     if isinstance(tree, list):
-        return [_with_definitions(part, named) for part in tree]
+        return [_with_definitions(part, named, definitions) for part in tree]
     if isinstance(tree, dict) and tree.get("type") in _PARTS:
         part = _PARTS[tree["type"]]
-        return {**tree, part: _with_definitions(tree[part], named)}
+        return {**tree, part: _with_definitions(tree[part], named, definitions)}
+    if isinstance(tree, dict) and "__named_schemas" in tree:
+        return {**tree, "__named_schemas": next(definitions, {})}
     if isinstance(tree, str) and tree in named:
-        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
+        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": next(definitions, {})}
     return tree
 
 
