@@ -8,6 +8,7 @@ can take. If that may be more than VALUE_BYTES_MAX, the bytes of the value are m
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 VALUE_BYTES_MAX = 128 << 20
@@ -15,12 +16,19 @@ ITEM_BYTES = 32  # of an array or a map, beside its value
 CONTAINER_BYTES = 128
 PRIMITIVE_BYTES = 80  # a short value, and its place in a dictionary or a list
 TEXT_FACTOR = 4  # the bytes of a character in memory
+SCALAR_TEXT_BYTES = 12  # of a number as JSON, with its comma; few are longer
+NAME_TEXT_BYTES = 4  # of a member, beside its name
 
 
 def named_types(tree: Any) -> dict[str, Any]:
     """Returns the named types of a schema that fastavro has parsed. In a union each record carries them."""
     records = [record for record in (tree if isinstance(tree, list) else [tree]) if isinstance(record, dict)]
     return {name: kind for record in records for name, kind in record.get("__named_schemas", {}).items()}
+
+
+def longest_name(names: Iterable[str]) -> int:
+    """Returns the bytes of the longest name."""
+    return max((len(name.encode()) for name in names), default=0)
 
 
 class Shape:
@@ -32,6 +40,7 @@ class Shape:
         self._by_name: dict[str, tuple[int, int]] = {}
         self.is_recursive = self.has_empty_items = False
         self._bytes_of_byte = PRIMITIVE_BYTES
+        self._name_bytes = 0  # of the longest name of a field or an enum's symbol
         _, self._own_bytes = self._visit(tree)
 
     def __repr__(self) -> str:
@@ -46,6 +55,11 @@ class Shape:
         if self.is_recursive or self.has_empty_items:
             return math.inf
         return self._own_bytes + size_bytes * (self._bytes_of_byte + TEXT_FACTOR)
+
+    def text_bytes_max(self, size_bytes: int) -> float:
+        """Returns how many bytes of JSON a value of this size can take, about: each member takes PRIMITIVE_BYTES."""
+        texts = self._name_bytes + NAME_TEXT_BYTES + SCALAR_TEXT_BYTES
+        return self.bytes_max(size_bytes) * max(1 / TEXT_FACTOR, texts / PRIMITIVE_BYTES)
 
     def _visit(self, kind: Any) -> tuple[int, int]:
         """Returns the least number of bytes of a value in Avro, and what one without items takes in memory."""
@@ -67,6 +81,8 @@ class Shape:
                 return self._visit_items(values, 1)
             case {"type": "fixed", "size": size}:
                 return int(size), PRIMITIVE_BYTES + int(size)
+            case {"type": "enum", "symbols": symbols}:
+                self._name_bytes = max(self._name_bytes, longest_name(symbols))
             case {"type": inner}:
                 return self._visit(inner)
         return 1, PRIMITIVE_BYTES
@@ -85,9 +101,10 @@ class Shape:
             # A finite value of a type within itself passes a union, an array or a map, which has a byte.
             return (1, 0) if name in self._open else (1, PRIMITIVE_BYTES)
         if "fields" not in record:
-            return self._visit(record) if record.get("type") == "fixed" else (1, PRIMITIVE_BYTES)
+            return self._visit(record) if record.get("type") in ("fixed", "enum") else (1, PRIMITIVE_BYTES)
         if name not in self._by_name:
             self._open.add(name)
+            self._name_bytes = max(self._name_bytes, longest_name(field["name"] for field in record["fields"]))
             bounds = [self._visit(field["type"]) for field in record["fields"]]
             self._open.discard(name)
             self._by_name[name] = sum(bound for bound, _ in bounds), CONTAINER_BYTES + sum(bound for _, bound in bounds)

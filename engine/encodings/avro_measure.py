@@ -1,4 +1,4 @@
-"""Measures the memory that an encoded Avro value takes when it is decoded, without decoding it.
+"""Measures the memory that an encoded Avro value takes when it is decoded, and its JSON, without decoding it.
 
 Passes over the bytes by the schema, and charges each part before its values are looked at. Parts of one size in every
 value, such as a record of nulls, are charged at once however many fields they have, so the work is bounded by the bytes
@@ -7,11 +7,19 @@ of the value and by the limit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.encodings import avro_bounds
-from engine.encodings.avro_bounds import CONTAINER_BYTES, ITEM_BYTES, PRIMITIVE_BYTES, TEXT_FACTOR
+from engine.encodings.avro_bounds import (
+    CONTAINER_BYTES,
+    ITEM_BYTES,
+    NAME_TEXT_BYTES,
+    PRIMITIVE_BYTES,
+    SCALAR_TEXT_BYTES,
+    TEXT_FACTOR,
+)
 from engine.encodings.undecodable import Undecodable
 
 _LONG_BITS = 70
@@ -28,13 +36,13 @@ class Measure:
         self._by_name: dict[str, _Part] = {}
         self._part = self._of(tree)
 
-    def end_of(self, data: bytes) -> int:
+    def end_of(self, data: bytes, text_bytes_max: float = math.inf) -> int:
         """Returns the number of bytes that a value has.
 
-        Raises Undecodable for a value that takes too much memory; EOFError, ValueError and RecursionError for bytes
-        that are not a value.
+        Raises Undecodable for a value that takes too much memory, or that has about more JSON; EOFError, ValueError and
+        RecursionError for bytes that are not a value.
         """
-        cursor = _Place(data, avro_bounds.VALUE_BYTES_MAX)
+        cursor = _Place(data, avro_bounds.VALUE_BYTES_MAX, text_bytes_max)
         self._part.pass_over(cursor)
         return cursor.at
 
@@ -47,7 +55,7 @@ class Measure:
     def _of(self, kind: Any) -> _Part:
         match kind:
             case str() if kind in _SIZES:
-                return _Fixed(_SIZES[kind], PRIMITIVE_BYTES)
+                return _Fixed(_SIZES[kind], PRIMITIVE_BYTES, SCALAR_TEXT_BYTES)
             case str() if kind in _VARYING:
                 return _TEXT if kind in ("string", "bytes") else _NUMBER
             case str():
@@ -69,31 +77,38 @@ class Measure:
         if name not in self._by_name:
             match self._named.get(name):
                 case {"type": "fixed", "size": size}:
-                    self._by_name[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
-                case {"type": "enum"}:
-                    self._by_name[name] = _NUMBER
+                    self._by_name[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size), SCALAR_TEXT_BYTES + int(size))
+                case {"type": "enum", "symbols": symbols}:
+                    self._by_name[name] = _Number(NAME_TEXT_BYTES + avro_bounds.longest_name(symbols))
                 case {"fields": fields}:
                     record = _Record()
                     self._by_name[name] = record  # for a type within itself
-                    self._by_name[name] = record.completed([self._of(field["type"]) for field in fields])
+                    self._by_name[name] = record.completed(
+                        [self._of(field["type"]) for field in fields],
+                        sum(NAME_TEXT_BYTES + len(field["name"].encode()) for field in fields),
+                    )
                 case _:
                     raise ValueError(f"unknown type {name!r:.100}")
         return self._by_name[name]
 
 
 class _Place:
-    """A place in the bytes of a value, and the memory that is left."""
+    """A place in the bytes of a value, and what is left of its memory and of its JSON."""
 
-    def __init__(self, data: bytes, memory: int) -> None:
+    def __init__(self, data: bytes, memory: int, text: float = math.inf) -> None:
         self._data = data
         self.at = 0
         self.memory = memory
+        self.text = text
 
-    def charge(self, memory: int) -> None:
+    def charge(self, memory: int, text: int) -> None:
         self.memory -= memory
+        self.text -= text
         if self.memory < 0:
-            text = f"the value takes more than {avro_bounds.VALUE_BYTES_MAX:,} bytes of memory"
-            raise Undecodable("too_large", text)
+            why = f"the value takes more than {avro_bounds.VALUE_BYTES_MAX:,} bytes of memory"
+            raise Undecodable("too_large", why)
+        if self.text < 0:
+            raise Undecodable("too_large", "the value has too many bytes as JSON")
 
     def skip(self, size_bytes: int) -> None:
         self.at += size_bytes
@@ -127,26 +142,30 @@ class _Fixed:
 
     size_bytes: int
     memory: int
+    text: int  # of its JSON, about
 
     def pass_over(self, cursor: _Place) -> None:
-        cursor.charge(self.memory)
+        cursor.charge(self.memory, self.text)
         cursor.skip(self.size_bytes)
 
 
+@dataclass(frozen=True, slots=True)
 class _Number:
+    text: int
+
     def pass_over(self, cursor: _Place) -> None:
-        cursor.charge(PRIMITIVE_BYTES)
+        cursor.charge(PRIMITIVE_BYTES, self.text)
         cursor.long()
 
 
 class _Text:
     def pass_over(self, cursor: _Place) -> None:
         size = cursor.long()
-        cursor.charge(PRIMITIVE_BYTES + TEXT_FACTOR * max(size, 0))
+        cursor.charge(PRIMITIVE_BYTES + TEXT_FACTOR * max(size, 0), NAME_TEXT_BYTES + max(size, 0))
         cursor.skip(size)
 
 
-_NUMBER, _TEXT = _Number(), _Text()
+_NUMBER, _TEXT = _Number(SCALAR_TEXT_BYTES), _Text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +187,14 @@ class _Items:
     has_keys: bool
 
     def pass_over(self, cursor: _Place) -> None:
-        cursor.charge(CONTAINER_BYTES)
+        cursor.charge(CONTAINER_BYTES, NAME_TEXT_BYTES)
         while count := cursor.long():
             if count < 0:  # then the bytes of the block follow
                 count = -count
                 cursor.long()
-            cursor.charge(ITEM_BYTES * count)
+            cursor.charge(ITEM_BYTES * count, 0)
             if isinstance(self.item, _Fixed) and not self.has_keys:
-                cursor.charge(self.item.memory * count)
+                cursor.charge(self.item.memory * count, self.item.text * count)
                 cursor.skip(self.item.size_bytes * count)
                 continue
             for _ in range(count):
@@ -188,13 +207,17 @@ class _Items:
 class _Record:
     parts: list[_Part] = field(default_factory=list)
 
-    def completed(self, fields: list[_Part]) -> _Part:
-        """Returns the part with these fields. Adjacent fields of a fixed size become one part."""
-        self.parts = [_Fixed(0, CONTAINER_BYTES)]
+    def completed(self, fields: list[_Part], names: int) -> _Part:
+        """Returns the part with these fields, whose names have so many bytes as JSON.
+
+        Adjacent fields of a fixed size become one part.
+        """
+        self.parts = [_Fixed(0, CONTAINER_BYTES, NAME_TEXT_BYTES + names)]
         for part in fields:
             last = self.parts[-1]
             if isinstance(last, _Fixed) and isinstance(part, _Fixed):
-                self.parts[-1] = _Fixed(last.size_bytes + part.size_bytes, last.memory + part.memory)
+                size_bytes, memory = last.size_bytes + part.size_bytes, last.memory + part.memory
+                self.parts[-1] = _Fixed(size_bytes, memory, last.text + part.text)
             else:
                 self.parts.append(part)
         whole = self.parts[0]

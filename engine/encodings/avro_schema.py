@@ -6,7 +6,8 @@ A value that may take much memory, or whose schema has a type within itself, is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -52,7 +53,8 @@ def parse_avro(text: str, named: dict[str, Any] | None = None, *, is_trusted: bo
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
         named = {} if named is None else named
-        tree = _with_definitions(parse_schema(msgspec.json.decode(text), named_schemas=named), named)
+        parsed = parse_schema(msgspec.json.decode(text), named_schemas=named)
+        tree = _with_definitions(parsed, named, iter([dict(named)]))
         shape, measure = Shape(tree), Measure(tree)
     except _BAD_SCHEMA as error:
         raise ValueError(f"not an Avro schema: {error}") from error
@@ -89,18 +91,21 @@ def _add_references(
         parse_avro(other.schema, named)
 
 
-def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
+def _with_definitions(tree: Any, named: Mapping[str, Any], definitions: Iterator[dict[str, Any]]) -> Any:
     """Returns a schema that is a union, an array, a map or a name with the definitions of its names.
 
-    They may be in other schemas. Only a record carries the definitions where fastavro's reader looks for names.
+    They may be in other schemas. Only a record carries the definitions where fastavro's reader looks for names; the
+    first carries them for all, since the reader takes them from each record that has some at each value.
     """
     if isinstance(tree, list):
-        return [_with_definitions(part, named) for part in tree]
+        return [_with_definitions(part, named, definitions) for part in tree]
     if isinstance(tree, dict) and tree.get("type") in _PARTS:
         part = _PARTS[tree["type"]]
-        return {**tree, part: _with_definitions(tree[part], named)}
+        return {**tree, part: _with_definitions(tree[part], named, definitions)}
+    if isinstance(tree, dict) and "__named_schemas" in tree:
+        return {**tree, "__named_schemas": next(definitions, {})}
     if isinstance(tree, str) and tree in named:
-        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
+        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": next(definitions, {})}
     return tree
 
 
@@ -111,11 +116,12 @@ def write_avro(value: Any, tree: Any) -> bytes:
     return stream.getvalue()
 
 
-def read_avro(data: bytes, schema: AvroSchema) -> Any:
-    """Returns the one value of the bytes. Raises Undecodable."""
+def read_avro(data: bytes, schema: AvroSchema, text_bytes_max: float = math.inf) -> Any:
+    """Returns the one value of the bytes. Raises Undecodable, also for one that has about more JSON."""
     try:
-        if not schema.shape.is_small(len(data)):
-            schema.measure.end_of(data)
+        shape, size_bytes = schema.shape, len(data)
+        if not shape.is_small(size_bytes) or shape.text_bytes_max(size_bytes) > text_bytes_max:
+            schema.measure.end_of(data, text_bytes_max)
         stream = BytesIO(data)
         value, end = schemaless_reader(stream, schema.tree, None), stream.tell()
     except BAD_DATUM as error:

@@ -41,8 +41,8 @@ class FramedValues(Protocol):
     def do_surely_follow(self, values: Mapping[int, bytes]) -> bool:
         """Returns whether values follow the schema, as far as that is seen in a few milliseconds."""
 
-    def text(self, value: bytes) -> bytes:
-        """Returns the JSON of a value. Raises Undecodable."""
+    def text(self, value: bytes, bytes_max: int) -> bytes:
+        """Returns the JSON of a value. Raises Undecodable, also for one that has more bytes of it."""
 
     def encode(self, text: bytes) -> bytes:
         """Returns the value of JSON, without the id in front. Raises Undecodable."""
@@ -141,8 +141,8 @@ class _AvroValues(_Binary):
         bytes_max = sum(self._schema.shape.bytes_max(len(value)) for value in values.values())
         return bytes_max <= QUICK_BYTES and super().do_surely_follow(values)
 
-    def text(self, value: bytes) -> bytes:
-        return _text_of(self.parse(value))
+    def text(self, value: bytes, bytes_max: int) -> bytes:
+        return _text_of(self._read(value[HEADER_BYTES:], self._schema, bytes_max), bytes_max)
 
     def encode(self, text: bytes) -> bytes:
         from engine.encodings.avro_json import AvroWriter
@@ -162,13 +162,13 @@ class _ProtobufValues(_Binary):
     def encode(self, text: bytes) -> bytes:
         return self._file.encode(text)
 
-    def text(self, value: bytes) -> bytes:
-        kind, message = self._file.parse(value)
+    def text(self, value: bytes, bytes_max: int) -> bytes:
+        kind, message = self._file.parse(value, bytes_max)
         try:
             members = kind.members(message)
         except _NO_JSON as error:  # its text may have a part of the value
             raise Undecodable("no_json", f"the value has no JSON: {type(error).__name__}") from None
-        return _text_of(members)
+        return _text_of(members, bytes_max)
 
 
 class _JsonValues:
@@ -188,8 +188,8 @@ class _JsonValues:
             raise Undecodable("schema_mismatch", f"{violation.pointer or 'the whole value'}: {violation.text}")
         return text
 
-    def text(self, value: bytes) -> bytes:
-        text = value[HEADER_BYTES:]
+    def text(self, value: bytes, bytes_max: int) -> bytes:
+        text = _bounded(value[HEADER_BYTES:], bytes_max)
         try:
             msgspec.json.decode(text)
             text.decode()
@@ -202,8 +202,14 @@ def _bodies(values: Mapping[int, bytes]) -> list[bytes]:
     return [value[HEADER_BYTES:] for value in values.values()]
 
 
-def _text_of(value: object) -> bytes:
+def _text_of(value: object, bytes_max: int) -> bytes:
     try:
-        return text_of(value)
+        return _bounded(text_of(value), bytes_max)
     except _NO_JSON as error:
         raise Undecodable("no_json", f"the value has no JSON: {error}") from None
+
+
+def _bounded(text: bytes, bytes_max: int) -> bytes:
+    if len(text) > bytes_max:
+        raise Undecodable("too_large", f"the value has more than {bytes_max:,} bytes as JSON")
+    return text

@@ -6,6 +6,7 @@ A registry gives a file as its descriptor (`format=serialized`), and those that 
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode
 from binascii import Error as Base64Error
 from importlib import import_module
@@ -32,10 +33,10 @@ class ProtobufFile:
         name = _add_file(pool, registry, schema_id, "", set())
         self._messages = list(pool.FindFileByName(name).message_types_by_name.values())
 
-    def parse(self, value: bytes) -> tuple[MessageKind, Message]:
-        """Returns the message of a value with its header. Raises Undecodable."""
+    def parse(self, value: bytes, text_bytes_max: float = math.inf) -> tuple[MessageKind, Message]:
+        """Returns the message of a value with its header. Raises Undecodable, also for one that has about more JSON."""
         kind, data = self._split(value)
-        message = kind.parse(data)
+        message = kind.parse(data, text_bytes_max)
         if not message.IsInitialized():
             raise Undecodable("not_protobuf", "a required field is missing")
         return kind, message

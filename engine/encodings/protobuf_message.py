@@ -7,6 +7,7 @@ presence (proto3) has its default, other absent fields are null.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,9 +36,9 @@ class MessageKind:
     def __repr__(self) -> str:
         return f"MessageKind({self.descriptor.full_name})"
 
-    def parse(self, data: bytes) -> Message:
-        """Raises Undecodable."""
-        self._bounds.check(data)
+    def parse(self, data: bytes, text_bytes_max: float = math.inf) -> Message:
+        """Raises Undecodable, also for a message that has about more JSON."""
+        self._bounds.check(data, text_bytes_max)
         try:
             return self._class.FromString(data)
         except DecodeError as error:

@@ -13,7 +13,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from io import BufferedReader, RawIOBase
 from socket import socket
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -59,7 +59,7 @@ class RegisteredSchema(msgspec.Struct, frozen=True):
 
 
 class _Id(msgspec.Struct, frozen=True):
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _Version(msgspec.Struct, frozen=True):

@@ -182,14 +182,17 @@ class MultiFetch:
             parts = await self.read(limits)
         return parts
 
-    async def read(self, limits: Limits) -> list[Part]:
-        """Return what is readable of each entry, in their order."""
+    async def read(self, limits: Limits, *, with_keys: bool = False) -> list[Part]:
+        """Return what is readable of each entry, in their order. `with_keys`: as `decode_values` has it."""
         if limits.value != SCHEMA:
             return await self._read(limits)
         parts = await self._read(limits._replace(value="base64"))
         bodies = [part.body if part.record_count else b"" for part in parts]
         media_type, context = NDJSON if limits.as_lines else JSON, self._context
-        decoded = iter(await decode_values(list(filter(None, bodies)), media_type, context.schemas, context.offload))
+        decoding = decode_values(
+            list(filter(None, bodies)), media_type, context.schemas, context.offload, with_keys=with_keys
+        )
+        decoded = iter(await decoding)
         return [part._replace(body=next(decoded)) if body else part for part, body in zip(parts, bodies, strict=True)]
 
     async def _read(self, limits: Limits) -> list[Part]:

@@ -196,6 +196,7 @@ class _Acquire:
         share_bytes = max(1, max_bytes // len(by_partition))
         value = None if request.value is UNSET else request.value
         reads = [self._read_partition(slot, ranges, share_bytes, value) for slot, ranges in by_partition.items()]
+        topics: list[str] = []
         texts: list[bytes] = []
         settlements: list[Settlement] = []
         problems: list[EngineError] = []
@@ -210,9 +211,15 @@ class _Acquire:
             settlements += [Settlement(*slot, first, last, Outcome.ABSENT) for first, last in ranges.absent]
             settlements += [Settlement(*slot, first, last, Outcome.RETURN) for first, last in ranges.unread]
             if ranges.record_count:
-                if self._meter is not None:
-                    self._meter.take_read(slot[0], len(text))
+                topics.append(slot[0])
                 texts.append(text if self._space is None else _visible(text, slot, self._space))
+        if value == SCHEMA and texts:
+            fetch, bodies = self._context.fetch, [b"".join((_BEFORE, text, _BEHIND)) for text in texts]
+            bodies = await decode_values(bodies, JSON, fetch.schemas, fetch.offload)
+            texts = [body[len(_BEFORE) : -len(_BEHIND)] for body in bodies]
+        if self._meter is not None:
+            for topic, text in zip(topics, texts, strict=True):
+                self._meter.take_read(topic, len(text))
         if settlements:
             await self._acquiring.settle(lock, settlements)
         # the next look is without a deleted topic
@@ -230,10 +237,6 @@ class _Acquire:
             fields, text = await self._context.router.call(SHARE_READ, *slot, call)
         except EngineError as error:
             return error
-        if value == SCHEMA:
-            fetch, body = self._context.fetch, b"".join((_BEFORE, text, _BEHIND))
-            [body] = await decode_values([body], JSON, fetch.schemas, fetch.offload)
-            text = body[len(_BEFORE) : -len(_BEHIND)]
         return RangesFound(*fields), bytes(text)
 
     def _response(self, lock: str | None, acquired: Acquired, texts: Sequence[bytes]) -> Response:

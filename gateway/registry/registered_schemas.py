@@ -122,7 +122,7 @@ class RegisteredSchemas:
         except RefusedSchema as error:
             raise Problem("invalid_body", str(error)) from None
         except (RegistryUnavailable, TimeoutError) as error:
-            log.warning("the schema registry does not answer: %s", str(error)[:300])
+            self._leave_alone(error)
             raise self._unavailable(what) from None
         finally:
             self._registering -= 1
@@ -144,25 +144,29 @@ class RegisteredSchemas:
     def _ask(self, schema_id: int) -> bool:
         """Returns whether there is an answer. Runs in the pool."""
         asked: Asked | None = None
-        silence = ""
         try:
             found = find_registered(self._registry, schema_id)
             reason = "" if found is not None else f"the registry has no schema {schema_id}"
             asked = Asked(found, reason, self._monotonic())
         except RegistryUnavailable as error:
-            silence = str(error).partition(": ")[2][:300]  # without the URL, which clients need not know
-            log.warning("the schema registry does not answer: %s", str(error)[:300])
+            self._leave_alone(error)
         except (ValueError, RecursionError) as error:
             asked = Asked(None, f"schema {schema_id} is not usable: {error}"[:500], self._monotonic())
         finally:
-            self._end(schema_id, asked, silence)
+            self._end(schema_id, asked)
         return asked is not None
 
-    def _end(self, schema_id: int, asked: Asked | None, silence: str) -> None:
+    def _leave_alone(self, error: Exception) -> None:
+        """Asks a registry that has not answered for nothing during SILENT_S."""
+        log.warning("the schema registry does not answer: %s", str(error)[:300])
+        with self._lock:
+            self._silence = str(error).partition(": ")[2][:300]  # without the URL, which clients need not know
+            self._silent_until = self._monotonic() + SILENT_S
+
+    def _end(self, schema_id: int, asked: Asked | None) -> None:
         with self._lock:
             del self._requests[schema_id]
             if asked is None:
-                self._silence, self._silent_until = silence, self._monotonic() + SILENT_S
                 return
             self._silence, self._silent_until = "", 0.0
             for kept in (self._known, self._unknown):

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 import orjson
 from msgspec import Raw, Struct, structs
 
-from engine.encodings.framed_values import FramedValues
-from engine.encodings.registry import schema_id_of
 from engine.errors import EngineError
 from engine.runtime.tasks import start_task
 from gateway.connections.response_buffers import sendable_bytes
@@ -63,6 +62,8 @@ class _Record(Struct):
     value_base64: str | None = None
     error: str | None = None
     schema_id: int | None = None
+    key_json: Raw = Raw()
+    key_schema_id: int | None = None
 
 
 class _Document(Struct):
@@ -202,7 +203,7 @@ class _Reading:
         most = settings.fetch_bytes_default if max_bytes is None else max(1, max_bytes)
         form = _FORMS.get(self._settings.format, SCHEMA)
         size = sendable_bytes(self._request, min(most, settings.fetch_bytes_max))
-        parts = await many.read(Limits(size, None, form, self._view.version, as_lines=False))
+        parts = await many.read(Limits(size, None, form, self._view.version, as_lines=False), with_keys=form == SCHEMA)
         rows: list[bytes] = []
         for one, part in zip(positions, parts, strict=True):
             if meter is not None:
@@ -219,18 +220,27 @@ class _Reading:
                 return
             [next_offset] = await self._starts([structs.replace(one, offset=-1)])
         elif part.record_count:
-            try:
-                for record in (document := _decode(part.body)).records:
-                    next_offset = record.offset
-                    rows.append(self._row(one, record))
-                next_offset = part.next_offset
-            except _Unreadable as error:
-                where = f"{self._visible(document.topic)}-{one.partition}"
+            shown, next_offset, error = await self._context.fetch.offload.by_size(
+                len(part.body), partial(self._rows_of, one, part)
+            )
+            rows += shown
+            if error is not None:
+                where = f"{self._visible(one.topic)}-{one.partition}"
                 hint = f"seek to {next_offset + 1} to pass it, or read it with the format binary"
                 self._problem = Refusal(SERIALIZATION, f"the record {next_offset} of {where} {error}; {hint}")
         if next_offset != one.offset:
             self._positions[one.slot] = structs.replace(one, offset=next_offset)
             self._moved.add(one.slot)
+
+    def _rows_of(self, one: Position, part: Part) -> tuple[list[bytes], int, _Unreadable | None]:
+        """Returns rows, and the offset behind them; or that of a record that cannot be shown, and why."""
+        rows: list[bytes] = []
+        for record in _decode(part.body).records:
+            try:
+                rows.append(self._row(one, record))
+            except _Unreadable as error:
+                return rows, record.offset, error
+        return rows, part.next_offset, None
 
     def _visible(self, topic: str) -> str:
         return topic if self._request.space is None else self._request.space.visible(topic)
@@ -247,23 +257,24 @@ class _Reading:
 
     def _parts_by_schema(self, record: _Record) -> Iterable[bytes]:
         """Returns key and value as the JSON of their schemas. Raises _Unreadable."""
-        key = record.key_base64 if record.key_base64 is not None else (record.key or "").encode()
-        is_null = record.key is None and record.key_base64 is None
-        text = b"null" if is_null else self._by_schema(schema_id_of(key), "key").text(key)
-        if record.value_base64 is None and bytes(record.value) == b"null":
-            return text, b"null"
-        self._by_schema(record.schema_id, "value")
+        key, value = b"null", bytes(record.value)
+        if record.key is not None or record.key_base64 is not None:
+            self._check_schema(record.key_schema_id, "key")
+            key = bytes(record.key_json)
+            if not key:
+                raise _Unreadable(f"has a key that does not follow schema {record.key_schema_id}, or is too large")
+        if record.value_base64 is not None or value != b"null":
+            self._check_schema(record.schema_id, "value")
         if record.value_base64 is not None:
-            raise _Unreadable(f"has a value that does not follow schema {record.schema_id}")
-        return text, bytes(record.value)
+            raise _Unreadable(f"has a value that does not follow schema {record.schema_id}, or is too large")
+        return key, value
 
-    def _by_schema(self, schema_id: int | None, part: str) -> FramedValues:
-        """Returns the values of a schema that the node knows, of the format of the instance. Raises _Unreadable."""
+    def _check_schema(self, schema_id: int | None, part: str) -> None:
+        """Raises _Unreadable for an id that the node does not know, or that is not of the format of the instance."""
         schemas = self._context.fetch.schemas
         asked = None if schemas is None or schema_id is None else schemas.find(schema_id)
         if asked is None or asked.found is None or asked.found.kind != KINDS[self._settings.format]:
             raise _Unreadable(f"has a {part} that names no schema of the format {self._settings.format}")
-        return asked.found.values
 
 
 _FORMS = {"json": "json", "binary": "base64"}  # of the values of reads; others by their schemas

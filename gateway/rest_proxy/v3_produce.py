@@ -18,7 +18,8 @@ from engine.errors import EngineError
 from engine.producers.appends import Appended
 from engine.runtime.tasks import start_task
 from engine.shard.served_topics import Topic
-from gateway.http.json_limits import check_utf8
+from gateway.http.json_limits import JsonLimits, check_utf8
+from gateway.http.offload import TIMED_BYTES
 from gateway.http.problems import Problem, from_engine
 from gateway.http.request import Handled, Request
 from gateway.http.response import JSON_TYPE, Response, Stream, form_of
@@ -73,7 +74,9 @@ def rest_produce_record(request: Request, context: RestProxyContext) -> Handled:
     if context.produce.schemas is not None:
         records_max = context.settings.records_per_request_max
         decode = partial(decode_records, _encoding(request, context), records_max)
-        request.parsed = request.parsed._replace(decode=decode, body_cost=ENCODING_COST)
+        is_large = request.body is not None and ENCODING_COST * len(request.body) >= TIMED_BYTES
+        must_wait = request.parsed.must_wait or is_large
+        request.parsed = request.parsed._replace(decode=decode, must_wait=must_wait, body_cost=ENCODING_COST)
     return produce(request, context.produce)
 
 
@@ -241,18 +244,17 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     topic = await _open_topic(request, context)
     http = request.http
     body = await http.bodies.read(request, http.request_body_bytes_max)
-    check_utf8(body)
-    entries = decode_body(body, _BATCH, 1).entries
+    entries = await context.produce.offload.by_size(len(body), partial(_entries_of, body))
     if not 0 < len(entries) <= ENTRIES_MAX:
         raise Refusal(BATCH, f"Batch error: it has {len(entries)} entries; give 1 to {ENTRIES_MAX}")
     limits, where = context.produce.json_limits, _encoding(request, context)
     ids: list[str] = []
     rows: list[TypedRow | Problem] = []
-    for position, raw in enumerate(entries):
-        ids.append(_id_of(bytes(raw)))
+    for position, entry in enumerate(entries):
+        ids.append(_id_of(entry))
         try:
-            entry = decode_body(bytes(raw), _ENTRY, 1)
-            rows.append(await _wait_row(context, partial(row_of, entry, limits, position, where)))
+            decode = partial(_row_of_entry, entry, limits, position, where)
+            rows.append(await _wait_row(context, len(entry), decode))
         except Problem as problem:
             rows.append(problem)
     if len(set(ids)) < len(ids):
@@ -277,13 +279,22 @@ async def rest_produce_batch(request: Request, context: RestProxyContext) -> Res
     return Response(orjson.dumps({"successes": successes, "failures": failures}), dict((JSON_TYPE,)), 207)
 
 
-async def _wait_row(context: RestProxyContext, decode: Callable[[], TypedRow]) -> TypedRow:
-    """Returns a record, once the schemas that it names are known. Raises Problem."""
+def _entries_of(body: bytes) -> list[bytes]:
+    """Returns the JSON of the entries of a batch. Raises Problem."""
+    check_utf8(body)
+    return [bytes(entry) for entry in decode_body(body, _BATCH, 1).entries]
 
-    async def decode_now() -> TypedRow:
-        return decode()
 
-    return await with_schemas(context.produce.schemas, decode_now)
+def _row_of_entry(entry: bytes, limits: JsonLimits, position: int, where: Encoding) -> TypedRow:
+    """Returns a record. Raises Problem, Refusal, NeedsSchemas."""
+    return row_of(decode_body(entry, _ENTRY, 1), limits, position, where)
+
+
+async def _wait_row(context: RestProxyContext, size_bytes: int, decode: Callable[[], TypedRow]) -> TypedRow:
+    """Returns a record of that size, once the schemas that it names are known. Raises Problem."""
+    schemas, offload = context.produce.schemas, context.produce.offload
+    cost = size_bytes if schemas is None else ENCODING_COST * size_bytes
+    return await with_schemas(schemas, partial(offload.by_size, cost, decode))
 
 
 def _id_of(raw: bytes) -> str:
@@ -338,7 +349,7 @@ async def _read_records(
             topic = context.topics.get(topic.record.name) or topic  # it may have been deleted and made again
             for one in splitter.feed(data):
                 try:
-                    row = await _wait_row(context, partial(decode_record, one, limits, where))
+                    row = await _wait_row(context, len(one), partial(decode_record, one, limits, where))
                     queued = await _wait_queued(context.produce, topic, [row], request.space)
                 except Problem as problem:
                     queued = _Queued([TypedRow(None, None, [])], (), (), None, 0, problem)

@@ -12,7 +12,7 @@ import pytest
 from engine.encodings.registry import Registry
 from gateway.http.problems import Problem
 from gateway.registry import registered_schemas
-from gateway.registry.registered_schemas import REFRESH_S, UNKNOWN_S, RegisteredSchemas
+from gateway.registry.registered_schemas import REFRESH_S, SILENT_S, UNKNOWN_S, RegisteredSchemas, SchemaText
 from tests.gateway.registry.registries import AVRO, StubRegistry, stub_registry
 
 pytest.importorskip("fastavro")
@@ -94,4 +94,25 @@ async def test_a_schema_that_cannot_be_used_is_a_reason(registry: StubRegistry) 
         asked = schemas.find(schema_id)
         assert asked is not None
         assert asked.reason.startswith(f"schema {schema_id} is not usable: ")
+    schemas.close()
+
+
+async def test_a_registry_that_registers_nothing_is_left_alone(
+    registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time()
+    schemas = RegisteredSchemas(Registry(registry.url, monotonic), time)
+    registry.is_silent = True
+    for text in ('"int"', '"long"'):
+        with pytest.raises(Problem, match=r"503"):
+            await schemas.register(SchemaText("a-value", "AVRO", text))
+    assert len(registry.requests) == 1
+    registry.is_silent = False
+    time.now += SILENT_S
+    await schemas.register(SchemaText("a-value", "AVRO", '"int"'))
+    for made_up in (1 << 31, -1):
+        time.now += SILENT_S
+        monkeypatch.setattr(registry, "add", lambda *_, made_up=made_up: made_up)
+        with pytest.raises(Problem, match=r"not known here"):
+            await schemas.register(SchemaText("a-value", "AVRO", f'"long{made_up}"'))
     schemas.close()

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import pytest
 
@@ -51,6 +52,10 @@ async def test_v2_encodes_by_a_schema_that_a_request_has_and_registers_it_once(p
     answer = await proxy[1].post("/topics/rides", with_key, V2.format("avro"))
     assert (answer.body["key_schema_id"], answer.body["value_schema_id"]) == (2, 1)
     assert registry.subjects[2] == ["rides-key"]
+    instance = await proxy[1].instance("keys", "a", format="avro", **{"auto.offset.reset": "earliest"})
+    await proxy[1].post(f"{instance}/subscription", {"topics": ["rides"]})
+    answer = await proxy[1].get(f"{instance}/records?timeout=2000")
+    assert [one["key"] for one in answer.body] == [None] * 6 + ["a"]
 
 
 async def test_v2_reads_what_it_has_encoded_in_each_format(proxy, registry):
@@ -113,6 +118,31 @@ async def test_v3_encodes_the_types_of_a_registry(proxy, registry):
         assert (answer.status, answer.body["error_code"]) == (400, 40002)
 
 
+async def test_v3_encodes_large_records_in_a_thread(proxy, registry, monkeypatch):
+    threads = []
+    write = AvroWriter.write
+
+    def noted(writer: AvroWriter, text: bytes) -> bytes:
+        threads.append(current_thread())
+        return write(writer, text)
+
+    monkeypatch.setattr(AvroWriter, "write", noted)
+    [cluster] = (await proxy[1].get("/v3/clusters")).body["data"]
+    path = f"/v3/clusters/{cluster['cluster_id']}/topics/rides/records"
+    avro = {"type": "AVRO", "schema_id": registry.add("a", json.dumps(AVRO)), "data": {"id": 1, "city": "x" * 8000}}
+    await proxy[1].post(path, {"value": {**avro, "data": RIDE}}, "application/json")
+    del threads[:]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield json.dumps({"value": avro}).encode()
+
+    for way, body in (("", {"value": avro}), (":batch", {"entries": [{"id": "1", "value": avro}]}), ("", pieces())):
+        answer = await proxy[1].post(path + way, body, "application/json")
+        assert answer.status in (200, 207), answer
+    assert len(threads) == 3
+    assert main_thread() not in threads
+
+
 UNION = {
     "type": "record",
     "name": "R",
@@ -137,3 +167,24 @@ def test_avro_is_written_from_its_json_and_from_bare_unions() -> None:
     for text in (b'{"more":[]}', b'{"a":null,"n":1.5,"more":[]}', b'{"a":null,"n":true,"more":[]}', b"[", b"1", deep):
         with pytest.raises(Undecodable):
             writer.write(text)
+
+
+def test_a_union_of_several_fitting_branches_needs_the_name_and_no_search() -> None:
+    """A search through the branches takes 2^120 steps for this value."""
+    import fastavro
+
+    b = {"type": "record", "name": "B", "fields": [{"name": "n", "type": ["null", "A", "B"]}]}
+    writer = AvroWriter(
+        fastavro.parse_schema({"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", "A", b]}]})
+    )
+    bad = b'{"n":' * 120 + b'"bad"' + b"}" * 120
+    with pytest.raises(Undecodable, match=r"the union at /n is .* null, A, B$"):
+        writer.write(bad)
+    for last, written in ((b"null", b"\x00"), (b'{"A":{"n":null}}', b"\x02\x00")):
+        assert writer.write(b'{"n":{"B":' * 60 + b'{"n":%b}' % last + b"}}" * 60) == b"\x04" * 60 + written
+    with pytest.raises(Undecodable, match="at /n/B/n/A/n is"):
+        writer.write(b'{"n":{"B":{"n":{"A":{"n":1}}}}}')
+    number = AvroWriter(fastavro.parse_schema(["null", "string", "double"]))
+    assert number.write(b"1.5")[:1] == number.write(b"1")[:1] == b"\x04"
+    with pytest.raises(Undecodable, match=r"null, int, long$"):
+        AvroWriter(fastavro.parse_schema(["null", "int", "long"])).write(b"1")
