@@ -31,6 +31,7 @@ THREADS = 4
 ANSWER_S = 2.0  # of an answer of the registry
 WAIT_S = 5.0  # for all answers of an id: its schema, those that it refers to, and its subjects
 SILENT_S = 1.0
+AT_ONCE_S = 0.05  # an answer this young is not asked for again
 UNKNOWN_S = 5.0  # an id that was just registered is taken then
 REFRESH_S = 300.0
 
@@ -136,7 +137,12 @@ class RegisteredSchemas:
             request = self._requests.get(schema_id)
             if request is not None:
                 return request
-            if len(self._requests) >= ASKED_MAX or self._monotonic() < self._silent_until:
+            now, asked = self._monotonic(), self._known.get(schema_id) or self._unknown.get(schema_id)
+            if asked is not None and now - asked.at < AT_ONCE_S:  # since this caller has looked
+                request = Future()
+                request.set_result(True)
+                return request
+            if len(self._requests) >= ASKED_MAX or now < self._silent_until:
                 return None
             request = self._requests[schema_id] = self._pool.submit(self._ask, schema_id)
             return request

@@ -208,7 +208,7 @@ class FileStore:
             identity = os.read(handle, _IDENTITY_BYTES_MAX).decode("ascii", "replace").strip()
         finally:
             os.close(handle)
-        if not identity.isalnum():
+        if not identity.isprintable() or not identity or " " in identity:
             file = f"{self._tree.root}/{TEMPORARY}/{IDENTITY}"
             raise NotMounted(f"{file} has no identity", hint="remove this file if the directory is the store")
         return identity

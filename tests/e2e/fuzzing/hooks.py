@@ -260,7 +260,27 @@ def _mend_usage(case: Any) -> None:
         case.query.pop(name, None)
 
 
+def _mend_node(case: Any) -> None:
+    case.path_parameters["node_id"] = 1  # no other node is there
+
+
+def _mend_moves(case: Any) -> None:
+    """A move names a directory of the node, so only the other form of the request is sent."""
+    _mend_node(case)
+    if isinstance(case.body, dict):
+        case.body = {"balance": True, "dry_run": True}
+
+
+def _mend_history(case: Any) -> None:
+    if case.query:
+        case.query.pop("names", None)  # those of series, which the schema does not list
+
+
 _MENDS = {
+    "read_history": _mend_history,
+    "describe_disks": _mend_node,
+    "move_partitions": _mend_moves,
+    "cancel_move": _mend_node,
     "describe_usage": _mend_usage,
     "set_quota": _mend_quota,
     "create_tenant": _mend_tenant,
