@@ -83,7 +83,7 @@ class Measure:
                 case {"fields": fields}:
                     record = _Record()
                     self._by_name[name] = record  # for a type within itself
-                    self._by_name[name] = record.completed(
+                    self._by_name[name] = record.complete(
                         [self._of(field["type"]) for field in fields],
                         sum(NAME_TEXT_BYTES + len(field["name"].encode()) for field in fields),
                     )
@@ -207,7 +207,7 @@ class _Items:
 class _Record:
     parts: list[_Part] = field(default_factory=list)
 
-    def completed(self, fields: list[_Part], names: int) -> _Part:
+    def complete(self, fields: list[_Part], names: int) -> _Part:
         """Returns the part with these fields, whose names have so many bytes as JSON.
 
         Adjacent fields of a fixed size become one part.

@@ -189,7 +189,7 @@ class _JsonValues:
         return text
 
     def text(self, value: bytes, bytes_max: int) -> bytes:
-        text = _bounded(value[HEADER_BYTES:], bytes_max)
+        text = _check_bytes(value[HEADER_BYTES:], bytes_max)
         try:
             msgspec.json.decode(text)
             text.decode()
@@ -204,12 +204,12 @@ def _bodies(values: Mapping[int, bytes]) -> list[bytes]:
 
 def _text_of(value: object, bytes_max: int) -> bytes:
     try:
-        return _bounded(text_of(value), bytes_max)
+        return _check_bytes(text_of(value), bytes_max)
     except _NO_JSON as error:
         raise Undecodable("no_json", f"the value has no JSON: {error}") from None
 
 
-def _bounded(text: bytes, bytes_max: int) -> bytes:
+def _check_bytes(text: bytes, bytes_max: int) -> bytes:
     if len(text) > bytes_max:
         raise Undecodable("too_large", f"the value has more than {bytes_max:,} bytes as JSON")
     return text

@@ -116,7 +116,7 @@ class _Http(HTTPHandler):
         self._monotonic = monotonic
 
     def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(partial(_timed, HTTPConnection, self._monotonic), req)
+        return self.do_open(partial(_make_connection, HTTPConnection, self._monotonic), req)
 
 
 class _Https(HTTPSHandler):
@@ -125,10 +125,10 @@ class _Https(HTTPSHandler):
         self._monotonic = monotonic
 
     def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(partial(_timed, HTTPSConnection, self._monotonic), req)
+        return self.do_open(partial(_make_connection, HTTPSConnection, self._monotonic), req)
 
 
-def _timed(
+def _make_connection(
     kind: type[HTTPConnection], monotonic: Callable[[], float], host: str, *, timeout: float, **options: Any
 ) -> HTTPConnection:
     answer_by = {"response_class": staticmethod(partial(_TimedAnswer, monotonic, monotonic() + timeout))}

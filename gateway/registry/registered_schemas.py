@@ -107,7 +107,7 @@ class RegisteredSchemas:
 
     def find_id(self, text: SchemaText) -> int | None:
         """Returns the id of a schema that was registered; None if it must be."""
-        return self._registered.get(_digested(text))
+        return self._registered.get(_digest(text))
 
     async def register(self, text: SchemaText) -> None:
         """Registers a schema. Raises Problem registry_unavailable, invalid_body."""
@@ -129,7 +129,7 @@ class RegisteredSchemas:
             self._registering -= 1
         if len(self._registered) >= KEPT_MAX:
             del self._registered[next(iter(self._registered))]
-        self._registered[_digested(text)] = schema_id
+        self._registered[_digest(text)] = schema_id
 
     def _begin(self, schema_id: int) -> Future[bool] | None:
         """Returns the request for an id; None if there can be none now."""
@@ -183,5 +183,5 @@ class RegisteredSchemas:
             kept[schema_id] = asked
 
 
-def _digested(text: SchemaText) -> SchemaText:
+def _digest(text: SchemaText) -> SchemaText:
     return text._replace(schema=hashlib.sha256(text.schema.encode("utf-8", "surrogatepass")).hexdigest())
